@@ -1,0 +1,518 @@
+//! The plain types that every module shares. No I/O, no clock, no database: what a post is, what a label
+//! set is, and the few rules that follow from the words alone (which text of a post counts, how it is hashed).
+
+use std::fmt;
+use std::str::FromStr;
+
+use chrono::{DateTime, SubsecRound, Utc};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// A point in time in whole seconds UTC.
+///
+/// `SQLite` keeps times as text, and text with a varying number of digits does not sort; whole seconds do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "DateTime<Utc>", into = "DateTime<Utc>")]
+pub struct Timestamp(DateTime<Utc>);
+
+impl Timestamp {
+    /// From seconds since 1970; `None` outside of chrono's range.
+    pub fn from_epoch_secs(secs: i64) -> Option<Self> {
+        DateTime::from_timestamp(secs, 0).map(Self)
+    }
+
+    /// The wrapped value, its fraction of a second always zero.
+    pub fn as_datetime(self) -> DateTime<Utc> {
+        self.0
+    }
+}
+
+impl From<DateTime<Utc>> for Timestamp {
+    fn from(time: DateTime<Utc>) -> Self {
+        Self(time.trunc_subsecs(0))
+    }
+}
+
+impl From<Timestamp> for DateTime<Utc> {
+    fn from(time: Timestamp) -> Self {
+        time.0
+    }
+}
+
+/// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Fullname(String);
+
+/// Why a string is not the fullname of a post.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the fullname of a post (`t3_` and a base-36 id)")]
+pub struct FullnameError(String);
+
+impl Fullname {
+    /// The text form, `t3_…`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Fullname {
+    type Err = FullnameError;
+
+    /// Accepts `t3_ID` and a bare `ID`; ids of dumps come without their prefix.
+    fn from_str(text: &str) -> Result<Self, FullnameError> {
+        let id = text.strip_prefix("t3_").unwrap_or(text);
+        let valid = (1..=16).contains(&id.len())
+            && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+        if valid { Ok(Self(format!("t3_{id}"))) } else { Err(FullnameError(text.chars().take(40).collect())) }
+    }
+}
+
+impl fmt::Display for Fullname {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Declares an enum of words that are written in one spelling everywhere: database, configuration, JSON.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant),+ }
+
+        impl $name {
+            /// Every variant, in order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The one spelling.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| UnknownWord {
+                    found: text.to_owned(),
+                    expected: &[$($word),+],
+                })
+            }
+        }
+    };
+}
+
+/// A word that is none of those expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{found}` is none of {}", expected.join(", "))]
+pub struct UnknownWord {
+    found: String,
+    expected: &'static [&'static str],
+}
+
+words! {
+    /// Where a post came from.
+    SourceKind {
+        /// Reddit's own API.
+        Reddit = "reddit",
+        /// The sample Reddit that ships with the program.
+        Sample = "sample",
+        /// A file given to `import`.
+        Import = "import",
+    }
+}
+
+words! {
+    /// The order in which Reddit lists a subreddit.
+    Listing {
+        /// Reddit's default order.
+        Hot = "hot",
+        /// Newest first.
+        New = "new",
+        /// Best scores of the day first.
+        Top = "top",
+        /// Gaining votes now.
+        Rising = "rising",
+    }
+}
+
+words! {
+    /// How scores over labels are made of logits.
+    Mode {
+        /// One label a post: softmax of the entailment logits over the labels; scores sum to 1.
+        Single = "single",
+        /// Any number of labels a post: each label scored by itself, softmax of (contradiction, entailment).
+        Multi = "multi",
+    }
+}
+
+words! {
+    /// A stage of the pipeline, as recorded with its run.
+    Stage {
+        /// Posts from Reddit into the store.
+        Collect = "collect",
+        /// Posts from files into the store.
+        Import = "import",
+        /// Labels and scores for stored posts.
+        Classify = "classify",
+    }
+}
+
+words! {
+    /// How a run stands or ended.
+    RunStatus {
+        /// Not finished; of a process that died, for ever.
+        Running = "running",
+        /// Everything asked for was done.
+        Done = "done",
+        /// Finished, but some rows or topics failed.
+        Partial = "partial",
+        /// Ended by an error.
+        Failed = "failed",
+        /// Ended by a signal after draining.
+        Stopped = "stopped",
+    }
+}
+
+words! {
+    /// What came of reading one subreddit.
+    Outcome {
+        /// Posts were read.
+        Ok = "ok",
+        /// The subreddit answered without posts.
+        Empty = "empty",
+        /// Only its members may read it.
+        Private = "private",
+        /// Reddit closed it.
+        Banned = "banned",
+        /// Readable only after an opt-in that the API does not give.
+        Quarantined = "quarantined",
+        /// Readable only after a consent that the API does not give.
+        Gated = "gated",
+        /// There is no such subreddit.
+        Missing = "missing",
+        /// The edge refused the client before the API saw it.
+        EdgeBlocked = "edge-blocked",
+        /// The credentials were refused.
+        Auth = "auth",
+        /// The quota did not allow it within the wait budget.
+        RateLimited = "rate-limited",
+        /// The server or the way to it failed.
+        Server = "server",
+    }
+}
+
+/// The first 128 bits of the SHA-256 of a post's text: equal texts are scored once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TextHash([u8; 16]);
+
+impl TextHash {
+    /// The hash of a text as the model reads it (see [`post_text`]).
+    pub fn of(text: &str) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
+    }
+
+    /// As stored.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl TryFrom<&[u8]> for TextHash {
+    type Error = std::array::TryFromSliceError;
+
+    fn try_from(bytes: &[u8]) -> Result<Self, Self::Error> {
+        bytes.try_into().map(Self)
+    }
+}
+
+impl fmt::Debug for TextHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+/// Bytes as lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a String does not fail");
+        text
+    })
+}
+
+/// The text of a post: its title and, where there is a body that counts, a blank line and the body.
+///
+/// `[removed]` and `[deleted]` are what Reddit puts in place of a body, so they do not count.
+pub fn post_text(title: &str, selftext: &str) -> String {
+    let (title, body) = (title.trim(), selftext.trim());
+    if body.is_empty() || is_placeholder(body) {
+        title.to_owned()
+    } else {
+        format!("{title}\n\n{body}")
+    }
+}
+
+/// Whether a body is one of Reddit's placeholders for a removed one.
+pub fn is_placeholder(body: &str) -> bool {
+    matches!(body.trim(), "[removed]" | "[deleted]")
+}
+
+/// A post as last seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Post {
+    /// Its key.
+    pub fullname: Fullname,
+    /// Subreddit without `r/`, in Reddit's spelling.
+    pub subreddit: String,
+    /// Title, without NUL.
+    pub title: String,
+    /// Body, without NUL; a crosspost without one carries its parent's. Empty for links.
+    pub selftext: String,
+    /// What a link post points to.
+    pub url: Option<String>,
+    /// Path on Reddit.
+    pub permalink: Option<String>,
+    /// As Reddit gives it: the collector hashes it unless asked to store it. `None` where deleted.
+    pub author: Option<String>,
+    /// Upvotes less downvotes.
+    pub score: Option<i64>,
+    /// Upvotes among votes, 0 to 1.
+    pub upvote_ratio: Option<f64>,
+    /// Number of comments.
+    pub num_comments: Option<i64>,
+    /// Link flair text.
+    pub flair: Option<String>,
+    /// Marked not safe for work.
+    pub over_18: bool,
+    /// Has a body of its own rather than a link.
+    pub is_self: bool,
+    /// Pinned by a moderator: shown first on a listing, not counted towards a limit.
+    pub stickied: bool,
+    /// Removed or deleted on Reddit.
+    pub removed: bool,
+    /// When it was posted.
+    pub created_at: Timestamp,
+    /// Where it came from.
+    pub source: SourceKind,
+}
+
+impl Post {
+    /// The text that is scored, see [`post_text`].
+    pub fn text(&self) -> String {
+        post_text(&self.title, &self.selftext)
+    }
+}
+
+/// What to collect and what to call it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Topic {
+    /// Short name, unique: `climate`.
+    pub slug: String,
+    /// Candidate label, the words put into the hypothesis: `climate change`.
+    pub label: String,
+    /// Plain descriptions of the label, for embedding models.
+    pub descriptions: Vec<String>,
+    /// Subreddits in order of preference: the first that can be read is read.
+    pub subreddits: Vec<String>,
+    /// Listing to read.
+    pub listing: Listing,
+    /// Posts wanted, stickied ones not counted.
+    pub limit: u32,
+}
+
+/// One label of a label set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Label {
+    /// Short name, unique in its set.
+    pub slug: String,
+    /// Candidate label.
+    pub label: String,
+    /// Plain descriptions, for embedding models; may be empty.
+    pub descriptions: Vec<String>,
+}
+
+/// A versioned set of labels with everything that decides a post's label, given its logits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelSet {
+    /// Where it comes from, for people.
+    pub name: String,
+    /// Hypothesis template with one `{}`.
+    pub template: String,
+    /// How scores are made of logits.
+    pub mode: Mode,
+    /// Below this score of the best label the post is given none.
+    pub threshold: f64,
+    /// In order; never empty.
+    pub labels: Vec<Label>,
+}
+
+/// Why a label set cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelSetError {
+    /// No labels.
+    #[error("the label set has no labels: give at least one")]
+    Empty,
+    /// The template does not say where the label goes.
+    #[error("the hypothesis template `{0}` needs exactly one `{{}}`, where the label goes")]
+    Template(String),
+    /// A label without a word.
+    #[error("label {0} is empty: give it a text")]
+    Blank(usize),
+    /// Two labels of one name.
+    #[error("label `{0}` is there twice: remove one")]
+    Twice(String),
+    /// A threshold that no score can meet.
+    #[error("the threshold {0} is not between 0 and 1")]
+    Threshold(String),
+}
+
+impl LabelSet {
+    /// Checks what the fields alone can tell.
+    ///
+    /// # Errors
+    /// See [`LabelSetError`].
+    pub fn validate(&self) -> Result<(), LabelSetError> {
+        if self.labels.is_empty() {
+            return Err(LabelSetError::Empty);
+        }
+        if self.template.matches("{}").count() != 1 {
+            return Err(LabelSetError::Template(self.template.clone()));
+        }
+        if !(0.0..=1.0).contains(&self.threshold) {
+            return Err(LabelSetError::Threshold(self.threshold.to_string()));
+        }
+        let mut seen = std::collections::HashSet::new();
+        for (i, label) in self.labels.iter().enumerate() {
+            if label.label.trim().is_empty() || label.slug.trim().is_empty() {
+                return Err(LabelSetError::Blank(i + 1));
+            }
+            if !seen.insert(label.slug.as_str()) {
+                return Err(LabelSetError::Twice(label.slug.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The hypothesis of a label: the template with the candidate label in it.
+    pub fn hypothesis(&self, label: &Label) -> String {
+        self.template.replacen("{}", &label.label, 1)
+    }
+
+    /// SHA-256 over what matters: template, mode, threshold and labels, not the name. Lower-case hex.
+    pub fn hash(&self) -> String {
+        let content = serde_json::json!([self.template, self.mode, self.threshold, self.labels]);
+        hex(&Sha256::digest(content.to_string().as_bytes()))
+    }
+}
+
+/// What a model said of one (text, hypothesis) pair.
+///
+/// Of an embedding model `entailment` is the cosine of the two vectors, and the others are `None`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct PairLogits {
+    /// Logit of the class that the label is read from.
+    pub entailment: f32,
+    /// Logit of the class that multi mode opposes to it.
+    pub contradiction: Option<f32>,
+    /// Logit of the third class, where there is one.
+    pub neutral: Option<f32>,
+}
+
+/// Scores of one text over a label set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scores {
+    /// One a label, in the order of the set, 0 to 1.
+    pub scores: Vec<f64>,
+    /// Index of the best; the first among equals.
+    pub best: usize,
+    /// Best less second best; of one label its score.
+    pub margin: f64,
+    /// The best lies under the label set's threshold: none of these.
+    pub abstained: bool,
+}
+
+/// What a run did for one topic.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TopicReport {
+    /// The topic's slug.
+    pub topic: String,
+    /// The subreddit that was read, or the last one tried.
+    pub subreddit: String,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Preferred subreddits that could not be read, and why.
+    pub skipped: Vec<(String, Outcome)>,
+    /// Pages read.
+    pub pages: u64,
+    /// Posts received and stored, each counted once.
+    pub posts: u64,
+    /// Of those, not known before.
+    pub new: u64,
+    /// Of those, known with another text.
+    pub changed: u64,
+    /// Children of the listing that are no post, or not a whole one.
+    pub rejected: u64,
+    /// What went wrong, in words, where something did.
+    pub detail: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(labels: &[&str], template: &str) -> LabelSet {
+        let labels = labels
+            .iter()
+            .map(|l| Label { slug: (*l).into(), label: (*l).into(), descriptions: vec![] })
+            .collect();
+        LabelSet { name: "t".into(), template: template.into(), mode: Mode::Single, threshold: 0.0, labels }
+    }
+
+    #[test]
+    fn a_fullname_takes_both_forms_and_nothing_else() {
+        assert_eq!("t3_1a2b".parse::<Fullname>().unwrap(), "1a2b".parse().unwrap());
+        for bad in ["", "t3_", "t1_abc", "T3_abc", "t3_a b", "t3_abc;--", "t3_00000000000000000"] {
+            assert!(bad.parse::<Fullname>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_placeholder_body_does_not_count() {
+        assert_eq!(post_text("Title ", ""), "Title");
+        assert_eq!(post_text("Title", " [removed]\n"), "Title");
+        assert_eq!(post_text("Title", "[deleted]"), "Title");
+        assert_eq!(post_text("Title", "I said [removed] once"), "Title\n\nI said [removed] once");
+    }
+
+    #[test]
+    fn times_lose_their_fraction() {
+        let time = DateTime::from_timestamp(1_700_000_000, 999_000_000).unwrap();
+        assert_eq!(Timestamp::from(time), Timestamp::from_epoch_secs(1_700_000_000).unwrap());
+    }
+
+    #[test]
+    fn the_hash_of_a_label_set_follows_what_matters_and_nothing_else() {
+        let a = set(&["x", "y"], "About {}.");
+        let renamed = LabelSet { name: "other".into(), ..a.clone() };
+        assert_eq!(a.hash(), renamed.hash());
+        assert_ne!(a.hash(), LabelSet { mode: Mode::Multi, ..a.clone() }.hash());
+        assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
+    }
+
+    #[test]
+    fn bad_label_sets_say_what_is_wrong() {
+        assert_eq!(set(&[], "{}").validate(), Err(LabelSetError::Empty));
+        assert!(matches!(set(&["a"], "no braces").validate(), Err(LabelSetError::Template(_))));
+        assert_eq!(set(&["a", "a"], "{}").validate(), Err(LabelSetError::Twice("a".into())));
+        assert_eq!(set(&["a", " "], "{}").validate(), Err(LabelSetError::Blank(2)));
+    }
+}

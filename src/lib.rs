@@ -1,0 +1,57 @@
+//! topicmill collects Reddit posts for a set of topics, stores them in SQLite or PostgreSQL, scores every post
+//! against every topic with a zero-shot model on ONNX Runtime, and leaves labels and scores where SQL can
+//! reach them.
+//!
+//! # The way of the data
+//!
+//! ```text
+//! source ──▶ collect ──▶ store ──▶ classify ──▶ store ──▶ analyze
+//! (Reddit, files)                 (claim, tokenise once,   (sql)
+//!                                  batch, infer, score)
+//! ```
+//!
+//! Data goes one way. `pipeline` puts the stages one after another; `cli` starts them.
+//!
+//! # Who may use whom
+//!
+//! A test reads the `use crate::` lines of each module and fails on an arrow that is not in this list.
+//!
+//! ```text
+//! cli          -> analyze, classify, clock, collect, config, domain, model_folder, pipeline, source, store, telemetry
+//! pipeline     -> classify, clock, collect, domain, model_folder, source, store
+//! collect      -> clock, domain, source, store
+//! classify     -> clock, domain, model_folder, store
+//! analyze      -> domain, store
+//! source       -> clock, domain
+//! store        -> domain
+//! model_folder -> domain
+//! ```
+//!
+//! `domain` and `clock` use nobody; `config` and `telemetry` neither. Inside `classify`, only `onnx` names
+//! the `ort` crate.
+//!
+//! # Words
+//!
+//! - **post**: what Reddit calls a submission; its key is its *fullname*, `t3_…`.
+//! - **topic**: a slug, a candidate label and the subreddits to read for it.
+//! - **label set**: the labels of a classification with template, mode and threshold; versioned by its hash.
+//! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
+//! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
+//! - **run**: one execution of one stage, a row of `runs`.
+//! - **backlog**: posts that have no classification yet under a model and a label set.
+//! - **lease**: a claim on part of the backlog until a time; its id is the fencing token under which alone
+//!   its holder may write.
+//! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
+
+pub mod analyze;
+pub mod classify;
+pub mod cli;
+pub mod clock;
+pub mod collect;
+pub mod config;
+pub mod domain;
+pub mod model_folder;
+pub mod pipeline;
+pub mod source;
+pub mod store;
+pub mod telemetry;

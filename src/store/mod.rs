@@ -1,0 +1,366 @@
+//! Where posts, labels and scores live: SQLite for one machine, PostgreSQL for several.
+//!
+//! [`Store`] is the face that the stages see; both databases answer it with the same statements
+//! (`sql.rs`) in their own dialect (`dialect.rs`). Every write is one transaction. Whatever is read here was
+//! written by topicmill itself, so a value that cannot be decoded is an error that names its table and row.
+
+mod dialect;
+mod query;
+mod sql;
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use sqlx::{Postgres, Sqlite};
+
+use crate::domain::{
+    Fullname, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage, TextHash,
+    Timestamp,
+};
+
+use self::dialect::Dialect;
+pub use self::query::Table;
+use self::sql::SqlStore;
+
+/// Why the store could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL names no database that topicmill knows.
+    #[error("`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`")]
+    Url(String),
+    /// The database cannot be reached or opened.
+    #[error("open the database `{url}`: {hint}")]
+    Open {
+        /// Without its password.
+        url: String,
+        /// What to do.
+        hint: String,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// Made by a later version of topicmill.
+    #[error(
+        "the database `{url}` has schema version {found}, this program knows {known}: update topicmill, or use another database"
+    )]
+    Newer {
+        /// Without its password.
+        url: String,
+        /// Version found.
+        found: i64,
+        /// Latest version this program has.
+        known: i64,
+    },
+    /// There is no schema yet, or an old one.
+    #[error("the database `{0}` has no tables of topicmill, or old ones: run `topicmill db migrate`")]
+    NotMigrated(String),
+    /// A migration failed.
+    #[error("migrate the database: {0}")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// The database may only be read.
+    #[error("write to the database: it is read-only; check the permissions of its file and folder")]
+    ReadOnly,
+    /// No room left.
+    #[error("write to the database: its disk is full; free some space and run the command again")]
+    Full,
+    /// A statement failed.
+    #[error("{what}: {source}")]
+    Statement {
+        /// What was being done.
+        what: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A row does not hold what topicmill writes.
+    #[error("read {table} row `{row}`: {detail}")]
+    Corrupt {
+        /// Table.
+        table: &'static str,
+        /// Key of the row.
+        row: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A query given by the user failed.
+    #[error("{0}")]
+    Query(String),
+}
+
+/// Result of a store operation.
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// Key of a row of `runs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct RunId(pub i64);
+
+/// Under which model and label set posts are classified: keys of their rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Target {
+    /// Row of `models`.
+    pub model: i64,
+    /// Row of `label_sets`.
+    pub label_set: i64,
+}
+
+/// A page of posts with where it was found: stored in one transaction.
+#[derive(Debug, Clone)]
+pub struct Page<'a> {
+    /// The run that saw it.
+    pub run: RunId,
+    /// Where it comes from.
+    pub source: SourceKind,
+    /// The topic it was read for, if any; without one no sighting is recorded.
+    pub topic: Option<&'a str>,
+    /// The subreddit it was read from, for the watermark; empty for files.
+    pub subreddit: &'a str,
+    /// The listing, `None` for files.
+    pub listing: Option<Listing>,
+    /// Rank of the first post on its listing, from 0.
+    pub first_rank: u32,
+    /// Where the next page starts; `None` at the end.
+    pub after: Option<&'a str>,
+    /// Posts in order; a fullname may be there twice, the last one counts.
+    pub posts: &'a [Post],
+    /// When it was received.
+    pub now: Timestamp,
+}
+
+/// What storing posts changed. `new + changed + unchanged` is the number of distinct posts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Upserted {
+    /// Not known before.
+    pub new: u64,
+    /// Known with another text: their labels no longer hold.
+    pub changed: u64,
+    /// Known with the same text; score and comments refreshed.
+    pub unchanged: u64,
+}
+
+/// A model folder as used, for the table `models`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRow {
+    /// For people.
+    pub name: String,
+    /// `nli` or `embedding`.
+    pub kind: String,
+    /// SHA-256 over the files that decide a score, hex.
+    pub manifest_hash: String,
+    /// Precision of the graph.
+    pub precision: String,
+    /// SHA-256 of the tokenizer's file, hex.
+    pub tokenizer_hash: String,
+    /// Longest sequence, special tokens included.
+    pub max_tokens: i64,
+}
+
+/// A claim on part of the backlog. Its holder may write for these posts until it expires or is lost.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The fencing token.
+    pub lease: Lease,
+    /// What was claimed; empty when nothing is left.
+    pub posts: Vec<ClaimedPost>,
+}
+
+/// Key of a row of `leases`: the fencing token. Ids grow and are never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub struct Lease(pub i64);
+
+/// A post to be scored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedPost {
+    /// Its key.
+    pub fullname: String,
+    /// Hash of the text that was claimed.
+    pub text_hash: TextHash,
+    /// Title.
+    pub title: String,
+    /// Body.
+    pub selftext: String,
+}
+
+/// A claimed post with its outcome.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Classified {
+    /// Key of the post.
+    pub fullname: String,
+    /// Hash of the text that was scored.
+    pub text_hash: TextHash,
+    /// One a label of the set, in its order.
+    pub scores: Scores,
+    /// Logits that were computed for it: (row of `hypotheses`, logits).
+    pub logits: Vec<(i64, PairLogits)>,
+}
+
+/// How a write under a lease ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// Stored, this many classifications.
+    Stored(u64),
+    /// Refused: the lease had expired and someone else may hold its posts. Nothing was stored.
+    LeaseLost,
+}
+
+/// A row of `runs`, for people.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RunRow {
+    /// Its key.
+    pub id: i64,
+    /// Stage.
+    pub stage: String,
+    /// `running`, `done`, `partial`, `failed` or `stopped`.
+    pub status: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// What it counted.
+    pub counts: Value,
+    /// What ended it, if an error.
+    pub error: Option<String>,
+}
+
+/// How far the labelling is, under the current model and label set.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Standing {
+    /// Posts stored.
+    pub posts: i64,
+    /// Of those, labelled under the current model and label set.
+    pub labelled: i64,
+    /// Of those, not yet.
+    pub unlabelled: i64,
+    /// Set aside after failing too often.
+    pub set_aside: i64,
+    /// Claimed by a live worker now.
+    pub claimed: i64,
+    /// When the oldest unlabelled post was collected.
+    pub oldest_unlabelled: Option<Timestamp>,
+    /// Name of the current model.
+    pub model: Option<String>,
+    /// Name of the current label set.
+    pub label_set: Option<String>,
+}
+
+/// What database this is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Info {
+    /// `sqlite` or `postgres`.
+    pub backend: &'static str,
+    /// Without its password.
+    pub url: String,
+    /// What the server calls itself.
+    pub server: String,
+    /// Schema version found; 0 for none.
+    pub schema: i64,
+    /// Latest schema version that this program has.
+    pub latest: i64,
+    /// Size on disk in bytes.
+    pub bytes: i64,
+    /// Rows a table.
+    pub rows: Vec<(String, i64)>,
+}
+
+/// How a database is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Made if it is missing, migrated to the latest schema.
+    Create,
+    /// As it is: an error if it is missing or not at the latest schema.
+    Existing,
+    /// Reading only; nothing is changed, a query cannot write.
+    ReadOnly,
+}
+
+/// A database, SQLite or PostgreSQL.
+#[derive(Debug, Clone)]
+pub enum Store {
+    /// A file.
+    Sqlite(SqlStore<Sqlite>),
+    /// A server.
+    Postgres(SqlStore<Postgres>),
+}
+
+/// Writes the face once: each method goes to the same method of the database that is open.
+macro_rules! face {
+    ($($(#[$meta:meta])* fn $name:ident(&self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty;)*) => {
+        impl Store {
+            $($(#[$meta])*
+            ///
+            /// # Errors
+            /// See [`StoreError`].
+            pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
+                match self {
+                    Self::Sqlite(store) => store.$name($($arg),*).await,
+                    Self::Postgres(store) => store.$name($($arg),*).await,
+                }
+            })*
+        }
+    };
+}
+
+face! {
+    /// Begins a run and tells its key.
+    fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> RunId;
+    /// Ends a run.
+    fn finish_run(&self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp) -> ();
+    /// The latest runs, newest first.
+    fn recent_runs(&self, limit: u32) -> Vec<RunRow>;
+
+    /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
+    fn save_page(&self, page: &Page<'_>) -> Upserted;
+    /// The key with which this database hashes author names.
+    fn author_key(&self) -> String;
+
+    /// The row of a model, made if it is not there.
+    fn ensure_model(&self, model: &ModelRow) -> i64;
+    /// The row of a label set, made with its labels if it is not there.
+    fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
+    /// Rows of `hypotheses` for these texts, in order, made if they are not there.
+    fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
+    /// Makes a target the current one, which the views show.
+    fn set_current(&self, target: Target) -> ();
+
+    /// Puts every post without a valid classification under the target into its backlog; how many were added.
+    fn enqueue_missing(&self, target: Target) -> u64;
+    /// How many posts of the backlog can be claimed now.
+    fn claimable(&self, target: Target, max_attempts: u32, now: Timestamp) -> u64;
+    /// Claims up to `limit` posts until `now + lease`, returning expired claims to the backlog first.
+    fn claim(&self, target: Target, worker: &str, run: RunId, limit: u32, max_attempts: u32, now: Timestamp, lease: Duration) -> Claim;
+    /// Moves the end of a lease to `now + lease`; false if it is lost.
+    fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
+    /// Stores classifications under a live lease and takes the posts out of the backlog.
+    fn complete(&self, lease_id: Lease, target: Target, mode: Mode, run: RunId, now: Timestamp, done: &[Classified]) -> Written;
+    /// Hands failed posts of a lease back with the reason; each has used one attempt.
+    fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> ();
+    /// Gives back what is left of a lease; the attempt is not counted.
+    fn release(&self, lease_id: Lease) -> ();
+
+    /// How far the labelling is.
+    fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
+    /// What database this is.
+    fn info(&self) -> Info;
+    /// Brings the schema to the latest version; the version found before.
+    fn migrate(&self) -> i64;
+    /// Answers one read-only statement of the user.
+    fn query(&self, sql: &str) -> Table;
+    /// Whether a fullname is stored.
+    fn has_post(&self, fullname: &Fullname) -> bool;
+    /// Closes every connection; SQLite folds its log back into the file.
+    fn close(&self) -> ();
+}
+
+impl Store {
+    /// Opens a database.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`], [`StoreError::Open`], and with [`Access::Existing`] and [`Access::ReadOnly`]
+    /// [`StoreError::NotMigrated`] and [`StoreError::Newer`].
+    pub async fn open(url: &str, access: Access) -> Result<Self> {
+        match dialect::backend(url)? {
+            dialect::Backend::Sqlite => Ok(Self::Sqlite(SqlStore::open(url, access).await?)),
+            dialect::Backend::Postgres => Ok(Self::Postgres(SqlStore::open(url, access).await?)),
+        }
+    }
+}
