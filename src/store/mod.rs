@@ -19,7 +19,6 @@ use crate::domain::{
     Timestamp,
 };
 
-use self::dialect::Dialect;
 pub use self::query::Table;
 use self::sql::SqlStore;
 
@@ -336,6 +335,8 @@ face! {
     fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> ();
     /// Gives back what is left of a lease; the attempt is not counted.
     fn release(&self, lease_id: Lease) -> ();
+    /// Live and expired leases with their workers.
+    fn lease_holders(&self) -> Vec<(Lease, String)>;
 
     /// How far the labelling is.
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;

@@ -1,0 +1,219 @@
+//! What differs between the two databases: how one is opened, locked and migrated. Statements are shared.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
+use sqlx::pool::PoolOptions;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sqlx::{Database, Pool, Postgres, Sqlite};
+
+use super::{Access, Result, StoreError};
+
+/// How long a writer waits for another one before it gives up.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long opening may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+const CONNECTIONS: u32 = 8;
+
+/// A database that the statements of `sql.rs` run on.
+pub trait Dialect: Database {
+    /// Its name in messages and JSON.
+    const BACKEND: &'static str;
+    /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
+    /// when another process wrote in between, so it takes the write lock at once.
+    const BEGIN_WRITE: &'static str;
+    /// Locks the rows of a SELECT and passes over those that others have locked.
+    const SKIP_LOCKED: &'static str;
+    /// Locks the rows of a SELECT until the transaction ends.
+    const FOR_UPDATE: &'static str;
+    /// One row if the table of applied migrations exists.
+    const HAS_SCHEMA: &'static str;
+    /// What the server calls itself.
+    const SERVER: &'static str;
+    /// Bytes on disk.
+    const BYTES: &'static str;
+
+    /// Rows that a statement changed.
+    fn rows_affected(done: &Self::QueryResult) -> u64;
+    /// The migrations of this database.
+    fn migrator() -> &'static Migrator;
+    /// Applies them; processes that start together do it once.
+    fn migrate(pool: &Pool<Self>) -> impl Future<Output = Result<(), MigrateError>> + Send;
+    /// Opens the database, making it if `access` says so.
+    fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
+}
+
+/// Which database a URL means.
+pub enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+/// Reads the scheme of a URL.
+pub fn backend(url: &str) -> Result<Backend> {
+    match url.split_once(':') {
+        Some(("sqlite", _)) => Ok(Backend::Sqlite),
+        Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => Ok(Backend::Postgres),
+        _ => Err(StoreError::Url(redact(url))),
+    }
+}
+
+/// A URL without its password.
+pub fn redact(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // The last `@`: a password may hold one that nobody escaped.
+    let Some((userinfo, host)) = rest.rsplit_once('@') else { return url.to_owned() };
+    let user = userinfo.split_once(':').map_or(userinfo, |(user, _)| user);
+    let password = if userinfo.contains(':') { ":***" } else { "" };
+    format!("{scheme}://{user}{password}@{host}")
+}
+
+fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) -> StoreError {
+    let (url, hint) = (redact(url), hint.into());
+    move |source| StoreError::Open { url, hint, source }
+}
+
+impl Dialect for Sqlite {
+    const BACKEND: &'static str = "sqlite";
+    const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
+    const SKIP_LOCKED: &'static str = "";
+    const FOR_UPDATE: &'static str = "";
+    const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
+    const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
+    const BYTES: &'static str = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+
+    fn rows_affected(done: &Self::QueryResult) -> u64 {
+        done.rows_affected()
+    }
+
+    fn migrator() -> &'static Migrator {
+        static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
+        &MIGRATOR
+    }
+
+    async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
+        // sqlx takes no lock on SQLite; inside one transaction its own become savepoints.
+        let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
+        Self::migrator().run_direct(None, &mut *tx, false).await?;
+        Ok(tx.commit().await?)
+    }
+
+    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
+        let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        let hint = if std::path::Path::new(path).is_dir() {
+            "that is a directory; name a file in it".to_owned()
+        } else if access == Access::Create {
+            "check that its folder exists and that you may write there".to_owned()
+        } else {
+            "there is no such file, or you may not read it; `topicmill db create` makes one".to_owned()
+        };
+        let options = SqliteConnectOptions::from_str(url)
+            .map_err(open_error(url, "the URL is not well formed"))?
+            .busy_timeout(BUSY_TIMEOUT)
+            .foreign_keys(true);
+        let options = match access {
+            Access::ReadOnly => options.read_only(true).pragma("query_only", "ON"),
+            _ if url.contains("mode=ro") => options.read_only(true),
+            Access::Create | Access::Existing => options
+                .create_if_missing(access == Access::Create)
+                .journal_mode(SqliteJournalMode::Wal)
+                // With a write-ahead log NORMAL survives a crash of the program; a power cut may lose the
+                // last transactions, never the file. Lost labels are computed again.
+                .synchronous(SqliteSynchronous::Normal),
+        };
+        let connected =
+            PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(BUSY_TIMEOUT).connect_with(options);
+        connected.await.map_err(|source| match super::sql::known_failure(&source) {
+            Some(failure) => failure,
+            None => open_error(url, hint)(source),
+        })
+    }
+}
+
+impl Dialect for Postgres {
+    const BACKEND: &'static str = "postgres";
+    const BEGIN_WRITE: &'static str = "BEGIN";
+    const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
+    const FOR_UPDATE: &'static str = "FOR UPDATE";
+    const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
+    const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
+    const BYTES: &'static str = "SELECT pg_database_size(current_database())";
+
+    fn rows_affected(done: &Self::QueryResult) -> u64 {
+        done.rows_affected()
+    }
+
+    fn migrator() -> &'static Migrator {
+        static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
+        &MIGRATOR
+    }
+
+    async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
+        Self::migrator().run(pool).await
+    }
+
+    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
+        let options = PgConnectOptions::from_str(url)
+            .map_err(open_error(url, "the URL is not well formed; escape special characters of the password"))?
+            .application_name("topicmill");
+        let pool = PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT);
+        // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
+        match sqlx::ConnectOptions::connect(&options).await {
+            Ok(connection) => drop(sqlx::Connection::close(connection).await),
+            Err(error) if access == Access::Create && is_missing_database(&error) => {
+                match Self::create_database(url).await {
+                    // Another process may have made it in between.
+                    Ok(()) => {}
+                    Err(error) if error.as_database_error().and_then(|e| e.code()).as_deref() == Some("42P04") => {}
+                    Err(error) => return Err(open_error(url, "it does not exist and may not be created")(error)),
+                }
+            }
+            Err(error) => {
+                let hint = connect_hint(&error);
+                return Err(open_error(url, hint)(error));
+            }
+        }
+        let options = match access {
+            Access::ReadOnly => options.options([("default_transaction_read_only", "on")]),
+            Access::Create | Access::Existing => options,
+        };
+        pool.connect_with(options).await.map_err(open_error(url, "it answered once and then no more"))
+    }
+}
+
+fn is_missing_database(error: &sqlx::Error) -> bool {
+    error.as_database_error().and_then(|e| e.code()).as_deref() == Some("3D000")
+}
+
+fn connect_hint(error: &sqlx::Error) -> &'static str {
+    let code = error.as_database_error().and_then(|e| e.code().map(|c| c.into_owned()));
+    match code.as_deref() {
+        Some("3D000") => "it does not exist; `topicmill db create` makes it",
+        Some("28P01" | "28000") => "the server refused the user or the password",
+        Some("53300") => "the server has no connection left; try again later",
+        Some(_) => "the server refused",
+        None => "is the server running, and are host and port right?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        assert_eq!(redact("postgres://me:s3@cr/et@host:5432/db"), "postgres://me:***@host:5432/db");
+        assert_eq!(redact("postgres://me@host/db"), "postgres://me@host/db");
+        assert_eq!(redact("sqlite:topicmill.db"), "sqlite:topicmill.db");
+    }
+
+    #[test]
+    fn a_url_of_no_known_database_is_refused() {
+        assert!(backend("mysql://host/db").is_err());
+        assert!(backend("topicmill.db").is_err());
+        assert!(backend("postgres:db").is_err());
+    }
+}

@@ -1,0 +1,856 @@
+//! Every statement, once, for both databases.
+//!
+//! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
+//! `RETURNING`; what differs is a constant of [`Dialect`]. The file is long because the statements stand
+//! together: whoever changes a table finds here all that read or write it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row, Transaction, Type,
+};
+
+use super::dialect::{Dialect, redact};
+use super::{
+    Access, Claim, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId, RunRow, Standing, StoreError,
+    Target, Upserted, Written,
+};
+use crate::domain::{Fullname, LabelSet, Mode, Post, RunStatus, Stage, TextHash, Timestamp};
+
+/// Rows of one INSERT: 500 × 19 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
+const POSTS_A_STATEMENT: usize = 500;
+/// Rows of one INSERT of short rows (at most 13 columns).
+const ROWS_A_STATEMENT: usize = 2_000;
+
+const TABLES: [&str; 14] = [
+    "posts", "sightings", "runs", "watermarks", "models", "label_sets", "labels", "current_target", "hypotheses",
+    "pair_logits", "classifications", "label_scores", "leases", "backlog",
+];
+
+/// A database behind a pool of connections.
+#[derive(Debug)]
+pub struct SqlStore<DB: Dialect> {
+    pub(super) pool: Pool<DB>,
+    url: String,
+}
+
+impl<DB: Dialect> Clone for SqlStore<DB> {
+    fn clone(&self) -> Self {
+        Self { pool: self.pool.clone(), url: self.url.clone() }
+    }
+}
+
+/// Says what was being done when a statement failed, and recognises the failures that have a remedy.
+trait Doing<T> {
+    fn doing(self, what: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T, sqlx::Error> {
+    fn doing(self, what: &'static str) -> Result<T> {
+        self.map_err(|source| known_failure(&source).unwrap_or(StoreError::Statement { what, source }))
+    }
+}
+
+/// The failures that a user can mend.
+pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
+    let error = error.as_database_error()?;
+    let code = error.code()?;
+    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+        // Extended codes carry the primary one in their low byte.
+        return match code.parse::<u32>().ok()? & 0xff {
+            8 => Some(StoreError::ReadOnly),
+            13 => Some(StoreError::Full),
+            _ => None,
+        };
+    }
+    match code.as_ref() {
+        "25006" => Some(StoreError::ReadOnly),
+        "53100" => Some(StoreError::Full),
+        _ => None,
+    }
+}
+
+fn corrupt(table: &'static str, row: impl ToString, detail: impl ToString) -> StoreError {
+    StoreError::Corrupt { table, row: row.to_string(), detail: detail.to_string() }
+}
+
+fn at(time: Timestamp) -> DateTime<Utc> {
+    time.as_datetime()
+}
+
+fn count(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<i64>: Encode<'q, DB> + Decode<'q, DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<f64>: Encode<'q, DB>,
+    for<'q> f32: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<f32>: Encode<'q, DB>,
+    for<'q> bool: Encode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<DateTime<Utc>>: Encode<'q, DB> + Decode<'q, DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<&'q str>: Encode<'q, DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> Option<String>: Decode<'q, DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Json<&'q Value>: Encode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    // ----- opening -------------------------------------------------------------------------------------
+
+    pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
+        let store = Self { pool: DB::open(url, access).await?, url: redact(url) };
+        let found = store.schema().await?;
+        let known = Self::latest();
+        match (found.cmp(&known), access) {
+            (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer { url: store.url, found, known }),
+            (std::cmp::Ordering::Equal, _) => Ok(store),
+            (std::cmp::Ordering::Less, Access::Create) => {
+                store.migrate().await?;
+                Ok(store)
+            }
+            (std::cmp::Ordering::Less, _) => Err(StoreError::NotMigrated(store.url)),
+        }
+    }
+
+    /// Latest schema version that this program has.
+    fn latest() -> i64 {
+        DB::migrator().iter().map(|migration| migration.version).max().unwrap_or(0)
+    }
+
+    /// Schema version of the database; 0 if it has none.
+    async fn schema(&self) -> Result<i64> {
+        const WHAT: &str = "read the schema version";
+        if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
+            return Ok(0);
+        }
+        self.number("SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success", WHAT).await
+    }
+
+    pub(super) async fn migrate(&self) -> Result<i64> {
+        let found = self.schema().await?;
+        let known = Self::latest();
+        if found > known {
+            return Err(StoreError::Newer { url: self.url.clone(), found, known });
+        }
+        DB::migrate(&self.pool).await.map_err(|error| match &error {
+            sqlx::migrate::MigrateError::Execute(source) | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
+                known_failure(source).unwrap_or(StoreError::Migrate(error))
+            }
+            _ => StoreError::Migrate(error),
+        })?;
+        Ok(found)
+    }
+
+    pub(super) async fn close(&self) -> Result<()> {
+        self.pool.close().await;
+        Ok(())
+    }
+
+    async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
+        sqlx::query::<DB>(sql).fetch_one(&self.pool).await.and_then(|row| row.try_get(0)).doing(what)
+    }
+
+    async fn begin(&self) -> Result<Transaction<'static, DB>> {
+        self.pool.begin_with(DB::BEGIN_WRITE).await.doing("begin a transaction")
+    }
+
+    // ----- runs ----------------------------------------------------------------------------------------
+
+    pub(super) async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
+        sqlx::query::<DB>(
+            "INSERT INTO runs (stage, status, worker, started_at) VALUES ($1, $2, $3, $4) RETURNING id",
+        )
+        .bind(stage.as_str())
+        .bind(RunStatus::Running.as_str())
+        .bind(worker)
+        .bind(at(now))
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get(0))
+        .map(RunId)
+        .doing("record the run")
+    }
+
+    pub(super) async fn finish_run(
+        &self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp,
+    ) -> Result<()> {
+        sqlx::query::<DB>(
+            "UPDATE runs SET status = $2, counts = $3, outcomes = $4, error = $5, finished_at = $6 WHERE id = $1",
+        )
+        .bind(run.0)
+        .bind(status.as_str())
+        .bind(Json(counts))
+        .bind(Json(outcomes))
+        .bind(error)
+        .bind(at(now))
+        .execute(&self.pool)
+        .await
+        .doing("record the end of the run")?;
+        Ok(())
+    }
+
+    pub(super) async fn recent_runs(&self, limit: u32) -> Result<Vec<RunRow>> {
+        const WHAT: &str = "read the latest runs";
+        let rows = sqlx::query::<DB>(
+            "SELECT id, stage, status, started_at, finished_at, counts, error FROM runs ORDER BY id DESC LIMIT $1",
+        )
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let decode = |row: &DB::Row| -> Result<RunRow, sqlx::Error> {
+            Ok(RunRow {
+                id: row.try_get(0)?,
+                stage: row.try_get(1)?,
+                status: row.try_get(2)?,
+                started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
+                finished_at: row.try_get::<Option<DateTime<Utc>>, _>(4)?.map(Timestamp::from),
+                counts: row.try_get::<Json<Value>, _>(5)?.0,
+                error: row.try_get(6)?,
+            })
+        };
+        rows.iter().map(decode).collect::<Result<_, _>>().doing(WHAT)
+    }
+
+    // ----- posts ---------------------------------------------------------------------------------------
+
+    pub(super) async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
+        // One statement may not touch a row twice; the last of equals is the freshest.
+        let mut ranks = HashMap::new();
+        for (i, post) in page.posts.iter().enumerate() {
+            ranks.insert(post.fullname.as_str(), i);
+        }
+        let mut distinct: Vec<usize> = ranks.into_values().collect();
+        distinct.sort_unstable();
+
+        let mut tx = self.begin().await?;
+        let mut upserted = Upserted::default();
+        for chunk in distinct.chunks(POSTS_A_STATEMENT) {
+            let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
+            let part = Self::upsert_posts(&mut tx, &posts, page.now).await?;
+            upserted.new += part.new;
+            upserted.changed += part.changed;
+            upserted.unchanged += part.unchanged;
+        }
+        if let Some(topic) = page.topic {
+            for chunk in distinct.chunks(ROWS_A_STATEMENT) {
+                Self::insert_sightings(&mut tx, page, topic, chunk).await?;
+            }
+            if page.listing.is_some() {
+                Self::upsert_watermark(&mut tx, page, topic).await?;
+            }
+        }
+        tx.commit().await.doing("store a page of posts")?;
+        Ok(upserted)
+    }
+
+    async fn upsert_posts(tx: &mut Transaction<'static, DB>, posts: &[&Post], now: Timestamp) -> Result<Upserted> {
+        if posts.is_empty() {
+            return Ok(Upserted::default());
+        }
+        let mut known = QueryBuilder::<DB>::new("SELECT fullname, text_hash FROM posts WHERE fullname IN (");
+        let mut list = known.separated(", ");
+        for post in posts {
+            list.push_bind(post.fullname.as_str());
+        }
+        known.push(")");
+        let known: HashMap<String, Vec<u8>> = known
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect())
+            .doing("look up known posts")?;
+
+        let hashes: Vec<TextHash> = posts.iter().map(|post| TextHash::of(&post.text())).collect();
+        let mut upserted = Upserted::default();
+        for (post, hash) in posts.iter().zip(&hashes) {
+            match known.get(post.fullname.as_str()) {
+                None => upserted.new += 1,
+                Some(before) if before == hash.as_bytes() => upserted.unchanged += 1,
+                Some(_) => upserted.changed += 1,
+            }
+        }
+
+        let mut insert = QueryBuilder::<DB>::new(
+            "INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, \
+             num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, \
+             removed_at) ",
+        );
+        insert.push_values(posts.iter().zip(&hashes), |mut row, (post, hash)| {
+            row.push_bind(post.fullname.as_str())
+                .push_bind(post.subreddit.as_str())
+                .push_bind(post.title.as_str())
+                .push_bind(post.selftext.as_str())
+                .push_bind(post.url.as_deref())
+                .push_bind(post.permalink.as_deref())
+                .push_bind(post.author.as_deref())
+                .push_bind(post.score)
+                .push_bind(post.upvote_ratio)
+                .push_bind(post.num_comments)
+                .push_bind(post.flair.as_deref())
+                .push_bind(post.over_18)
+                .push_bind(post.is_self)
+                .push_bind(post.source.as_str())
+                .push_bind(hash.as_bytes())
+                .push_bind(at(post.created_at))
+                .push_bind(at(now))
+                .push_bind(at(now))
+                .push_bind(post.removed.then(|| at(now)));
+        });
+        // A listing may leave out what another source knew, so an absent value does not erase a stored one.
+        insert.push(
+            " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, title = excluded.title, \
+             selftext = excluded.selftext, url = COALESCE(excluded.url, posts.url), \
+             permalink = COALESCE(excluded.permalink, posts.permalink), \
+             author = COALESCE(excluded.author, posts.author), score = COALESCE(excluded.score, posts.score), \
+             upvote_ratio = COALESCE(excluded.upvote_ratio, posts.upvote_ratio), \
+             num_comments = COALESCE(excluded.num_comments, posts.num_comments), \
+             flair = COALESCE(excluded.flair, posts.flair), over_18 = excluded.over_18, \
+             is_self = excluded.is_self, source = excluded.source, text_hash = excluded.text_hash, \
+             created_at = excluded.created_at, updated_at = excluded.updated_at, \
+             removed_at = COALESCE(posts.removed_at, excluded.removed_at)",
+        );
+        insert.build().execute(&mut **tx).await.doing("store posts")?;
+        Ok(upserted)
+    }
+
+    async fn insert_sightings(
+        tx: &mut Transaction<'static, DB>, page: &Page<'_>, topic: &str, ranks: &[usize],
+    ) -> Result<()> {
+        let mut insert =
+            QueryBuilder::<DB>::new("INSERT INTO sightings (run_id, topic, fullname, listing, rank, score) ");
+        insert.push_values(ranks, |mut row, &i| {
+            let rank = page.listing.map(|_| i64::from(page.first_rank) + i64::try_from(i).unwrap_or(i64::MAX));
+            row.push_bind(page.run.0)
+                .push_bind(topic)
+                .push_bind(page.posts[i].fullname.as_str())
+                .push_bind(page.listing.map(crate::domain::Listing::as_str))
+                .push_bind(rank)
+                .push_bind(page.posts[i].score);
+        });
+        // Seen twice in one run, on a listing that moved while it was read: the last place counts.
+        insert.push(
+            " ON CONFLICT (run_id, topic, fullname) DO UPDATE SET rank = excluded.rank, score = excluded.score",
+        );
+        insert.build().execute(&mut **tx).await.doing("store sightings")?;
+        Ok(())
+    }
+
+    async fn upsert_watermark(tx: &mut Transaction<'static, DB>, page: &Page<'_>, topic: &str) -> Result<()> {
+        let newest = page.posts.iter().filter(|post| !post.stickied).map(|post| post.created_at).max();
+        sqlx::query::<DB>(
+            "INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, \
+             updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+             ON CONFLICT (source, topic, subreddit) DO UPDATE SET listing = excluded.listing, \
+             after_cursor = excluded.after_cursor, newest_created_at = CASE \
+               WHEN watermarks.newest_created_at >= excluded.newest_created_at \
+                 OR excluded.newest_created_at IS NULL THEN watermarks.newest_created_at \
+               ELSE excluded.newest_created_at END, \
+             run_id = excluded.run_id, updated_at = excluded.updated_at",
+        )
+        .bind(page.source.as_str())
+        .bind(topic)
+        .bind(page.subreddit)
+        .bind(page.listing.map(crate::domain::Listing::as_str))
+        .bind(page.after)
+        .bind(newest.map(at))
+        .bind(page.run.0)
+        .bind(at(page.now))
+        .execute(&mut **tx)
+        .await
+        .doing("store the watermark")?;
+        Ok(())
+    }
+
+    pub(super) async fn has_post(&self, fullname: &Fullname) -> Result<bool> {
+        sqlx::query::<DB>("SELECT 1 FROM posts WHERE fullname = $1")
+            .bind(fullname.as_str())
+            .fetch_optional(&self.pool)
+            .await
+            .map(|row| row.is_some())
+            .doing("look up a post")
+    }
+
+    pub(super) async fn author_key(&self) -> Result<String> {
+        sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'author_key'")
+            .fetch_one(&self.pool)
+            .await
+            .and_then(|row| row.try_get(0))
+            .doing("read the key for author names")
+    }
+
+    // ----- models and label sets -----------------------------------------------------------------------
+
+    pub(super) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+        sqlx::query::<DB>(
+            "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) \
+             VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (manifest_hash, precision, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
+        )
+        .bind(model.name.as_str())
+        .bind(model.kind.as_str())
+        .bind(model.manifest_hash.as_str())
+        .bind(model.precision.as_str())
+        .bind(model.tokenizer_hash.as_str())
+        .bind(model.max_tokens)
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing("record the model")
+    }
+
+    pub(super) async fn ensure_label_set(&self, set: &LabelSet, now: Timestamp) -> Result<i64> {
+        const WHAT: &str = "record the label set";
+        let hash = set.hash();
+        let mut tx = self.begin().await?;
+        let id: i64 = sqlx::query::<DB>(
+            "INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+        )
+        .bind(set.name.as_str())
+        .bind(hash.as_str())
+        .bind(set.template.as_str())
+        .bind(set.mode.as_str())
+        .bind(set.threshold)
+        .bind(at(now))
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing(WHAT)?;
+        for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
+            let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO labels (label_set_id, position, slug, label, hypothesis, descriptions) ",
+            );
+            insert.push_values(chunk.iter().zip(&hypotheses).enumerate(), |mut row, (i, (label, hypothesis))| {
+                row.push_bind(id)
+                    .push_bind(count((chunk_index * ROWS_A_STATEMENT + i) as u64))
+                    .push_bind(label.slug.as_str())
+                    .push_bind(label.label.as_str())
+                    .push_bind(hypothesis.as_str())
+                    .push_bind(Json(Value::from(label.descriptions.clone())));
+            });
+            insert.push(" ON CONFLICT DO NOTHING");
+            insert.build().execute(&mut *tx).await.doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(id)
+    }
+
+    pub(super) async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
+        const WHAT: &str = "record the hypotheses";
+        let mut tx = self.begin().await?;
+        let mut ids = Vec::with_capacity(texts.len());
+        for text in texts {
+            let id: i64 = sqlx::query::<DB>(
+                "INSERT INTO hypotheses (text) VALUES ($1) \
+                 ON CONFLICT (text) DO UPDATE SET text = excluded.text RETURNING id",
+            )
+            .bind(text.as_str())
+            .fetch_one(&mut *tx)
+            .await
+            .and_then(|row| row.try_get(0))
+            .doing(WHAT)?;
+            ids.push(id);
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(ids)
+    }
+
+    pub(super) async fn set_current(&self, target: Target) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
+             ON CONFLICT (only_row) DO UPDATE SET model_id = excluded.model_id, label_set_id = excluded.label_set_id",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&self.pool)
+        .await
+        .doing("set the current model and label set")?;
+        Ok(())
+    }
+
+    // ----- backlog and leases --------------------------------------------------------------------------
+
+    pub(super) async fn enqueue_missing(&self, target: Target) -> Result<u64> {
+        sqlx::query::<DB>(
+            "INSERT INTO backlog (model_id, label_set_id, fullname) \
+             SELECT $1, $2, p.fullname FROM posts p WHERE NOT EXISTS ( \
+               SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                  AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&self.pool)
+        .await
+        .map(|done| DB::rows_affected(&done))
+        .doing("find unlabelled posts")
+    }
+
+    pub(super) async fn claimable(&self, target: Target, max_attempts: u32, now: Timestamp) -> Result<u64> {
+        sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
+              WHERE b.model_id = $1 AND b.label_set_id = $2 AND b.attempts < $3 \
+                AND (b.lease_id IS NULL OR l.expires_at <= $4)",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(i64::from(max_attempts))
+        .bind(at(now))
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0))
+        .map(i64::unsigned_abs)
+        .doing("count the backlog")
+    }
+
+    pub(super) async fn claim(
+        &self, target: Target, worker: &str, run: RunId, limit: u32, max_attempts: u32, now: Timestamp,
+        lease: Duration,
+    ) -> Result<Claim> {
+        const WHAT: &str = "claim posts";
+        let mut tx = self.begin().await?;
+        // Their posts return to the backlog by the foreign key.
+        sqlx::query::<DB>("DELETE FROM leases WHERE expires_at <= $1")
+            .bind(at(now))
+            .execute(&mut *tx)
+            .await
+            .doing("return expired claims")?;
+        let id: i64 = sqlx::query::<DB>(
+            "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
+        )
+        .bind(worker)
+        .bind(run.0)
+        .bind(at(now))
+        .bind(at(now) + lease)
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing(WHAT)?;
+        let pick = format!(
+            "WITH picked AS MATERIALIZED ( \
+               SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
+                  AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
+             UPDATE backlog SET lease_id = $1, attempts = attempts + 1 \
+              WHERE model_id = $2 AND label_set_id = $3 AND fullname IN (SELECT fullname FROM picked)",
+            DB::SKIP_LOCKED
+        );
+        let picked = sqlx::query::<DB>(AssertSqlSafe(pick))
+            .bind(id)
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(i64::from(max_attempts))
+            .bind(i64::from(limit))
+            .execute(&mut *tx)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .doing(WHAT)?;
+        if picked == 0 {
+            sqlx::query::<DB>("DELETE FROM leases WHERE id = $1").bind(id).execute(&mut *tx).await.doing(WHAT)?;
+            tx.commit().await.doing(WHAT)?;
+            return Ok(Claim { lease: Lease(id), posts: Vec::new() });
+        }
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
+               JOIN posts p ON p.fullname = b.fullname WHERE b.lease_id = $1 ORDER BY p.fullname",
+        )
+        .bind(id)
+        .fetch_all(&mut *tx)
+        .await
+        .doing(WHAT)?;
+        tx.commit().await.doing(WHAT)?;
+        let posts = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
+        Ok(Claim { lease: Lease(id), posts })
+    }
+
+    fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
+        const WHAT: &str = "read claimed posts";
+        let fullname: String = row.try_get(0).doing(WHAT)?;
+        let hash: Vec<u8> = row.try_get(1).doing(WHAT)?;
+        let text_hash =
+            TextHash::try_from(hash.as_slice()).map_err(|_| corrupt("posts", &fullname, "`text_hash` has not 16 bytes"))?;
+        Ok(ClaimedPost { fullname, text_hash, title: row.try_get(2).doing(WHAT)?, selftext: row.try_get(3).doing(WHAT)? })
+    }
+
+    pub(super) async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
+        sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1 AND expires_at > $3")
+            .bind(lease_id.0)
+            .bind(at(now) + lease)
+            .bind(at(now))
+            .execute(&self.pool)
+            .await
+            .map(|done| DB::rows_affected(&done) == 1)
+            .doing("renew a lease")
+    }
+
+    pub(super) async fn complete(
+        &self, lease_id: Lease, target: Target, mode: Mode, run: RunId, now: Timestamp, done: &[Classified],
+    ) -> Result<Written> {
+        const WHAT: &str = "store labels";
+        let mut tx = self.begin().await?;
+        let live = format!("SELECT 1 FROM leases WHERE id = $1 AND expires_at > $2 {}", DB::FOR_UPDATE);
+        let live = sqlx::query::<DB>(AssertSqlSafe(live))
+            .bind(lease_id.0)
+            .bind(at(now))
+            .fetch_optional(&mut *tx)
+            .await
+            .doing("check the lease")?;
+        if live.is_none() {
+            return Ok(Written::LeaseLost);
+        }
+        let slugs = Self::slugs(&mut tx, target.label_set).await?;
+        let mut stored = 0;
+        for chunk in done.chunks(POSTS_A_STATEMENT) {
+            // What is not in the backlog under this lease any more (deleted, say) is not ours to write.
+            let held = Self::take_out_of_backlog(&mut tx, lease_id, target, chunk).await?;
+            let chunk: Vec<&Classified> = chunk.iter().filter(|one| held.contains(&one.fullname)).collect();
+            if chunk.is_empty() {
+                continue;
+            }
+            stored += chunk.len() as u64;
+            Self::insert_logits(&mut tx, target, &chunk).await?;
+            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_scores(&mut tx, target, &chunk).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(Written::Stored(stored))
+    }
+
+    async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
+        sqlx::query::<DB>("SELECT slug FROM labels WHERE label_set_id = $1 ORDER BY position")
+            .bind(label_set)
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("read the labels")
+    }
+
+    async fn take_out_of_backlog(
+        tx: &mut Transaction<'static, DB>, lease: Lease, target: Target, done: &[Classified],
+    ) -> Result<HashSet<String>> {
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id = ");
+        delete.push_bind(lease.0).push(" AND model_id = ").push_bind(target.model);
+        delete.push(" AND label_set_id = ").push_bind(target.label_set).push(" AND fullname IN (");
+        let mut list = delete.separated(", ");
+        for one in done {
+            list.push_bind(one.fullname.as_str());
+        }
+        delete.push(") RETURNING fullname");
+        delete
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("take posts out of the backlog")
+    }
+
+    async fn insert_logits(tx: &mut Transaction<'static, DB>, target: Target, done: &[&Classified]) -> Result<()> {
+        let rows: Vec<_> =
+            done.iter().flat_map(|one| one.logits.iter().map(move |(id, logits)| (&one.text_hash, id, logits))).collect();
+        for chunk in rows.chunks(ROWS_A_STATEMENT) {
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction, neutral) ",
+            );
+            insert.push_values(chunk, |mut row, (hash, hypothesis, logits)| {
+                row.push_bind(target.model)
+                    .push_bind(hash.as_bytes())
+                    .push_bind(**hypothesis)
+                    .push_bind(logits.entailment)
+                    .push_bind(logits.contradiction)
+                    .push_bind(logits.neutral);
+            });
+            insert.push(" ON CONFLICT DO NOTHING");
+            insert.build().execute(&mut **tx).await.doing("store logits")?;
+        }
+        Ok(())
+    }
+
+    async fn upsert_classifications(
+        tx: &mut Transaction<'static, DB>, target: Target, mode: Mode, run: RunId, now: Timestamp, slugs: &[String],
+        done: &[&Classified],
+    ) -> Result<()> {
+        let mut insert = QueryBuilder::<DB>::new(
+            "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
+             abstained, mode, run_id, classified_at) ",
+        );
+        insert.push_values(done, |mut row, one| {
+            row.push_bind(one.fullname.as_str())
+                .push_bind(target.model)
+                .push_bind(target.label_set)
+                .push_bind(one.text_hash.as_bytes())
+                .push_bind(slugs[one.scores.best].as_str())
+                .push_bind(one.scores.scores[one.scores.best])
+                .push_bind(one.scores.margin)
+                .push_bind(one.scores.abstained)
+                .push_bind(mode.as_str())
+                .push_bind(run.0)
+                .push_bind(at(now));
+        });
+        insert.push(
+            " ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
+             label = excluded.label, score = excluded.score, margin = excluded.margin, \
+             abstained = excluded.abstained, mode = excluded.mode, run_id = excluded.run_id, \
+             classified_at = excluded.classified_at",
+        );
+        insert.build().execute(&mut **tx).await.doing("store classifications")?;
+        Ok(())
+    }
+
+    async fn upsert_scores(tx: &mut Transaction<'static, DB>, target: Target, done: &[&Classified]) -> Result<()> {
+        let rows: Vec<_> = done
+            .iter()
+            .flat_map(|one| one.scores.scores.iter().enumerate().map(move |(i, score)| (one.fullname.as_str(), i, score)))
+            .collect();
+        for chunk in rows.chunks(ROWS_A_STATEMENT) {
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO label_scores (fullname, model_id, label_set_id, position, score) ",
+            );
+            insert.push_values(chunk, |mut row, &(fullname, position, score)| {
+                row.push_bind(fullname)
+                    .push_bind(target.model)
+                    .push_bind(target.label_set)
+                    .push_bind(count(position as u64))
+                    .push_bind(*score);
+            });
+            insert.push(
+                " ON CONFLICT (model_id, label_set_id, fullname, position) DO UPDATE SET score = excluded.score",
+            );
+            insert.build().execute(&mut **tx).await.doing("store scores")?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> Result<()> {
+        const WHAT: &str = "hand failed posts back";
+        let mut tx = self.begin().await?;
+        for (fullname, error) in failed {
+            sqlx::query::<DB>("UPDATE backlog SET lease_id = NULL, error = $3 WHERE lease_id = $1 AND fullname = $2")
+                .bind(lease_id.0)
+                .bind(fullname.as_str())
+                .bind(error.as_str())
+                .execute(&mut *tx)
+                .await
+                .doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)
+    }
+
+    pub(super) async fn release(&self, lease_id: Lease) -> Result<()> {
+        const WHAT: &str = "release a lease";
+        let mut tx = self.begin().await?;
+        sqlx::query::<DB>("UPDATE backlog SET lease_id = NULL, attempts = attempts - 1 WHERE lease_id = $1")
+            .bind(lease_id.0)
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1").bind(lease_id.0).execute(&mut *tx).await.doing(WHAT)?;
+        tx.commit().await.doing(WHAT)
+    }
+
+    pub(super) async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
+        sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?))).collect())
+            .doing("read the leases")
+    }
+
+    // ----- looking -------------------------------------------------------------------------------------
+
+    pub(super) async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<Standing> {
+        const WHAT: &str = "read how far the labelling is";
+        let posts = self.number("SELECT COUNT(*) FROM posts", WHAT).await?;
+        let target = sqlx::query::<DB>(
+            "SELECT t.model_id, t.label_set_id, m.name, s.name FROM current_target t \
+               JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let Some(target) = target else {
+            let oldest = sqlx::query::<DB>("SELECT MIN(collected_at) FROM posts").fetch_one(&self.pool).await;
+            let oldest: Option<DateTime<Utc>> = oldest.and_then(|row| row.try_get(0)).doing(WHAT)?;
+            return Ok(Standing {
+                posts,
+                labelled: 0,
+                unlabelled: posts,
+                set_aside: 0,
+                claimed: 0,
+                oldest_unlabelled: oldest.map(Timestamp::from),
+                model: None,
+                label_set: None,
+            });
+        };
+        let (model_id, label_set_id): (i64, i64) = (target.try_get(0).doing(WHAT)?, target.try_get(1).doing(WHAT)?);
+        let open = sqlx::query::<DB>(
+            "SELECT COUNT(*), MIN(p.collected_at) FROM posts p WHERE NOT EXISTS ( \
+               SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                  AND c.fullname = p.fullname AND c.text_hash = p.text_hash)",
+        )
+        .bind(model_id)
+        .bind(label_set_id)
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let held = sqlx::query::<DB>(
+            "SELECT COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
+                    COALESCE(SUM(CASE WHEN b.lease_id IS NULL AND b.attempts >= $3 THEN 1 ELSE 0 END), 0) \
+               FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
+              WHERE b.model_id = $1 AND b.label_set_id = $2",
+        )
+        .bind(model_id)
+        .bind(label_set_id)
+        .bind(i64::from(max_attempts))
+        .bind(at(now))
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let unlabelled: i64 = open.try_get(0).doing(WHAT)?;
+        Ok(Standing {
+            posts,
+            labelled: posts - unlabelled,
+            unlabelled,
+            set_aside: held.try_get(1).doing(WHAT)?,
+            claimed: held.try_get(0).doing(WHAT)?,
+            oldest_unlabelled: open.try_get::<Option<DateTime<Utc>>, _>(1).doing(WHAT)?.map(Timestamp::from),
+            model: target.try_get(2).doing(WHAT)?,
+            label_set: target.try_get(3).doing(WHAT)?,
+        })
+    }
+
+    pub(super) async fn info(&self) -> Result<Info> {
+        const WHAT: &str = "read what database this is";
+        let server = sqlx::query::<DB>(DB::SERVER).fetch_one(&self.pool).await.and_then(|row| row.try_get(0));
+        let mut rows = Vec::with_capacity(TABLES.len());
+        for table in TABLES {
+            let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+            let count = sqlx::query::<DB>(sql).fetch_one(&self.pool).await.and_then(|row| row.try_get(0));
+            rows.push((table.to_owned(), count.doing(WHAT)?));
+        }
+        Ok(Info {
+            backend: DB::BACKEND,
+            url: self.url.clone(),
+            server: server.doing(WHAT)?,
+            schema: self.schema().await?,
+            latest: Self::latest(),
+            bytes: self.number(DB::BYTES, WHAT).await?,
+            rows,
+        })
+    }
+}
