@@ -1,0 +1,94 @@
+"""From a classifier in memory to an ONNX file that agrees with it."""
+
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx.external_data_helper import convert_model_to_external_data
+from transformers import PreTrainedModel
+
+OPSET = 17
+INLINE_LIMIT_BYTES = 1 << 28  # a protobuf file ends at 2 GiB; well below, `--layers 2` takes the same way as 12
+
+
+class LogitsOnly(torch.nn.Module):
+    """The classifier with tensors in a fixed order and nothing but logits out, which is what the exporter wants."""
+
+    def __init__(self, model: PreTrainedModel, input_names: list[str]):
+        super().__init__()
+        self.model = model
+        self.input_names = input_names
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Logits [batch, classes] of int64 tensors [batch, sequence], one for each input name."""
+        options = {"use_cache": False} if self.model.config.is_encoder_decoder else {}
+        return self.model(**dict(zip(self.input_names, tensors, strict=True)), **options).logits
+
+
+def export_onnx(model: PreTrainedModel, example: dict[str, torch.Tensor], path: Path) -> None:
+    """Write the graph to `path`, with dynamic batch and sequence; a large model gets a data file beside it.
+
+    `example` is a padded batch; its keys become the graph's inputs.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        raw = Path(scratch) / "raw.onnx"
+        trace(model, example, raw)
+        graph = onnx.load(raw)
+    clear_notes(graph)
+    if model.num_parameters() * 4 <= INLINE_LIMIT_BYTES:
+        onnx.save(graph, path)
+        return
+    data_file = path.with_name(f"{path.name}_data")
+    data_file.unlink(missing_ok=True)  # onnx appends to a file that exists
+    convert_model_to_external_data(graph, location=data_file.name)
+    onnx.save(graph, path)
+    data_file.chmod(0o644)  # onnx makes it readable by its owner alone
+
+
+def trace(model: PreTrainedModel, example: dict[str, torch.Tensor], path: Path) -> None:
+    """Run the legacy exporter: only its graphs are fused by ONNX Runtime's stock optimizer."""
+    names = list(example)
+    axes = {name: {0: "batch_size", 1: "sequence_length"} for name in names}
+    # eval() on the wrapper: the exporter puts back the mode that it found, and a fresh module is in training mode.
+    wrapper = LogitsOnly(model, names).eval()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # the legacy exporter warns of itself and of each shape that it traces
+        torch.onnx.export(
+            wrapper,
+            tuple(example.values()),
+            path,
+            input_names=names,
+            output_names=["logits"],
+            dynamic_axes=axes | {"logits": {0: "batch_size"}},
+            opset_version=OPSET,
+            dynamo=False,
+        )
+
+
+def clear_notes(graph: onnx.ModelProto) -> None:
+    """Remove what a person's machine may have left in the file: source lines and other notes."""
+    graph.doc_string = ""
+    graph.graph.doc_string = ""
+    del graph.metadata_props[:]
+    for node in graph.graph.node:
+        node.doc_string = ""
+        del node.metadata_props[:]
+
+
+def graph_error(model: PreTrainedModel, path: Path, batches: list[dict[str, torch.Tensor]]) -> float:
+    """The largest difference between the logits of torch and of ONNX Runtime over the batches."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    errors = []
+    for batch in batches:
+        with torch.no_grad():
+            expected = model(**batch).logits.numpy()
+        (found,) = session.run(["logits"], {name: tensor.numpy() for name, tensor in batch.items()})
+        errors.append(float(np.abs(found - expected).max()))
+    return max(errors)

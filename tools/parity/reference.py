@@ -1,0 +1,154 @@
+"""Golden scores from the reference itself: transformers' zero-shot-classification pipeline."""
+
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ZeroShotClassificationPipeline,
+    pipeline,
+)
+
+from parity.cases import Case
+
+SCORE_TOLERANCE = 1e-6
+PACKAGES = ["numpy", "onnx", "onnxruntime", "tokenizers", "torch", "transformers"]
+
+
+class Reference:
+    """The pipeline over a model in memory and the tokenizer of its saved folder."""
+
+    def __init__(self, model: PreTrainedModel, folder: Path):
+        # split_special_tokens: a `</s>` in a text stays four characters of text.
+        self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, split_special_tokens=True)
+        self.pipe: ZeroShotClassificationPipeline = pipeline(
+            "zero-shot-classification", model=model, tokenizer=self.tokenizer, device="cpu"
+        )
+        self.model = model
+        self.plain = plain_tokenizer(folder / "tokenizer.json")
+
+    def golden(self, case: Case) -> dict:
+        """The case with its scores and logits, in the order of its labels, proved against each other."""
+        scores = self.scores(case)
+        pairs = [self.encode(case.text, case.template.format(label)) for label in case.labels]
+        for label, pair in zip(case.labels, pairs, strict=True):
+            self.prove_ids(case.text, case.template.format(label), pair["input_ids"][0].tolist())
+        logits = np.concatenate([self.logits(pair) for pair in pairs])
+        again = scores_from_logits(logits, self.model.config.label2id, case.mode)
+        error = float(np.abs(again - scores).max())
+        assert error <= SCORE_TOLERANCE, f"`{case.name}`: scores from the logits differ by {error:.1e}"
+        record = {
+            "name": case.name,
+            "text": case.text,
+            "labels": case.labels,
+            "template": case.template,
+            "mode": case.mode,
+            "scores": [short(score) for score in scores],
+            "logits": [[short(logit) for logit in row] for row in logits],
+        }
+        if case.with_ids:
+            record["input_ids"] = [pair["input_ids"][0].tolist() for pair in pairs]
+        return record
+
+    def scores(self, case: Case) -> np.ndarray:
+        """The pipeline's scores in the order of the labels."""
+        multi = case.mode == "multi"
+        if case.text:
+            options = {"hypothesis_template": case.template, "multi_label": multi}
+            result = self.pipe(case.text, candidate_labels=case.labels, **options)
+        else:
+            # The pipeline refuses an empty text by its length; its steps, given a list, do not.
+            chunks = self.pipe.preprocess([case.text], case.labels, case.template)
+            result = self.pipe.postprocess([self.pipe.forward(chunk) for chunk in chunks], multi)
+        by_label = dict(zip(result["labels"], result["scores"], strict=True))
+        return np.array([by_label[label] for label in case.labels])
+
+    def encode(self, text: str, hypothesis: str) -> dict[str, torch.Tensor]:
+        """The pair alone as the model's inputs, each [1, sequence]."""
+        return self.tokenizer(text, hypothesis, truncation="only_first", return_tensors="pt")
+
+    def logits(self, pair: dict[str, torch.Tensor]) -> np.ndarray:
+        """Logits [1, classes] of the pair alone."""
+        with torch.no_grad():
+            return self.model(**pair).logits.numpy()
+
+    def batch(self, texts: list[str], hypothesis: str) -> dict[str, torch.Tensor]:
+        """One padded batch: each text with the hypothesis."""
+        hypotheses = [hypothesis] * len(texts)
+        encoded = self.tokenizer(texts, hypotheses, truncation="only_first", padding=True, return_tensors="pt")
+        return {name: encoded[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in encoded}
+
+    def prefix(self, text: str, tokens: int) -> str:
+        """The longest run of whole words at the start of `text` that has at most `tokens` tokens."""
+        words = text.split(" ")
+        count = max(n for n in range(len(words) + 1) if len(self.content_ids(" ".join(words[:n]))) <= tokens)
+        return " ".join(words[:count])
+
+    def content_ids(self, text: str) -> list[int]:
+        """Ids of the text without special tokens, from tokenizer.json alone."""
+        return self.plain.encode(text, add_special_tokens=False).ids
+
+    def prove_ids(self, text: str, hypothesis: str, ids: list[int]) -> None:
+        """Prove that the pair is its two texts encoded apart, the first cut, with special tokens only in between."""
+        sep, cls = self.tokenizer.sep_token_id, self.tokenizer.cls_token_id
+        specials = self.plain.num_special_tokens_to_add(True)
+        second = self.content_ids(hypothesis)
+        first = self.content_ids(text)[: self.tokenizer.model_max_length - specials - len(second)]
+        assert ids == [cls, *first, *[sep] * (specials - 2), *second, sep], f"unexpected ids for {text[:40]!r}"
+        forbidden = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+        assert not forbidden.intersection(first + second), f"a special token was read in {text[:40]!r}"
+
+
+def plain_tokenizer(path: Path) -> Tokenizer:
+    """tokenizer.json as another program reads it: its own limits off, special tokens in a text split."""
+    tokenizer = Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def scores_from_logits(logits: np.ndarray, label2id: dict[str, int], mode: str) -> np.ndarray:
+    """The pipeline's rule in double precision: logits [labels, classes] in, scores [labels] out.
+
+    The contradiction is not looked up by name: it is class 0, or the last class where class 0 is the
+    entailment. A single label is scored as in multi mode.
+    """
+    entailment = next(index for label, index in label2id.items() if label.lower().startswith("entail"))
+    contradiction = -1 if entailment == 0 else 0
+    logits = logits.astype(np.float64)
+    if mode == "multi" or len(logits) == 1:
+        return softmax(logits[:, [contradiction, entailment]])[:, 1]
+    return softmax(logits[:, entailment])
+
+
+def softmax(values: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis."""
+    powers = np.exp(values - values.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def short(value: float) -> float:
+    """A single-precision number with the fewest digits that keep it."""
+    return float(str(np.float32(value)))
+
+
+def versions() -> dict[str, str]:
+    """What the scores were made with."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {"python": python} | {name: version(name) for name in PACKAGES}
+
+
+def write_golden(path: Path, model: str, cases: list[dict]) -> None:
+    """One JSON object, one case a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = json.dumps({"model": model, "versions": versions()})[:-1]
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    path.write_text(f'{head}, "cases": [\n{lines}\n]}}\n', encoding="utf-8")
