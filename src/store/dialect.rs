@@ -164,11 +164,12 @@ impl Dialect for Postgres {
         match sqlx::ConnectOptions::connect(&options).await {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
             Err(error) if access == Access::Create && is_missing_database(&error) => {
-                match Self::create_database(url).await {
-                    // Another process may have made it in between.
-                    Ok(()) => {}
-                    Err(error) if error.as_database_error().and_then(|e| e.code()).as_deref() == Some("42P04") => {}
-                    Err(error) => return Err(open_error(url, "it does not exist and may not be created")(error)),
+                let created = Self::create_database(url).await;
+                // Another process may have made it in between.
+                if let Err(error) = created
+                    && sqlx::ConnectOptions::connect(&options).await.is_err()
+                {
+                    return Err(open_error(url, "it does not exist and may not be created")(error));
                 }
             }
             Err(error) => {

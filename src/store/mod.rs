@@ -19,6 +19,7 @@ use crate::domain::{
     Timestamp,
 };
 
+pub use self::dialect::redact as redact_url;
 pub use self::query::Table;
 use self::sql::SqlStore;
 
@@ -335,6 +336,8 @@ face! {
     fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> ();
     /// Gives back what is left of a lease; the attempt is not counted.
     fn release(&self, lease_id: Lease) -> ();
+    /// Ends a lease whose worker died; its posts return to the backlog with the attempt counted.
+    fn expire(&self, lease_id: Lease) -> ();
     /// Live and expired leases with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
 

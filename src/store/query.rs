@@ -72,7 +72,8 @@ fn postgres_value(row: &sqlx::postgres::PgRow, i: usize) -> Value {
     let Ok(text) = raw.as_str() else { return Value::Null };
     match name.as_str() {
         "BOOL" => Value::from(text == "t"),
-        "INT2" | "INT4" | "INT8" | "FLOAT4" | "FLOAT8" | "NUMERIC" => {
+        "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or(Value::Null, Value::from),
+        "INT2" | "INT4" | "INT8" | "NUMERIC" => {
             serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
         }
         "JSON" | "JSONB" => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),

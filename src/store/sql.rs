@@ -763,6 +763,11 @@ where
         tx.commit().await.doing(WHAT)
     }
 
+    pub(super) async fn expire(&self, lease_id: Lease) -> Result<()> {
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1").bind(lease_id.0).execute(&self.pool).await.doing("end a lease")?;
+        Ok(())
+    }
+
     pub(super) async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
         sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
             .fetch_all(&self.pool)

@@ -1,0 +1,129 @@
+//! `topicmill collect`
+
+use clap::Args;
+
+use super::setup::{PipelineFlags, RunFlags, Setup, word};
+use super::{CliError, Exit};
+use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
+use crate::pipeline::{Pipeline, RunRecord};
+use crate::source::reddit::Reddit;
+use crate::source::sample::SampleReddit;
+use crate::store::{Access, Store};
+use crate::telemetry::Progress;
+
+/// Flags of `collect`.
+#[derive(Debug, Args)]
+pub struct Collect {
+    #[command(flatten)]
+    pub pipeline: PipelineFlags,
+    #[command(flatten)]
+    pub what: What,
+    #[command(flatten)]
+    run: RunFlags,
+}
+
+/// What is collected, and from where.
+#[derive(Debug, Clone, Args, Default)]
+pub struct What {
+    /// reddit, or sample: the sample Reddit that ships with the program
+    #[arg(long, value_name = "SOURCE", default_value = "reddit")]
+    pub source: String,
+    /// Only this topic, by its slug; may be given several times
+    #[arg(long = "topic", value_name = "T")]
+    pub topics: Vec<String>,
+    /// hot, new, top or rising, for every topic
+    #[arg(long, value_name = "LISTING")]
+    pub listing: Option<String>,
+    /// Posts a topic
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub limit: Option<u32>,
+}
+
+impl Collect {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let pipeline = setup.pipeline(&self.pipeline)?;
+        let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
+        let store = setup.store(Access::Create).await?;
+        let (reports, record) = collecting.run(setup, &store).await?;
+        setup.write_run_json(&self.run, &[&record])?;
+        store.close().await?;
+        Ok(exit(&reports, &record))
+    }
+}
+
+/// A source that answered its settings, and the topics to read from it.
+pub struct Collecting {
+    reddit: Reddit,
+    /// Serves while it is held.
+    _sample: Option<SampleReddit>,
+    pipeline: Pipeline,
+}
+
+impl Collecting {
+    /// Makes the source ready; nothing is sent yet.
+    pub async fn prepare(setup: &Setup, pipeline: &Pipeline, what: &What) -> Result<Self, CliError> {
+        let mut pipeline = pipeline.clone();
+        pipeline.keep_topics(&what.topics)?;
+        let listing = what.listing.as_deref().map(|text| word::<Listing>("--listing", text)).transpose()?;
+        for topic in &mut pipeline.topics {
+            topic.listing = listing.unwrap_or(topic.listing);
+            topic.limit = what.limit.unwrap_or(topic.limit);
+        }
+        let (reddit, sample) = match word::<SourceKind>("--source", &what.source)? {
+            SourceKind::Reddit => (setup.reddit()?, None),
+            SourceKind::Sample => {
+                let (reddit, sample) = sample(setup).await?;
+                (reddit, Some(sample))
+            }
+            SourceKind::Import => {
+                return Err(CliError::Usage("files are stored with `topicmill import FILE…`".into()));
+            }
+        };
+        Ok(Self { reddit, _sample: sample, pipeline })
+    }
+
+    /// Collects, with a bar.
+    pub async fn run(&self, setup: &Setup, store: &Store) -> Result<(Vec<TopicReport>, RunRecord), CliError> {
+        let topics = &self.pipeline.topics;
+        let bar = Progress::start("collect", "posts", topics.iter().map(|topic| u64::from(topic.limit)).sum());
+        let context = setup.context(store.clone());
+        let store_author = setup.settings().collect.store_author;
+        let collected = context.collect(&self.reddit, topics, store_author, &|n| bar.add(n)).await?;
+        drop(bar);
+        let counts = &collected.1.counts;
+        tracing::info!(
+            posts = %counts["posts"], new = %counts["new"], changed = %counts["changed"],
+            rejected = %counts["rejected"], requests = %counts["reddit"]["requests"], "collecting done"
+        );
+        Ok(collected)
+    }
+}
+
+/// The sample Reddit, and the client that reads it: the one of the settings, only the base URLs and the
+/// credentials differ.
+async fn sample(setup: &Setup) -> Result<(Reddit, SampleReddit), CliError> {
+    let started = SampleReddit::start(setup.clock.now().into()).await;
+    let sample = started.map_err(|error| CliError::Usage(format!("start the sample Reddit on 127.0.0.1: {error}")))?;
+    let mut settings = setup.reddit_settings();
+    settings.auth_url = sample.auth_url();
+    settings.api_url = sample.api_url();
+    settings.client_id = "sample".into();
+    settings.client_secret = "sample".into();
+    settings.username.clear();
+    settings.user_agent = concat!("linux:topicmill:", env!("CARGO_PKG_VERSION"), " (by /u/sample)").into();
+    Ok((Reddit::new(settings, SourceKind::Sample, setup.clock.clone())?, sample))
+}
+
+/// One topic that failed is a partial success; credentials refused, or nothing left of the quota, are not.
+pub fn exit(reports: &[TopicReport], record: &RunRecord) -> Exit {
+    let worst = |outcomes: &[Outcome]| reports.iter().any(|report| outcomes.contains(&report.outcome));
+    if worst(&[Outcome::Auth, Outcome::EdgeBlocked]) {
+        Exit::Policy
+    } else if !reports.is_empty() && reports.iter().all(|report| report.outcome == Outcome::RateLimited) {
+        Exit::TryAgain
+    } else if record.status == RunStatus::Done {
+        Exit::Done
+    } else {
+        Exit::Partial
+    }
+}

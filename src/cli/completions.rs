@@ -1,0 +1,22 @@
+//! `topicmill completions SHELL`
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Cli, CliError, Exit, output};
+
+/// Flags of `completions`.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Shell to print the script for
+    shell: Shell,
+}
+
+impl Completions {
+    pub fn run(self) -> Result<Exit, CliError> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "topicmill", &mut script);
+        output::print(&String::from_utf8_lossy(&script))?;
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,55 @@
+//! `topicmill config show`
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::output::{self, Format};
+use super::setup::Setup;
+use super::{CliError, Exit};
+use crate::config::is_secret;
+use crate::store::{Table, redact_url};
+
+/// Flags of `config`.
+#[derive(Debug, Args)]
+pub struct Config {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the settings in force; secrets are hidden
+    Show {
+        /// Also where each value comes from
+        #[arg(long)]
+        origin: bool,
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+}
+
+impl Config {
+    pub fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let Command::Show { origin, format } = self.command;
+        let mut table = Table { columns: vec!["setting".into(), "value".into()], rows: Vec::new() };
+        if origin {
+            table.columns.push("origin".into());
+        }
+        for (key, (value, from)) in &setup.loaded.values {
+            let shown = match key.as_str() {
+                _ if value.is_empty() => String::new(),
+                key if is_secret(key) => "***".to_owned(),
+                "database.url" => redact_url(value),
+                _ => value.clone(),
+            };
+            let mut row = vec![Value::from(key.as_str()), Value::from(shown)];
+            if origin {
+                row.push(Value::from(from.to_string()));
+            }
+            table.rows.push(row);
+        }
+        output::print_table(&table, format)?;
+        Ok(Exit::Done)
+    }
+}

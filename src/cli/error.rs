@@ -1,0 +1,144 @@
+//! How commands end: exit codes, and the one error type that carries each module's own.
+
+use std::process::ExitCode;
+
+use crate::classify::backlog::BacklogError;
+use crate::classify::engine::DeviceError;
+use crate::classify::files::FilesError;
+use crate::classify::labeler::LabelerError;
+use crate::classify::onnx::OnnxError;
+use crate::config::ConfigError;
+use crate::domain::{LabelSetError, Outcome, UnknownWord};
+use crate::model_folder::ModelError;
+use crate::pipeline::PipelineError;
+use crate::source::dump::DumpError;
+use crate::source::reddit::RedditError;
+use crate::store::StoreError;
+
+/// How a command ended, for whoever called the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Everything asked for was done.
+    Done,
+    /// Finished, but some rows or topics failed.
+    Partial,
+    /// Called or configured wrongly.
+    Usage,
+    /// Credentials refused, or blocked.
+    Policy,
+    /// The database.
+    Database,
+    /// The model or the device.
+    Model,
+    /// Nothing is wrong, but now is not the time: quota, or another holder.
+    TryAgain,
+    /// Stopped by a signal after draining; its number.
+    Signal(u8),
+}
+
+impl Exit {
+    /// The number that the process exits with.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Partial => 1,
+            Self::Usage => 2,
+            Self::Policy => 3,
+            Self::Database => 4,
+            Self::Model => 5,
+            Self::TryAgain => 75,
+            Self::Signal(number) => 128 + number,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+impl From<Outcome> for Exit {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Ok => Self::Done,
+            Outcome::Auth | Outcome::EdgeBlocked => Self::Policy,
+            Outcome::RateLimited => Self::TryAgain,
+            _ => Self::Partial,
+        }
+    }
+}
+
+/// Why a command ended early.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each variant carries the error of the module it is named after")]
+pub enum CliError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    #[error(transparent)]
+    Reddit(#[from] RedditError),
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Onnx(#[from] OnnxError),
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Labeler(#[from] LabelerError),
+    #[error(transparent)]
+    Backlog(#[from] BacklogError),
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// A word that is none of those expected, with the flag or setting that holds it.
+    #[error("{what}: {source}")]
+    Word {
+        what: &'static str,
+        #[source]
+        source: UnknownWord,
+    },
+    /// Called in a way that cannot work.
+    #[error("{0}")]
+    Usage(String),
+    /// The threads of the program could not be started.
+    #[error("start the runtime: {0}")]
+    Runtime(#[source] std::io::Error),
+    /// Neither stdout nor a file takes what is written.
+    #[error("write `{path}`: {source}")]
+    Write {
+        path: String,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl CliError {
+    /// The exit code that this error ends the program with.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Config(_) | Self::Pipeline(_) | Self::Dump(_) | Self::Device(_) | Self::Word { .. } | Self::Usage(_) => {
+                Exit::Usage
+            }
+            Self::Reddit(error) => Exit::from(error.outcome()),
+            Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
+            Self::Store(_) | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
+            Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => labeler_exit(error),
+            Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
+            Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
+            Self::Files(_) => Exit::Usage,
+            Self::Runtime(_) | Self::Write { .. } => Exit::Partial,
+        }
+    }
+}
+
+fn labeler_exit(error: &LabelerError) -> Exit {
+    match error {
+        LabelerError::Labels(LabelSetError::Empty | _) | LabelerError::TooLong { .. } => Exit::Usage,
+        _ => Exit::Model,
+    }
+}

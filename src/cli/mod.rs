@@ -1,0 +1,135 @@
+//! The command line: the tree of commands, the flags they share, and what each exit code means.
+//!
+//! Data goes to stdout, everything else to stderr. Commands live one to a file; what several of them need
+//! (settings, store, pipeline, model) is made in `setup`.
+
+mod classify;
+mod collect;
+mod completions;
+mod config;
+mod db;
+mod demo;
+mod doctor;
+mod error;
+mod import;
+mod output;
+mod run;
+mod score;
+mod setup;
+mod signals;
+mod sql;
+mod status;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use self::error::{CliError, Exit};
+use self::setup::Setup;
+
+/// Collects Reddit posts, labels them with a zero-shot model, and leaves the labels where SQL reaches them.
+#[derive(Debug, Parser)]
+#[command(name = "topicmill", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Start with `topicmill demo`: no key, no download, no server.")]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+struct Global {
+    /// Settings file [default: topicmill.toml here, if there is one]
+    #[arg(long, global = true, value_name = "F", help_heading = "Global options")]
+    config: Option<PathBuf>,
+    /// sqlite:PATH or postgres://user:password@host/database
+    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    database: Option<String>,
+    /// Log lines on stderr: text or json
+    #[arg(long, global = true, value_name = "FORMAT", help_heading = "Global options")]
+    log_format: Option<String>,
+    /// Say more; twice for still more
+    #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
+    verbose: u8,
+    /// Say nothing but errors
+    #[arg(long, short, global = true, conflicts_with = "verbose", help_heading = "Global options")]
+    quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Collect, label and report on sample posts: no key, no download, no server
+    Demo(demo::Demo),
+    /// Store posts of the pipeline's topics from Reddit
+    Collect(collect::Collect),
+    /// Store posts from files
+    Import(import::Import),
+    /// Label stored posts that have no label yet
+    Classify(classify::Classify),
+    /// Score texts of files into a file, without a database
+    Score(score::Score),
+    /// Collect and classify, once
+    Run(run::Run),
+    /// Answer a read-only SQL query
+    Sql(sql::Sql),
+    /// Tell the backlog, the last runs and the oldest unlabelled post
+    Status(status::Status),
+    /// Tell what is here, what is missing, and what to do
+    Doctor(doctor::Doctor),
+    /// Make, migrate or look at the database
+    Db(db::Db),
+    /// Show the settings in force
+    Config(config::Config),
+    /// Print a completion script for a shell
+    Completions(completions::Completions),
+}
+
+/// Runs the program with the arguments of the process.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match start(cli) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            output::error(&error);
+            error.exit().into()
+        }
+    }
+}
+
+fn start(cli: Cli) -> Result<Exit, CliError> {
+    // Needs no settings, and must work where they are broken.
+    if let Command::Completions(command) = cli.command {
+        return command.run();
+    }
+    let setup = Setup::load(&cli.global)?;
+    let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
+    let exit = runtime.block_on(async {
+        let signals = signals::watch(setup.stop.clone());
+        let exit = dispatch(cli.command, &setup).await?;
+        // What a signal ended says so, however well it ended.
+        Ok(signals.exit().unwrap_or(exit))
+    });
+    // A thread that still computes is not waited for.
+    runtime.shutdown_background();
+    exit
+}
+
+async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
+    match command {
+        Command::Demo(command) => command.run(setup).await,
+        Command::Collect(command) => command.run(setup).await,
+        Command::Import(command) => command.run(setup).await,
+        Command::Classify(command) => command.run(setup).await,
+        Command::Score(command) => command.run(setup).await,
+        Command::Run(command) => command.run(setup).await,
+        Command::Sql(command) => command.run(setup).await,
+        Command::Status(command) => command.run(setup).await,
+        Command::Doctor(command) => command.run(setup).await,
+        Command::Db(command) => command.run(setup).await,
+        Command::Config(command) => command.run(setup),
+        Command::Completions(_) => unreachable!("answered before the settings were read"),
+    }
+}

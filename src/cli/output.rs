@@ -1,0 +1,142 @@
+//! What goes to stdout: tables and JSON. And errors, in one form, to stderr.
+
+use std::error::Error;
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use serde_json::{Map, Value};
+
+use super::CliError;
+use crate::store::Table;
+
+/// How a table is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// With a header line.
+    Csv,
+    /// One array of objects.
+    Json,
+    /// One object a line.
+    Ndjson,
+}
+
+/// Writes to stdout. Whoever reads may stop reading: `topicmill sql … | head` is no error.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|source| CliError::Write { path: "stdout".into(), source }),
+    }
+}
+
+/// Prints a table in a format.
+pub fn print_table(table: &Table, format: Format) -> Result<(), CliError> {
+    print(&render(table, format)?)
+}
+
+fn render(table: &Table, format: Format) -> Result<String, CliError> {
+    let object = |row: &Vec<Value>| Value::Object(table.columns.iter().cloned().zip(row.iter().cloned()).collect::<Map<_, _>>());
+    Ok(match format {
+        Format::Table => for_people(table),
+        Format::Csv => csv(table).map_err(|source| CliError::Write { path: "stdout".into(), source })?,
+        Format::Json => format!("{:#}\n", Value::Array(table.rows.iter().map(object).collect())),
+        Format::Ndjson => table.rows.iter().map(|row| format!("{}\n", object(row))).collect(),
+    })
+}
+
+fn csv(table: &Table) -> io::Result<String> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&table.columns)?;
+    for row in &table.rows {
+        writer.write_record(row.iter().map(as_text))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(String::from_utf8(bytes).expect("written from Strings"))
+}
+
+fn as_text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A table that fits the terminal: long texts are wrapped, numbers stand right, scores have three digits.
+pub fn for_people(table: &Table) -> String {
+    let mut out = comfy_table::Table::new();
+    out.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Dynamic);
+    out.set_header(table.columns.iter().map(Cell::new));
+    for row in &table.rows {
+        out.add_row(row.iter().map(cell));
+    }
+    let rows = table.rows.len();
+    let rows = if rows == 1 { "1 row".to_owned() } else { format!("{rows} rows") };
+    format!("{out}\n{rows}\n")
+}
+
+fn cell(value: &Value) -> Cell {
+    match value {
+        Value::Number(number) => {
+            let text = match number.as_f64() {
+                Some(float) if number.is_f64() => format!("{float:.3}"),
+                _ => number.to_string(),
+            };
+            Cell::new(text).set_alignment(CellAlignment::Right)
+        }
+        // A line break or a tab inside a cell would tear the table.
+        other => Cell::new(as_text(other).split_whitespace().collect::<Vec<_>>().join(" ")),
+    }
+}
+
+/// One sentence on stderr, and what caused it where the sentence does not say so already.
+#[expect(clippy::print_stderr, reason = "logging may not have been started")]
+pub fn error(error: &CliError) {
+    let message = error.to_string();
+    eprintln!("error: {message}");
+    let mut told = message;
+    let mut cause: Option<&dyn Error> = error.source();
+    while let Some(next) = cause {
+        let text = next.to_string();
+        if !told.contains(&text) {
+            eprintln!("  caused by: {text}");
+            told.push_str(&text);
+        }
+        cause = next.source();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sample() -> Table {
+        let row = |a: Value, b: Value, c: Value| vec![a, b, c];
+        Table {
+            columns: vec!["topic".into(), "n".into(), "score".into()],
+            rows: vec![row(json!("a \"b\",\nc"), json!(3), json!(0.5)), row(json!(null), json!(40), json!(null))],
+        }
+    }
+
+    #[test]
+    fn every_format_keeps_the_order_of_columns() {
+        assert_eq!(render(&sample(), Format::Csv).unwrap(), "topic,n,score\n\"a \"\"b\"\",\nc\",3,0.5\n,40,\n");
+        let ndjson = render(&sample(), Format::Ndjson).unwrap();
+        assert_eq!(ndjson.lines().nth(1).unwrap(), r#"{"topic":null,"n":40,"score":null}"#);
+        let json: Value = serde_json::from_str(&render(&sample(), Format::Json).unwrap()).unwrap();
+        assert_eq!(json[0]["n"], 3);
+    }
+
+    #[test]
+    fn a_table_for_people_keeps_a_row_on_a_line() {
+        let text = for_people(&sample());
+        assert!(text.contains("a \"b\", c"), "{text}");
+        assert!(text.ends_with("2 rows\n"));
+    }
+}

@@ -1,0 +1,211 @@
+//! What several commands need: settings in force, and from them a store, a pipeline, a Reddit, a model.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Args;
+use tokio_util::sync::CancellationToken;
+
+use super::{CliError, Global};
+use crate::classify::backlog::{self, Options, worker_name};
+use crate::classify::engine::Device;
+use crate::classify::labeler::Labeler;
+use crate::classify::onnx::{EngineOptions, OnnxEngine};
+use crate::clock::{SharedClock, SystemClock};
+use crate::config::{self, Loaded, Settings};
+use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
+use crate::model_folder::ModelFolder;
+use crate::pipeline::{Context, Pipeline, RunRecord};
+use crate::source::reddit::{self, Reddit};
+use crate::store::{Access, Store};
+use crate::telemetry::{self, LogFormat};
+
+/// Padded tokens of a batch on a CPU: small sorted batches stay in its caches.
+const CPU_BATCH_TOKENS: usize = 1_024;
+/// Padded tokens of a batch on a GPU: enough work to hide what a launch costs.
+const CUDA_BATCH_TOKENS: usize = 16_384;
+/// Posts of one claim: sorted together, so that a batch holds posts of one length.
+const WINDOW: u32 = 1_024;
+
+/// Settings and what every command shares.
+#[derive(Debug)]
+pub struct Setup {
+    pub loaded: Loaded,
+    pub clock: SharedClock,
+    /// Cancelled by the first signal.
+    pub stop: CancellationToken,
+}
+
+/// Flags of commands that use a model.
+#[derive(Debug, Clone, Args)]
+pub struct ModelFlags {
+    /// Folder of the model
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// auto, cpu, cuda or cuda:N
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// auto, fp32, fp16 or int8
+    #[arg(long, value_name = "P")]
+    precision: Option<String>,
+    /// Padded tokens a batch may hold, or auto
+    #[arg(long, value_name = "N")]
+    batch_tokens: Option<String>,
+    /// Threads of the model; 0: one a core
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// single (one label a text) or multi (each label for itself)
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+}
+
+/// Flags of commands that read a pipeline file.
+#[derive(Debug, Clone, Args)]
+pub struct PipelineFlags {
+    /// Pipeline file [default: the sixteen topics, built in]
+    #[arg(long, value_name = "F")]
+    pub pipeline: Option<PathBuf>,
+}
+
+/// Flags of commands that record a run.
+#[derive(Debug, Clone, Args)]
+pub struct RunFlags {
+    /// Also write the record of the run to a file, as JSON
+    #[arg(long, value_name = "F")]
+    pub run_json: Option<PathBuf>,
+}
+
+impl Setup {
+    /// Reads the settings and starts logging.
+    pub fn load(global: &Global) -> Result<Self, CliError> {
+        let mut flags = Vec::new();
+        flags.extend(global.database.clone().map(|url| ("database.url", url)));
+        flags.extend(global.log_format.clone().map(|format| ("log.format", format)));
+        let loaded = config::load(global.config.as_deref(), std::env::vars().collect(), &flags)?;
+        let format = match loaded.settings.log.format.as_str() {
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
+            other => return Err(CliError::Usage(format!("log.format `{other}` is none of text, json"))),
+        };
+        let verbosity = if global.quiet { -1 } else { i8::try_from(global.verbose).unwrap_or(i8::MAX) };
+        telemetry::init(format, verbosity);
+        Ok(Self { loaded, clock: SystemClock::shared(), stop: CancellationToken::new() })
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.loaded.settings
+    }
+
+    /// The database of the settings.
+    pub async fn store(&self, access: Access) -> Result<Store, CliError> {
+        Ok(Store::open(self.settings().database.url.reveal(), access).await?)
+    }
+
+    /// What the stages of a run share.
+    pub fn context(&self, store: Store) -> Context {
+        Context { store, clock: self.clock.clone(), stop: self.stop.clone(), worker: worker_name() }
+    }
+
+    /// The pipeline file that the flags name, else the built-in one.
+    pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
+        let collect = &self.settings().collect;
+        let listing = word::<Listing>("collect.listing", &collect.listing)?;
+        Ok(Pipeline::load(flags.pipeline.as_deref(), listing, collect.limit)?)
+    }
+
+    /// A client for Reddit itself.
+    pub fn reddit(&self) -> Result<Reddit, CliError> {
+        Ok(Reddit::new(self.reddit_settings(), SourceKind::Reddit, self.clock.clone())?)
+    }
+
+    /// The section `[reddit]` as the client takes it.
+    pub fn reddit_settings(&self) -> reddit::Settings {
+        let set = &self.settings().reddit;
+        reddit::Settings {
+            auth_url: set.auth_url.clone(),
+            api_url: set.api_url.clone(),
+            client_id: set.client_id.clone(),
+            client_secret: set.client_secret.reveal().to_owned(),
+            username: set.username.clone(),
+            password: set.password.reveal().to_owned(),
+            user_agent: set.user_agent.clone(),
+            requests_per_minute: set.requests_per_minute,
+            wait_budget: Duration::from_secs(set.wait_budget_secs),
+            timeouts: reddit::Timeouts::default(),
+        }
+    }
+
+    /// The label set of a pipeline, in the mode that flag or setting ask for.
+    pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
+        let mode = flags.mode.as_deref().unwrap_or(&self.settings().classify.mode);
+        if !mode.is_empty() {
+            set.mode = word::<Mode>("mode", mode)?;
+        }
+        Ok(set)
+    }
+
+    /// Model folder, engine and tokenizer, ready to score.
+    pub fn labeler(&self, flags: &ModelFlags) -> Result<Labeler, CliError> {
+        let set = &self.settings().classify;
+        let precision = flags.precision.as_deref().unwrap_or(&set.precision);
+        let batch_tokens = flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens);
+        let batch_tokens = match batch_tokens {
+            "auto" => None,
+            text => Some(text.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(|| {
+                CliError::Usage(format!("batch_tokens `{text}` is neither auto nor a number above 0"))
+            })?),
+        };
+        let folder = self.model_folder(flags.model.as_deref(), precision)?;
+        let device = flags.device.as_deref().unwrap_or(&set.device).parse::<Device>()?;
+        let library = Some(PathBuf::from(&self.settings().onnxruntime.library)).filter(|path| !path.as_os_str().is_empty());
+        let threads = Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0);
+        let engine = OnnxEngine::load(&folder, &EngineOptions { device, threads, library })?;
+        let chosen = engine.chosen();
+        tracing::info!(
+            model = %folder.name, kind = folder.kind.as_str(), precision = %folder.precision,
+            device = %chosen.device, "model loaded: {}", chosen.reason
+        );
+        let default = if chosen.device == Device::Cpu { CPU_BATCH_TOKENS } else { CUDA_BATCH_TOKENS };
+        Ok(Labeler::load(folder, Box::new(engine), batch_tokens.unwrap_or(default))?)
+    }
+
+    /// The model folder that a flag or the settings name.
+    pub fn model_folder(&self, flag: Option<&Path>, precision: &str) -> Result<ModelFolder, CliError> {
+        let named = flag.unwrap_or(&self.settings().classify.model);
+        let precision = Some(precision).filter(|precision| *precision != "auto");
+        Ok(ModelFolder::open(&find_model(named), precision)?)
+    }
+
+    /// How the backlog is worked off.
+    pub fn backlog(&self, limit: Option<u64>) -> backlog::Options {
+        let set = &self.settings().classify;
+        Options { lease: Duration::from_secs(set.lease_secs.max(3)), max_attempts: set.max_attempts, window: WINDOW, limit }
+    }
+
+    /// Writes the records of runs where `--run-json` says.
+    pub fn write_run_json(&self, flags: &RunFlags, records: &[&RunRecord]) -> Result<(), CliError> {
+        let Some(path) = &flags.run_json else { return Ok(()) };
+        let records: Vec<_> = records.iter().map(|record| record.to_json()).collect();
+        let text = match records.as_slice() {
+            [one] => format!("{one:#}\n"),
+            several => format!("{:#}\n", serde_json::Value::from(several)),
+        };
+        std::fs::write(path, text).map_err(|source| CliError::Write { path: path.display().to_string(), source })
+    }
+}
+
+/// The shipped model is found from wherever the program runs: beside the binary's own folders, too.
+fn find_model(named: &Path) -> PathBuf {
+    if named.is_absolute() || named.exists() {
+        return named.to_owned();
+    }
+    let program = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
+    program.ancestors().skip(1).map(|folder| folder.join(named)).find(|path| path.exists()).unwrap_or(named.to_owned())
+}
+
+/// Reads a setting that is one of a few words.
+pub fn word<T: FromStr<Err = UnknownWord>>(what: &'static str, text: &str) -> Result<T, CliError> {
+    text.parse().map_err(|source| CliError::Word { what, source })
+}

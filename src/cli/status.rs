@@ -1,0 +1,76 @@
+//! `topicmill status`
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::output::{self, Format};
+use super::setup::Setup;
+use super::{CliError, Exit};
+use crate::store::{Access, RunRow, Standing, Table};
+
+/// Runs shown.
+const RUNS: u32 = 5;
+
+/// Flags of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// How to print; json holds everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Status {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let store = setup.store(Access::ReadOnly).await?;
+        let standing = store.standing(setup.settings().classify.max_attempts, setup.clock.now().into()).await?;
+        let runs = store.recent_runs(RUNS).await?;
+        match self.format {
+            Format::Json | Format::Ndjson => {
+                let all = json!({ "backlog": standing, "runs": runs });
+                output::print(&if self.format == Format::Json { format!("{all:#}\n") } else { format!("{all}\n") })?;
+            }
+            Format::Csv => output::print_table(&backlog(&standing), self.format)?,
+            Format::Table => {
+                output::print(&output::for_people(&backlog(&standing)))?;
+                output::print("\nLatest runs\n")?;
+                output::print(&output::for_people(&runs_table(&runs)))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn backlog(standing: &Standing) -> Table {
+    let Standing { posts, labelled, unlabelled, set_aside, claimed, oldest_unlabelled, model, label_set } = standing;
+    let row = |what: &str, value: Value| vec![Value::from(what), value];
+    Table {
+        columns: vec!["backlog".into(), "value".into()],
+        rows: vec![
+            row("posts", json!(posts)),
+            row("labelled", json!(labelled)),
+            row("not labelled yet", json!(unlabelled)),
+            row("held by workers now", json!(claimed)),
+            row("set aside after failing", json!(set_aside)),
+            row("oldest one not labelled, collected at", json!(oldest_unlabelled)),
+            row("current model", json!(model)),
+            row("current label set", json!(label_set)),
+        ],
+    }
+}
+
+fn runs_table(runs: &[RunRow]) -> Table {
+    let columns = ["id", "stage", "status", "started", "seconds", "posts", "posts/s"].map(String::from).to_vec();
+    let row = |run: &RunRow| {
+        let seconds = run.finished_at.map(|end| (end.as_datetime() - run.started_at.as_datetime()).num_seconds());
+        vec![
+            json!(run.id),
+            json!(run.stage),
+            json!(run.status),
+            json!(run.started_at.as_datetime().format("%Y-%m-%d %H:%M:%S").to_string()),
+            json!(seconds),
+            run.counts.get("posts").cloned().unwrap_or(Value::Null),
+            run.counts.get("posts_per_sec").cloned().unwrap_or(Value::Null),
+        ]
+    };
+    Table { columns, rows: runs.iter().map(row).collect() }
+}

@@ -1,0 +1,321 @@
+//! From a source into the store: topic by topic, page by page.
+//!
+//! Each page is stored before the next one is asked for, so whatever dies loses at most one page, and the
+//! next run stores the same rows again without harm. A topic that cannot be read ends with a typed outcome;
+//! the other topics go on.
+
+use std::collections::HashSet;
+
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::SharedClock;
+use crate::domain::{Listing, Outcome, Post, SourceKind, Topic, TopicReport, hex};
+use crate::source::dump::{Record, Records};
+use crate::source::reddit::{Reddit, RedditError};
+use crate::source::{ListingPage, Rejected};
+use crate::store::{Page, Result, RunId, Store, Upserted};
+
+/// Most posts that Reddit gives a page.
+const PAGE: u32 = 100;
+/// Posts of a file that are stored in one transaction.
+const IMPORT_CHUNK: usize = 2_000;
+/// Rejected records that are told one by one; the others are counted.
+const REJECTED_SHOWN: u64 = 5;
+
+/// What becomes of author names.
+#[derive(Debug, Clone)]
+pub enum Authors {
+    /// Stored as they are.
+    Stored,
+    /// Stored as a hash under this key.
+    Hashed(String),
+}
+
+impl Authors {
+    fn apply(&self, posts: &mut [Post]) {
+        let Self::Hashed(key) = self else { return };
+        for author in posts.iter_mut().filter_map(|post| post.author.as_mut()) {
+            // The key has a fixed length, so key and name cannot run into each other.
+            let digest = Sha256::new().chain_update(key.as_bytes()).chain_update(author.as_bytes()).finalize();
+            *author = format!("u_{}", hex(&digest[..8]));
+        }
+    }
+}
+
+/// Where what is collected goes.
+#[derive(Debug, Clone)]
+pub struct Sink<'a> {
+    /// The database.
+    pub store: &'a Store,
+    /// The run that all of it belongs to.
+    pub run: RunId,
+    /// What becomes of author names.
+    pub authors: Authors,
+    /// For dates.
+    pub clock: SharedClock,
+}
+
+impl Sink<'_> {
+    async fn save(&self, mut posts: Vec<Post>, at: Place<'_>) -> Result<Upserted> {
+        self.authors.apply(&mut posts);
+        let Place { source, topic, subreddit, listing, first_rank, after } = at;
+        let now = self.clock.now().into();
+        let page = Page { run: self.run, source, topic, subreddit, listing, first_rank, after, posts: &posts, now };
+        self.store.save_page(&page).await
+    }
+}
+
+/// Where on a source a page was found.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    source: SourceKind,
+    topic: Option<&'a str>,
+    subreddit: &'a str,
+    listing: Option<Listing>,
+    first_rank: u32,
+    after: Option<&'a str>,
+}
+
+/// Collects every topic; `progress` hears how many posts were stored, topic by topic.
+///
+/// When `stop` is cancelled, what was read so far is stored and the reports so far are returned.
+///
+/// # Errors
+/// Those of the store. What Reddit refuses is in the reports.
+pub async fn collect(
+    sink: &Sink<'_>,
+    reddit: &Reddit,
+    topics: &[Topic],
+    stop: &CancellationToken,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<Vec<TopicReport>> {
+    let mut reports = Vec::with_capacity(topics.len());
+    for topic in topics {
+        if stop.is_cancelled() {
+            break;
+        }
+        let report = collect_topic(sink, reddit, topic, stop, progress).await?;
+        log_report(&report);
+        let outcome = report.outcome;
+        reports.push(report);
+        // The other topics would meet the same refusal.
+        if matches!(outcome, Outcome::Auth | Outcome::EdgeBlocked) {
+            break;
+        }
+    }
+    Ok(reports)
+}
+
+fn log_report(report: &TopicReport) {
+    let TopicReport { topic, subreddit, outcome, posts, new, changed, rejected, detail, .. } = report;
+    let skipped: Vec<_> = report.skipped.iter().map(|(name, why)| format!("r/{name} {why}")).collect();
+    let skipped = skipped.join(", ");
+    if *outcome == Outcome::Ok {
+        tracing::info!(%topic, %subreddit, posts, new, changed, rejected, %skipped, "collected");
+    } else {
+        let detail = detail.as_deref().unwrap_or_default();
+        tracing::warn!(%topic, %subreddit, %outcome, posts, %skipped, "not collected: {detail}");
+    }
+}
+
+async fn collect_topic(
+    sink: &Sink<'_>,
+    reddit: &Reddit,
+    topic: &Topic,
+    stop: &CancellationToken,
+    progress: &(dyn Fn(u64) + Send + Sync),
+) -> Result<TopicReport> {
+    let mut report = TopicReport {
+        topic: topic.slug.clone(),
+        subreddit: String::new(),
+        outcome: Outcome::Empty,
+        skipped: Vec::new(),
+        pages: 0,
+        posts: 0,
+        new: 0,
+        changed: 0,
+        rejected: 0,
+        detail: None,
+    };
+    for subreddit in &topic.subreddits {
+        if !report.subreddit.is_empty() {
+            report.skipped.push((std::mem::take(&mut report.subreddit), report.outcome));
+        }
+        report.subreddit.clone_from(subreddit);
+        let mut reader = Reader { sink, reddit, topic, subreddit, report: &mut report, progress };
+        let read = tokio::select! {
+            read = reader.read() => read?,
+            // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
+            () = stop.cancelled() => return Ok(report),
+        };
+        match read {
+            Ok(()) if report.posts > 0 => {
+                report.outcome = Outcome::Ok;
+                report.detail = None;
+                break;
+            }
+            Ok(()) => {
+                report.outcome = Outcome::Empty;
+                report.detail = Some(format!("r/{subreddit} answered without posts"));
+            }
+            Err(error) => {
+                report.outcome = error.outcome();
+                report.detail = Some(error.to_string());
+                if !is_of_the_subreddit(report.outcome) {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// Whether another subreddit may answer where this one did not.
+fn is_of_the_subreddit(outcome: Outcome) -> bool {
+    use Outcome::{Auth, Banned, EdgeBlocked, Empty, Gated, Missing, Ok, Private, Quarantined, RateLimited, Server};
+    match outcome {
+        Empty | Private | Banned | Quarantined | Gated | Missing => true,
+        Ok | EdgeBlocked | Auth | RateLimited | Server => false,
+    }
+}
+
+/// Reads one listing to its end or to the limit of the topic.
+struct Reader<'a, 'r> {
+    sink: &'a Sink<'a>,
+    reddit: &'a Reddit,
+    topic: &'a Topic,
+    subreddit: &'a str,
+    report: &'r mut TopicReport,
+    progress: &'a (dyn Fn(u64) + Send + Sync),
+}
+
+impl Reader<'_, '_> {
+    async fn read(&mut self) -> Result<std::result::Result<(), RedditError>> {
+        let (mut seen, mut cursors) = (HashSet::new(), HashSet::new());
+        let (mut wanted, mut rank) = (self.topic.limit, 0);
+        let mut after: Option<String> = None;
+        while wanted > 0 {
+            let asked = self.reddit.listing_page(self.subreddit, self.topic.listing, wanted.min(PAGE), after.as_deref());
+            let page = match asked.await {
+                Ok(page) => page,
+                Err(error) => return Ok(Err(error)),
+            };
+            let ListingPage { mut posts, rejected, after: next } = page;
+            self.note_rejected(&rejected);
+            let page_len = u32::try_from(posts.len()).unwrap_or(u32::MAX);
+            // A listing that moves while it is read shows posts twice; pinned ones come on top of the limit.
+            posts.retain(|post| seen.insert(post.fullname.clone()) && (post.stickied || take(&mut wanted)));
+            // `after` may come back unchanged, or lead round in a circle.
+            let next = next.filter(|cursor| cursors.insert(cursor.clone()));
+            self.save(posts, rank, next.as_deref().filter(|_| wanted > 0)).await?;
+            rank += page_len;
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    async fn save(&mut self, posts: Vec<Post>, first_rank: u32, after: Option<&str>) -> Result<()> {
+        let received = posts.len() as u64;
+        let source = self.reddit.source();
+        let (topic, listing) = (Some(self.topic.slug.as_str()), Some(self.topic.listing));
+        let place = Place { source, topic, subreddit: self.subreddit, listing, first_rank, after };
+        let stored = self.sink.save(posts, place).await?;
+        self.report.pages += 1;
+        self.report.posts += received;
+        self.report.new += stored.new;
+        self.report.changed += stored.changed;
+        (self.progress)(received);
+        Ok(())
+    }
+
+    fn note_rejected(&mut self, rejected: &[Rejected]) {
+        for Rejected { at, reason } in rejected {
+            if self.report.rejected < REJECTED_SHOWN {
+                tracing::warn!(subreddit = %self.subreddit, %at, "passed over: {reason}");
+            }
+            self.report.rejected += 1;
+        }
+    }
+}
+
+/// Takes one from what is left, if anything is.
+fn take(left: &mut u32) -> bool {
+    let any = *left > 0;
+    *left = left.saturating_sub(1);
+    any
+}
+
+/// What an import did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Imported {
+    /// Records that are posts.
+    pub posts: u64,
+    /// Of those, not known before.
+    pub new: u64,
+    /// Of those, known with another text.
+    pub changed: u64,
+    /// Records that are no post, or not a whole one.
+    pub rejected: u64,
+}
+
+/// Stores the records of a file. A record belongs to the topic that it names, else to the one that reads its
+/// subreddit, else to none.
+///
+/// When `stop` is cancelled, the chunk under way is stored and what was done so far is returned.
+///
+/// # Errors
+/// Those of the store. Records that cannot be read are counted, the first ones logged.
+pub async fn import(
+    sink: &Sink<'_>,
+    name: &str,
+    records: &mut Records,
+    topics: &[Topic],
+    stop: &CancellationToken,
+) -> Result<Imported> {
+    let mut done = Imported::default();
+    while !stop.is_cancelled() {
+        // Reading is fast and bounded by the chunk; the runtime has other threads.
+        let chunk: Vec<_> = tokio::task::block_in_place(|| records.by_ref().take(IMPORT_CHUNK).collect());
+        if chunk.is_empty() {
+            break;
+        }
+        let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
+        for record in chunk {
+            match record {
+                Ok(Record { post, topic }) => {
+                    let topic = topic.or_else(|| topic_of(&post, topics));
+                    match by_topic.iter_mut().find(|(known, _)| *known == topic) {
+                        Some((_, posts)) => posts.push(post),
+                        None => by_topic.push((topic, vec![post])),
+                    }
+                }
+                Err(Rejected { at, reason }) => {
+                    if done.rejected < REJECTED_SHOWN {
+                        tracing::warn!(file = %name, %at, "passed over: {reason}");
+                    }
+                    done.rejected += 1;
+                }
+            }
+        }
+        for (topic, posts) in by_topic {
+            done.posts += posts.len() as u64;
+            let topic = topic.as_deref();
+            let place =
+                Place { source: SourceKind::Import, topic, subreddit: "", listing: None, first_rank: 0, after: None };
+            let stored = sink.save(posts, place).await?;
+            done.new += stored.new;
+            done.changed += stored.changed;
+        }
+    }
+    Ok(done)
+}
+
+/// The topic that a post's subreddit is read for.
+fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
+    let reads = |topic: &&Topic| topic.subreddits.iter().any(|name| name.eq_ignore_ascii_case(&post.subreddit));
+    topics.iter().find(reads).map(|topic| topic.slug.clone())
+}

@@ -1,0 +1,391 @@
+//! Settings: which there are, what is in force, and where each value comes from.
+//!
+//! Four layers, later ones winning: the defaults (`config/topicmill.toml`, built in), a file, the
+//! environment, flags. A key that the defaults do not have is an error that names itself and its layer, so a
+//! typing mistake is never silently the default.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use config::{Environment, File, FileFormat, Source, Value, ValueKind};
+use serde::Deserialize;
+
+/// The defaults: every setting, each with its comment.
+pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
+/// The file that is read from the current folder if it is there.
+pub const FILE_NAME: &str = "topicmill.toml";
+const PREFIX: &str = "TOPICMILL";
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file named with `--config` is not there, or is no file.
+    #[error("read the settings: there is no file `{0}`; check --config")]
+    NoFile(PathBuf),
+    /// A layer cannot be read.
+    #[error("read the settings of {layer}: {source}")]
+    Read {
+        /// Which one.
+        layer: Origin,
+        /// What is wrong.
+        #[source]
+        source: config::ConfigError,
+    },
+    /// A key that does not exist.
+    #[error("unknown setting `{key}` in {layer}; {hint}")]
+    UnknownKey {
+        /// `section.key`.
+        key: String,
+        /// Where it stands.
+        layer: Origin,
+        /// The keys that there are.
+        hint: String,
+    },
+    /// A value of the wrong kind.
+    #[error("setting `{key}` in {layer}: {detail}")]
+    Value {
+        /// `section.key`.
+        key: String,
+        /// Where the value comes from.
+        layer: Origin,
+        /// What is wrong.
+        detail: String,
+    },
+    /// Values that do not fit together or into a struct.
+    #[error("read the settings: {0}")]
+    Shape(#[source] config::ConfigError),
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The built-in defaults.
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment(String),
+    /// A flag of the command line.
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Environment(name) => write!(f, "${name}"),
+            Self::Flag => f.write_str("flag"),
+        }
+    }
+}
+
+/// A value that is never shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The value itself, for the one place that sends it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "\"\"" } else { "***" })
+    }
+}
+
+/// Everything that can be set.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml says what each section is, in its own words")]
+pub struct Settings {
+    pub database: Database,
+    pub reddit: Reddit,
+    pub collect: Collect,
+    pub onnxruntime: OnnxRuntime,
+    pub classify: Classify,
+    pub log: Log,
+}
+
+/// `[database]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct Database {
+    pub url: Secret,
+}
+
+/// `[reddit]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct Reddit {
+    pub auth_url: String,
+    pub api_url: String,
+    pub client_id: String,
+    pub client_secret: Secret,
+    pub username: String,
+    pub password: Secret,
+    pub user_agent: String,
+    pub requests_per_minute: u32,
+    pub wait_budget_secs: u64,
+}
+
+/// `[collect]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct Collect {
+    pub listing: String,
+    pub limit: u32,
+    pub store_author: bool,
+}
+
+/// `[onnxruntime]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct OnnxRuntime {
+    pub library: String,
+}
+
+/// `[classify]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct Classify {
+    pub model: PathBuf,
+    pub device: String,
+    pub precision: String,
+    pub batch_tokens: String,
+    pub mode: String,
+    pub lease_secs: u64,
+    pub max_attempts: u32,
+    pub threads: usize,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct Log {
+    pub format: String,
+}
+
+/// Settings with the origin of each value.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// What is in force.
+    pub settings: Settings,
+    /// `section.key` with its value as text and its origin, sorted. Secrets are in the clear here: whoever
+    /// shows them asks [`is_secret`] first.
+    pub values: BTreeMap<String, (String, Origin)>,
+}
+
+/// Whether a setting's value must not be shown.
+pub fn is_secret(key: &str) -> bool {
+    matches!(key, "reddit.client_secret" | "reddit.password")
+}
+
+/// Reads all layers. `file` is what `--config` names, `env` the environment, `flags` pairs of `section.key`
+/// and value.
+///
+/// # Errors
+/// See [`ConfigError`]; each names the key and where it stands.
+pub fn load(
+    file: Option<&Path>,
+    env: HashMap<String, String>,
+    flags: &[(&str, String)],
+) -> Result<Loaded, ConfigError> {
+    let defaults = collect(|_| Origin::Default, &File::from_str(DEFAULTS, FileFormat::Toml))?;
+    let mut layers = vec![defaults.clone()];
+    if let Some(path) = settings_file(file)? {
+        let source = File::from(path.clone()).format(FileFormat::Toml);
+        layers.push(collect(|_| Origin::File(path.clone()), &source)?);
+    }
+    if let Some(url) = env.get("DATABASE_URL").filter(|url| !url.is_empty()) {
+        let origin = Origin::Environment("DATABASE_URL".into());
+        layers.push(BTreeMap::from([("database.url".into(), (Value::from(url.clone()), origin))]));
+    }
+    // Never `try_parsing`: it would turn the secret "00123" into the number 123.
+    let own = Environment::with_prefix(PREFIX).prefix_separator("__").separator("__").source(Some(env));
+    layers.push(collect(|key| Origin::Environment(variable(key)), &own)?);
+    let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), (Value::from(value.clone()), Origin::Flag)));
+    layers.push(flags.collect());
+
+    let mut builder = config::Config::builder();
+    let mut values = BTreeMap::new();
+    for (key, (value, origin)) in layers.into_iter().flatten() {
+        let Some((default, _)) = defaults.get(&key) else {
+            return Err(unknown_key(key, origin, defaults.keys()));
+        };
+        let text = check_kind(&key, &value, default, &origin)?;
+        builder = builder.set_override(&key, value).map_err(ConfigError::Shape)?;
+        values.insert(key, (text, origin));
+    }
+    let settings = builder.build().and_then(config::Config::try_deserialize).map_err(ConfigError::Shape)?;
+    Ok(Loaded { settings, values })
+}
+
+fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
+    match named {
+        Some(path) if path.is_file() => Ok(Some(path.to_owned())),
+        Some(path) => Err(ConfigError::NoFile(path.to_owned())),
+        None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
+    }
+}
+
+fn variable(key: &str) -> String {
+    format!("{PREFIX}__{}", key.to_uppercase().replace('.', "__"))
+}
+
+/// Values of one layer by `section.key`, each with its origin.
+type Layer = BTreeMap<String, (Value, Origin)>;
+
+fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer, ConfigError> {
+    fn flatten(prefix: &str, value: Value, out: &mut Vec<(String, Value)>) {
+        match value.kind {
+            ValueKind::Table(table) => {
+                for (key, value) in table {
+                    let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+                    flatten(&key, value, out);
+                }
+            }
+            _ => out.push((prefix.to_owned(), value)),
+        }
+    }
+    let read = source.collect().map_err(|source| ConfigError::Read { layer: origin("…"), source })?;
+    let mut flat = Vec::new();
+    for (key, value) in read {
+        flatten(&key, value, &mut flat);
+    }
+    Ok(flat.into_iter().map(|(key, value)| (key.clone(), (value, origin(&key)))).collect())
+}
+
+fn unknown_key<'a>(key: String, layer: Origin, known: impl Iterator<Item = &'a String>) -> ConfigError {
+    let section = key.split('.').next().unwrap_or_default().to_owned();
+    let (mut siblings, mut sections) = (Vec::new(), Vec::new());
+    for (s, k) in known.filter_map(|known| known.split_once('.')) {
+        if s == section {
+            siblings.push(k);
+        }
+        if !sections.contains(&s) {
+            sections.push(s);
+        }
+    }
+    let hint = if siblings.is_empty() {
+        format!("the sections are {}", sections.join(", "))
+    } else {
+        format!("[{section}] has {}", siblings.join(", "))
+    };
+    ConfigError::UnknownKey { key, layer, hint }
+}
+
+/// The value as text, if it can be read as the kind of its default.
+fn check_kind(key: &str, value: &Value, default: &Value, layer: &Origin) -> Result<String, ConfigError> {
+    let wrong = |detail: String| ConfigError::Value { key: key.to_owned(), layer: layer.clone(), detail };
+    let shown = || if is_secret(key) { "the value".to_owned() } else { format!("`{value}`") };
+    match default.kind {
+        ValueKind::I64(_) => value
+            .clone()
+            .into_uint()
+            .map(|n| n.to_string())
+            .map_err(|_| wrong(format!("{} is not a whole number of 0 or more", shown()))),
+        ValueKind::Boolean(_) => value
+            .clone()
+            .into_bool()
+            .map(|b| b.to_string())
+            .map_err(|_| wrong(format!("{} is neither true nor false", shown()))),
+        _ => match &value.kind {
+            ValueKind::String(text) => Ok(text.clone()),
+            ValueKind::I64(_) | ValueKind::Float(_) | ValueKind::Boolean(_) => Ok(value.to_string()),
+            _ => Err(wrong("a text is needed here, in quotes".into())),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_defaults_are_the_file() {
+        let loaded = load(None, HashMap::new(), &[]).unwrap();
+        assert_eq!(loaded.settings.reddit.requests_per_minute, 100);
+        assert_eq!(loaded.settings.database.url.reveal(), "sqlite:topicmill.db");
+        assert!(loaded.values.values().all(|(_, origin)| *origin == Origin::Default));
+    }
+
+    #[test]
+    fn every_setting_has_a_comment_line_above_it() {
+        let lines: Vec<&str> = DEFAULTS.lines().collect();
+        for (i, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ")) {
+            assert!(lines[i - 1].starts_with("# "), "no comment above: {line}");
+        }
+    }
+
+    #[test]
+    fn later_layers_win() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.toml");
+        std::fs::write(&path, "[collect]\nlimit = 7\n[log]\nformat = \"json\"\n").unwrap();
+        let env = env(&[("TOPICMILL__COLLECT__LIMIT", "8"), ("DATABASE_URL", "sqlite:a.db"), ("OTHER", "x")]);
+        let loaded = load(Some(&path), env, &[("collect.limit", "9".into())]).unwrap();
+        assert_eq!(loaded.settings.collect.limit, 9);
+        assert_eq!(loaded.settings.log.format, "json");
+        assert_eq!(loaded.values["collect.limit"].1, Origin::Flag);
+        assert_eq!(loaded.values["log.format"].1, Origin::File(path));
+        assert_eq!(loaded.values["database.url"].1, Origin::Environment("DATABASE_URL".into()));
+    }
+
+    #[test]
+    fn the_programs_own_variable_wins_over_database_url() {
+        let env = env(&[("TOPICMILL__DATABASE__URL", "sqlite:b.db"), ("DATABASE_URL", "sqlite:a.db")]);
+        let loaded = load(None, env, &[]).unwrap();
+        assert_eq!(loaded.settings.database.url.reveal(), "sqlite:b.db");
+        assert_eq!(loaded.values["database.url"].1, Origin::Environment("TOPICMILL__DATABASE__URL".into()));
+    }
+
+    #[test]
+    fn a_secret_of_digits_stays_as_it_is_and_is_never_shown() {
+        let loaded = load(None, env(&[("TOPICMILL__REDDIT__CLIENT_SECRET", "00123")]), &[]).unwrap();
+        assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
+        assert!(!format!("{:?}", loaded.settings).contains("00123"));
+    }
+
+    #[test]
+    fn an_unknown_key_names_itself_and_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.toml");
+        std::fs::write(&path, "[reddit]\nclient_secrte = \"x\"\n").unwrap();
+        let error = load(Some(&path), HashMap::new(), &[]).unwrap_err().to_string();
+        assert!(error.contains("`reddit.client_secrte`") && error.contains("t.toml"), "{error}");
+        assert!(error.contains("client_secret"), "{error}");
+        let error = load(None, env(&[("TOPICMILL__FOO__BAR", "1")]), &[]).unwrap_err().to_string();
+        assert!(error.contains("`foo.bar`") && error.contains("TOPICMILL__FOO__BAR"), "{error}");
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_names_its_key_and_origin() {
+        let error = load(None, env(&[("TOPICMILL__COLLECT__LIMIT", "many")]), &[]).unwrap_err().to_string();
+        assert!(error.contains("collect.limit") && error.contains("`many`"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_toml_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t.toml");
+        std::fs::write(&path, "[reddit\n").unwrap();
+        assert!(load(Some(&path), HashMap::new(), &[]).unwrap_err().to_string().contains("t.toml"));
+        assert!(matches!(load(Some(dir.path()), HashMap::new(), &[]), Err(ConfigError::NoFile(_))));
+    }
+}

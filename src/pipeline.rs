@@ -1,0 +1,362 @@
+//! A pipeline file: what to collect and what to label it with. And the stages, each run recorded.
+//!
+//! The stages are called here and nowhere else, so that `collect`, `run`, `demo` and whoever schedules them
+//! record the same things in the same way.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::classify::backlog::{self, BacklogError, Labelled};
+use crate::classify::labeler::Labeler;
+use crate::clock::SharedClock;
+use crate::collect::{self, Authors, Imported, Sink};
+use crate::domain::{
+    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, RunStatus, Stage, Topic, TopicReport, UnknownWord,
+};
+use crate::source::dump::Records;
+use crate::source::reddit::Reddit;
+use crate::store::{RunId, Store, StoreError};
+
+
+/// The pipeline that is built in.
+pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
+
+/// Why a pipeline file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// It cannot be read.
+    #[error("read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml")]
+    Read {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no TOML, or has unknown or missing keys.
+    #[error("read the pipeline file `{path}`: {source}")]
+    Toml {
+        /// As given.
+        path: PathBuf,
+        /// Line, column and what is wrong.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A word that is none of those expected.
+    #[error("pipeline file `{path}`, topic `{topic}`: {source}")]
+    Word {
+        /// As given.
+        path: PathBuf,
+        /// Slug of the topic.
+        topic: String,
+        /// Found and expected words.
+        #[source]
+        source: UnknownWord,
+    },
+    /// A topic that names no subreddit.
+    #[error("pipeline file `{path}`, topic `{topic}`: it has no subreddits; name at least one")]
+    NoSubreddit {
+        /// As given.
+        path: PathBuf,
+        /// Slug of the topic.
+        topic: String,
+    },
+    /// Its labels cannot be used.
+    #[error("pipeline file `{path}`: {source}")]
+    Labels {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: LabelSetError,
+    },
+    /// A topic asked for that the file does not have.
+    #[error("the pipeline has no topic `{topic}`; it has {known}")]
+    NoTopic {
+        /// As asked for.
+        topic: String,
+        /// Those there are.
+        known: String,
+    },
+}
+
+/// What a pipeline file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pipeline {
+    /// Its name.
+    pub name: String,
+    /// What to collect.
+    pub topics: Vec<Topic>,
+    /// What to label it with.
+    pub label_set: LabelSet,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileForm {
+    name: String,
+    #[serde(default = "default_template")]
+    hypothesis_template: String,
+    mode: Mode,
+    #[serde(default)]
+    threshold: f64,
+    topic: Vec<TopicForm>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopicForm {
+    slug: String,
+    label: String,
+    #[serde(default)]
+    descriptions: Vec<String>,
+    subreddits: Vec<String>,
+    listing: Option<Listing>,
+    limit: Option<u32>,
+}
+
+fn default_template() -> String {
+    "This text is about {}.".to_owned()
+}
+
+impl Pipeline {
+    /// Reads a pipeline file; `None` is the built-in one. A topic that does not say which listing it wants and
+    /// how much of it gets `listing` and `limit`.
+    ///
+    /// # Errors
+    /// See [`PipelineError`].
+    pub fn load(path: Option<&Path>, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
+        let Some(path) = path else {
+            return Self::parse(SIXTEEN_TOPICS, Path::new("pipelines/sixteen-topics.toml"), listing, limit);
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| PipelineError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text, path, listing, limit)
+    }
+
+    fn parse(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
+        let form: FileForm = toml::from_str(text)
+            .map_err(|source| PipelineError::Toml { path: path.to_owned(), source: Box::new(source) })?;
+        let mut topics = Vec::with_capacity(form.topic.len());
+        for topic in form.topic {
+            if topic.subreddits.is_empty() {
+                return Err(PipelineError::NoSubreddit { path: path.to_owned(), topic: topic.slug });
+            }
+            topics.push(Topic {
+                slug: topic.slug,
+                label: topic.label,
+                descriptions: topic.descriptions,
+                subreddits: topic.subreddits,
+                listing: topic.listing.unwrap_or(listing),
+                limit: topic.limit.unwrap_or(limit),
+            });
+        }
+        let labels = topics
+            .iter()
+            .map(|topic| Label {
+                slug: topic.slug.clone(),
+                label: topic.label.clone(),
+                descriptions: topic.descriptions.clone(),
+            })
+            .collect();
+        let label_set = LabelSet {
+            name: form.name.clone(),
+            template: form.hypothesis_template,
+            mode: form.mode,
+            threshold: form.threshold,
+            labels,
+        };
+        label_set.validate().map_err(|source| PipelineError::Labels { path: path.to_owned(), source })?;
+        Ok(Self { name: form.name, topics, label_set })
+    }
+
+    /// Only these topics are collected; the label set stays whole.
+    ///
+    /// # Errors
+    /// [`PipelineError::NoTopic`].
+    pub fn keep_topics(&mut self, slugs: &[String]) -> Result<(), PipelineError> {
+        for slug in slugs {
+            if !self.topics.iter().any(|topic| topic.slug == *slug) {
+                let known: Vec<_> = self.topics.iter().map(|topic| topic.slug.as_str()).collect();
+                return Err(PipelineError::NoTopic { topic: slug.clone(), known: known.join(", ") });
+            }
+        }
+        if !slugs.is_empty() {
+            self.topics.retain(|topic| slugs.contains(&topic.slug));
+        }
+        Ok(())
+    }
+}
+
+/// What a run did, for its record, for `--run-json` and for the exit code.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRecord {
+    /// Key in `runs`.
+    pub id: RunId,
+    /// The stage.
+    pub stage: Stage,
+    /// How it ended.
+    pub status: RunStatus,
+    /// What it counted.
+    pub counts: Value,
+    /// One entry a topic; empty for stages without topics.
+    pub outcomes: Value,
+}
+
+impl RunRecord {
+    /// As JSON, the same fields as the row of `runs`.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "id": self.id, "stage": self.stage, "status": self.status,
+            "counts": self.counts, "outcomes": self.outcomes,
+        })
+    }
+}
+
+/// What every stage is given.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The database.
+    pub store: Store,
+    /// For dates and waits.
+    pub clock: SharedClock,
+    /// Cancelled by the first signal.
+    pub stop: CancellationToken,
+    /// Who works: see [`backlog::worker_name`].
+    pub worker: String,
+}
+
+/// Hears how many more are done.
+pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
+
+impl Context {
+    /// Runs a stage between the two writes that record it.
+    async fn recorded<T, E: std::fmt::Display + From<StoreError>>(
+        &self,
+        stage: Stage,
+        work: impl AsyncFnOnce(RunId) -> Result<T, E>,
+        tell: impl FnOnce(&T) -> (RunStatus, Value, Value),
+    ) -> Result<(T, RunRecord), E> {
+        let id = self.store.begin_run(stage, &self.worker, self.clock.now().into()).await?;
+        let done = work(id).await;
+        let (status, counts, outcomes, error) = match &done {
+            Ok(result) => {
+                let (status, counts, outcomes) = tell(result);
+                // A stage that had finished when the signal came is not stopped.
+                (status, counts, outcomes, None)
+            }
+            Err(error) => (RunStatus::Failed, json!({}), json!([]), Some(error.to_string())),
+        };
+        let now = self.clock.now().into();
+        let written = self.store.finish_run(id, status, &counts, &outcomes, error.as_deref(), now).await;
+        // What ended the run matters more than that its end could not be written.
+        let result = done?;
+        written?;
+        Ok((result, RunRecord { id, stage, status, counts, outcomes }))
+    }
+
+    async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
+        let authors =
+            if store_author { Authors::Stored } else { Authors::Hashed(self.store.author_key().await?) };
+        Ok(Sink { store: &self.store, run, authors, clock: self.clock.clone() })
+    }
+
+    /// Collects topics from Reddit.
+    ///
+    /// # Errors
+    /// Those of the store; what Reddit refuses is in the reports.
+    pub async fn collect(
+        &self,
+        reddit: &Reddit,
+        topics: &[Topic],
+        store_author: bool,
+        progress: OnProgress<'_>,
+    ) -> Result<(Vec<TopicReport>, RunRecord), StoreError> {
+        let work = async |run| {
+            let sink = self.sink(run, store_author).await?;
+            collect::collect(&sink, reddit, topics, &self.stop, progress).await
+        };
+        self.recorded(Stage::Collect, work, |reports| {
+            let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
+            let finished = reports.len() == topics.len();
+            let status = match finished {
+                _ if self.stop.is_cancelled() => RunStatus::Stopped,
+                true if reports.iter().all(|report| report.outcome == Outcome::Ok) => RunStatus::Done,
+                _ => RunStatus::Partial,
+            };
+            let counts = json!({
+                "topics": topics.len(), "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
+                "new": sum(|r| r.new), "changed": sum(|r| r.changed), "rejected": sum(|r| r.rejected),
+                "reddit": reddit.traffic(),
+            });
+            (status, counts, json!(reports))
+        })
+        .await
+    }
+
+    /// Stores the records of files, given as name and reader.
+    ///
+    /// # Errors
+    /// Those of the store; records that cannot be read are counted.
+    pub async fn import(
+        &self,
+        files: Vec<(String, Records)>,
+        topics: &[Topic],
+        store_author: bool,
+    ) -> Result<(Imported, RunRecord), StoreError> {
+        let work = async |run| {
+            let sink = self.sink(run, store_author).await?;
+            let mut total = Imported::default();
+            for (name, mut records) in files {
+                let done = collect::import(&sink, &name, &mut records, topics, &self.stop).await?;
+                tracing::info!(
+                    file = %name, posts = done.posts, new = done.new, changed = done.changed,
+                    rejected = done.rejected, "imported"
+                );
+                total.posts += done.posts;
+                total.new += done.new;
+                total.changed += done.changed;
+                total.rejected += done.rejected;
+            }
+            Ok::<_, StoreError>(total)
+        };
+        self.recorded(Stage::Import, work, |done| {
+            let status = match done.rejected {
+                _ if self.stop.is_cancelled() => RunStatus::Stopped,
+                0 => RunStatus::Done,
+                _ => RunStatus::Partial,
+            };
+            (status, json!(done), json!([]))
+        })
+        .await
+    }
+
+    /// Labels what is not labelled yet.
+    ///
+    /// # Errors
+    /// Those of the store and of the model.
+    pub async fn classify(
+        &self,
+        labeler: Labeler,
+        set: &LabelSet,
+        options: &backlog::Options,
+        progress: backlog::OnStep<'_>,
+    ) -> Result<(Labelled, RunRecord), BacklogError> {
+        let work = async |run| {
+            let worker = backlog::Worker { store: &self.store, clock: &self.clock, stop: &self.stop, name: &self.worker, run };
+            backlog::label(&worker, labeler, set, options, progress).await
+        };
+        self.recorded(Stage::Classify, work, |done| {
+            let status = match done.failed {
+                _ if self.stop.is_cancelled() => RunStatus::Stopped,
+                0 => RunStatus::Done,
+                _ => RunStatus::Partial,
+            };
+            (status, json!(done), json!([]))
+        })
+        .await
+    }
+}

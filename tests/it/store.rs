@@ -1,0 +1,338 @@
+//! The store, on both databases: what is written is there, once, and a lost lease writes nothing.
+
+use std::time::Duration;
+
+use serde_json::json;
+use topicmill::domain::{
+    Label, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage, Timestamp,
+};
+use topicmill::store::{Access, Claim, Classified, ModelRow, Page, RunId, Store, StoreError, Target, Written};
+
+use crate::support::postgres::databases;
+
+const LEASE: Duration = Duration::from_secs(60);
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
+}
+
+fn post(id: &str, title: &str, body: &str) -> Post {
+    Post {
+        fullname: id.parse().unwrap(),
+        subreddit: "gaming".into(),
+        title: title.into(),
+        selftext: body.into(),
+        url: None,
+        permalink: Some(format!("/r/gaming/comments/{id}/")),
+        author: Some("someone".into()),
+        score: Some(12),
+        upvote_ratio: Some(0.9),
+        num_comments: Some(3),
+        flair: None,
+        over_18: false,
+        is_self: true,
+        stickied: false,
+        removed: false,
+        created_at: at(-3_600),
+        source: SourceKind::Sample,
+    }
+}
+
+fn labels(threshold: f64) -> LabelSet {
+    let label = |slug: &str| Label { slug: slug.into(), label: format!("{slug} things"), descriptions: vec![] };
+    LabelSet {
+        name: "two".into(),
+        template: "This text is about {}.".into(),
+        mode: Mode::Single,
+        threshold,
+        labels: vec![label("gaming"), label("food")],
+    }
+}
+
+async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> topicmill::store::Upserted {
+    let page = Page {
+        run,
+        source: SourceKind::Sample,
+        topic: Some("gaming"),
+        subreddit: "gaming",
+        listing: Some(Listing::Hot),
+        first_rank: 0,
+        after: None,
+        posts,
+        now: at(now),
+    };
+    store.save_page(&page).await.unwrap()
+}
+
+struct Fixture {
+    store: Store,
+    run: RunId,
+    target: Target,
+    hypotheses: Vec<i64>,
+}
+
+async fn fixture(store: Store, posts: usize) -> Fixture {
+    let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+    let posts: Vec<Post> = (0..posts).map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), "")).collect();
+    save(&store, run, &posts, 0).await;
+    let model = ModelRow {
+        name: "m".into(),
+        kind: "nli".into(),
+        manifest_hash: "abc".into(),
+        precision: "fp32".into(),
+        tokenizer_hash: "def".into(),
+        max_tokens: 128,
+    };
+    let target = Target {
+        model: store.ensure_model(&model).await.unwrap(),
+        label_set: store.ensure_label_set(&labels(0.0), at(0)).await.unwrap(),
+    };
+    let texts = ["This text is about gaming things.".to_owned(), "This text is about food things.".to_owned()];
+    let hypotheses = store.ensure_hypotheses(&texts).await.unwrap();
+    assert_eq!(store.ensure_hypotheses(&texts).await.unwrap(), hypotheses, "made once");
+    store.set_current(target).await.unwrap();
+    store.enqueue_missing(target).await.unwrap();
+    Fixture { store, run, target, hypotheses }
+}
+
+impl Fixture {
+    async fn claim(&self, limit: u32, now: i64) -> Claim {
+        self.store.claim(self.target, "w", self.run, limit, 3, at(now), LEASE).await.unwrap()
+    }
+
+    fn done(&self, claim: &Claim) -> Vec<Classified> {
+        let logits = |entailment| PairLogits { entailment, contradiction: Some(-1.0), neutral: None };
+        claim
+            .posts
+            .iter()
+            .map(|post| Classified {
+                fullname: post.fullname.clone(),
+                text_hash: post.text_hash,
+                scores: Scores { scores: vec![0.75, 0.25], best: 0, margin: 0.5, abstained: false },
+                logits: vec![(self.hypotheses[0], logits(2.0)), (self.hypotheses[1], logits(0.5))],
+            })
+            .collect()
+    }
+
+    async fn complete(&self, claim: &Claim, now: i64) -> Written {
+        let done = self.done(claim);
+        self.store.complete(claim.lease, self.target, Mode::Single, self.run, at(now), &done).await.unwrap()
+    }
+
+    async fn count(&self, sql: &str) -> i64 {
+        self.store.query(sql).await.unwrap().rows[0][0].as_i64().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn posts_are_upserted_once_and_an_edited_text_is_told() {
+    for database in databases() {
+        let store = database.open().await;
+        let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+        let twice = [post("a", "A", ""), post("b", "B", "body"), post("a", "A again", "")];
+        let first = save(&store, run, &twice, 0).await;
+        assert_eq!((first.new, first.changed, first.unchanged), (2, 0, 0), "{}", database.url);
+
+        let mut voted = post("b", "B", "body");
+        voted.score = Some(99);
+        voted.author = None;
+        let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
+        assert_eq!((second.new, second.changed, second.unchanged), (0, 1, 1));
+
+        let rows = store.query("SELECT title, score, author FROM posts ORDER BY fullname").await.unwrap().rows;
+        assert_eq!(rows, [vec![json!("A edited"), json!(12), json!("someone")], vec![json!("B"), json!(99), json!("someone")]]);
+        let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
+        assert_eq!(seen.rows[0][0], json!(2));
+    }
+}
+
+#[tokio::test]
+async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
+    for database in databases() {
+        let f = fixture(database.open().await, 5).await;
+        let first = f.claim(3, 1).await;
+        let second = f.claim(10, 1).await;
+        assert_eq!((first.posts.len(), second.posts.len()), (3, 2), "nobody claims twice");
+        assert!(f.claim(10, 1).await.posts.is_empty());
+        assert_eq!(f.complete(&first, 2).await, Written::Stored(3));
+        assert_eq!(f.complete(&second, 2).await, Written::Stored(2));
+        f.store.release(first.lease).await.unwrap();
+        f.store.release(second.lease).await.unwrap();
+
+        assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 5);
+        assert_eq!(f.count("SELECT COUNT(*) FROM label_scores").await, 10);
+        assert_eq!(f.count("SELECT COUNT(*) FROM pair_logits").await, 10);
+        assert_eq!(f.count("SELECT COUNT(*) FROM backlog").await, 0);
+        assert_eq!(f.count("SELECT COUNT(*) FROM leases").await, 0);
+        assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label = 'gaming things' AND topic = 'gaming'").await, 5);
+        let agreement = f.store.query("SELECT posts, labelled, agreed, agreement FROM topic_agreement").await.unwrap();
+        assert_eq!(agreement.rows, [[json!(5), json!(5), json!(5), json!(1.0)]]);
+        assert_eq!(f.store.enqueue_missing(f.target).await.unwrap(), 0, "nothing is left to do");
+        let standing = f.store.standing(3, at(3)).await.unwrap();
+        assert_eq!((standing.posts, standing.labelled, standing.unlabelled), (5, 5, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_edited_post_is_labelled_again_and_keeps_no_stale_label() {
+    for database in databases() {
+        let f = fixture(database.open().await, 1).await;
+        let claim = f.claim(1, 1).await;
+        f.complete(&claim, 2).await;
+        save(&f.store, f.run, &[post("p000", "Title 0", "now with a body")], 3).await;
+        assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL").await, 0);
+        assert_eq!(f.store.enqueue_missing(f.target).await.unwrap(), 1);
+        let again = f.claim(1, 4).await;
+        assert_ne!(again.posts[0].text_hash, claim.posts[0].text_hash);
+        f.complete(&again, 5).await;
+        assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 1);
+        assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_lease_writes_nothing_and_its_posts_go_to_the_next_worker() {
+    for database in databases() {
+        let f = fixture(database.open().await, 2).await;
+        let late = f.claim(2, 0).await;
+        assert!(f.store.renew(late.lease, at(30), LEASE).await.unwrap());
+        // Renewed at 30 it lives until 90; at 91 another worker gets its posts.
+        assert!(f.claim(2, 80).await.posts.is_empty());
+        let next = f.claim(2, 91).await;
+        assert_eq!(next.posts.len(), 2);
+        assert_eq!(f.complete(&late, 92).await, Written::LeaseLost);
+        assert!(!f.store.renew(late.lease, at(92), LEASE).await.unwrap());
+        assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 0);
+        assert_eq!(f.complete(&next, 93).await, Written::Stored(2));
+    }
+}
+
+#[tokio::test]
+async fn a_failing_post_is_set_aside_and_a_released_one_is_not() {
+    for database in databases() {
+        let f = fixture(database.open().await, 1).await;
+        for attempt in 0..3 {
+            let claim = f.claim(1, attempt).await;
+            let name = claim.posts[0].fullname.clone();
+            f.store.fail(claim.lease, &[(name, "too odd".into())]).await.unwrap();
+            f.store.release(claim.lease).await.unwrap();
+        }
+        assert!(f.claim(1, 10).await.posts.is_empty());
+        assert_eq!(f.store.standing(3, at(10)).await.unwrap().set_aside, 1);
+
+        let g = fixture(database.open().await, 2).await;
+        for round in 0..5 {
+            let claim = g.claim(1, round).await;
+            assert_eq!(claim.posts.len(), 1, "giving back costs no attempt");
+            g.store.release(claim.lease).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_stops_holding_posts_gives_them_back() {
+    for database in databases() {
+        let f = fixture(database.open().await, 4).await;
+        let claim = f.claim(4, 0).await;
+        assert_eq!(f.store.lease_holders().await.unwrap(), [(claim.lease, "w".to_owned())]);
+        f.store.expire(claim.lease).await.unwrap();
+        assert_eq!(f.claim(4, 1).await.posts.len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn runs_are_recorded() {
+    for database in databases() {
+        let store = database.open().await;
+        let run = store.begin_run(Stage::Import, "host:1", at(0)).await.unwrap();
+        assert_eq!(store.recent_runs(5).await.unwrap()[0].status, "running");
+        store.finish_run(run, RunStatus::Partial, &json!({"posts": 3}), &json!([]), Some("why"), at(9)).await.unwrap();
+        let row = &store.recent_runs(5).await.unwrap()[0];
+        assert_eq!((row.status.as_str(), row.counts["posts"].as_i64(), row.error.as_deref()), ("partial", Some(3), Some("why")));
+        assert_eq!(row.finished_at, Some(at(9)));
+    }
+}
+
+#[tokio::test]
+async fn a_reader_cannot_write_and_an_empty_database_says_so() {
+    for database in databases() {
+        let missing = Store::open(&database.url, Access::ReadOnly).await.unwrap_err();
+        assert!(matches!(missing, StoreError::Open { .. }), "{missing}");
+        database.open().await.close().await.unwrap();
+        let reader = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+        for write in ["DELETE FROM posts", "DROP TABLE posts", "CREATE TABLE x (y INTEGER)"] {
+            assert!(matches!(reader.query(write).await, Err(StoreError::Query(_))), "{write}");
+        }
+        assert!(reader.query("SELECT 1; SELECT 2").await.is_err(), "one statement at a time");
+        let typed = reader.query("SELECT 1 AS i, 0.5 AS f, 'x' AS t, NULL AS n").await.unwrap();
+        assert_eq!(typed.columns, ["i", "f", "t", "n"]);
+        assert_eq!(typed.rows, [[json!(1), json!(0.5), json!("x"), json!(null)]]);
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_a_later_version_is_refused() {
+    for database in databases() {
+        let store = database.open().await;
+        let add = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                   VALUES (9999, 'from the future', TRUE, '', 0)";
+        match &store {
+            Store::Sqlite(_) => drop(sqlx::Connection::close(sqlite_execute(&database.url, add).await).await),
+            Store::Postgres(_) => drop(sqlx::Connection::close(postgres_execute(&database.url, add).await).await),
+        }
+        store.close().await.unwrap();
+        for access in [Access::Create, Access::Existing, Access::ReadOnly] {
+            let error = Store::open(&database.url, access).await.unwrap_err();
+            assert!(matches!(error, StoreError::Newer { found: 9999, .. }), "{error}");
+        }
+    }
+}
+
+async fn sqlite_execute(url: &str, sql: &'static str) -> sqlx::SqliteConnection {
+    use sqlx::Connection;
+    let mut connection = sqlx::SqliteConnection::connect(url).await.unwrap();
+    sqlx::query(sql).execute(&mut connection).await.unwrap();
+    connection
+}
+
+async fn postgres_execute(url: &str, sql: &'static str) -> sqlx::PgConnection {
+    use sqlx::Connection;
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    sqlx::query(sql).execute(&mut connection).await.unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn processes_that_start_together_migrate_once() {
+    for database in databases() {
+        let opened = (0..6).map(|_| {
+            let url = database.url.clone();
+            tokio::spawn(async move { Store::open(&url, Access::Create).await.map(drop) })
+        });
+        for open in opened.collect::<Vec<_>>() {
+            open.await.unwrap().unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn both_databases_have_the_same_tables_columns_and_views() {
+    let mut shapes = Vec::new();
+    for database in databases() {
+        let store = database.open().await;
+        let sql = match &store {
+            Store::Sqlite(_) => {
+                "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c \
+                  WHERE m.type IN ('table', 'view') AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%' \
+                  ORDER BY m.name, c.name"
+            }
+            Store::Postgres(_) => {
+                "SELECT table_name, column_name FROM information_schema.columns \
+                  WHERE table_schema = 'public' AND table_name NOT LIKE '_sqlx%' ORDER BY table_name, column_name"
+            }
+        };
+        shapes.push(store.query(sql).await.unwrap().rows);
+    }
+    assert!(shapes[0].len() > 80);
+    assert!(shapes.iter().all(|shape| *shape == shapes[0]));
+}

@@ -1,0 +1,6 @@
+//! What the tests share: real databases, the real program, a loopback Reddit, the real engine.
+
+pub mod engine;
+pub mod postgres;
+pub mod program;
+pub mod reddit;

@@ -1,0 +1,66 @@
+//! The program itself, run in a folder of its own and with an environment of its own.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// A folder to run the program in.
+pub struct Program {
+    pub folder: TempDir,
+}
+
+/// What a run of the program gave.
+pub struct Ran {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Program {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A command that knows the repository's model and library, and nothing else of this machine's settings.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_topicmill"));
+        command.args(args).current_dir(self.folder.path());
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TOPICMILL")) {
+            command.env_remove(name);
+        }
+        command
+            .env_remove("DATABASE_URL")
+            .env("TOPICMILL__CLASSIFY__MODEL", root.join("models/minilm-reddit-topics"))
+            .env("ORT_DYLIB_PATH", super::engine::library());
+        command
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        finished(self.command(args).output().unwrap())
+    }
+
+    /// Runs, and expects success.
+    pub fn ok(&self, args: &[&str]) -> Ran {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "topicmill {args:?}\n{}{}", ran.stdout, ran.stderr);
+        ran
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.display().to_string()
+    }
+}
+
+pub fn finished(output: Output) -> Ran {
+    use std::os::unix::process::ExitStatusExt;
+    let code = output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0));
+    Ran {
+        code,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
