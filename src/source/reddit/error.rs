@@ -1,0 +1,128 @@
+//! What can go wrong between here and Reddit.
+
+use std::time::Duration;
+
+use super::listing::ListingError;
+use crate::domain::Outcome;
+
+/// Why Reddit could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RedditError {
+    /// A base URL that must not be used.
+    #[error(
+        "`reddit.{setting}` is `{url}`: {reason}; Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)"
+    )]
+    BaseUrl {
+        /// `auth_url` or `api_url`.
+        setting: &'static str,
+        /// As given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Reddit blocks clients that do not say who they are.
+    #[error(
+        "`reddit.user_agent` is `{0}`: Reddit asks for `<platform>:<app id>:<version> (by /u/<your account>)`, such as `linux:topicmill:v0.1.0 (by /u/your_name)`, and never a browser's"
+    )]
+    UserAgent(String),
+    /// No application to act as.
+    #[error(
+        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit, or read the sample Reddit, which needs none"
+    )]
+    ClientId,
+    /// A quota that lets nothing through.
+    #[error("`reddit.requests_per_minute` is 0: set it to between 1 and 100")]
+    RequestsPerMinute,
+    /// The HTTP client could not be built.
+    #[error(
+        "the HTTPS client cannot start: check that the system has CA certificates (Debian's package is `ca-certificates`)"
+    )]
+    Client(#[source] reqwest::Error),
+    /// Not the name of a subreddit.
+    #[error(
+        "`{0}` is not the name of a subreddit: it has 2 to 21 letters, digits or underscores, without `r/`"
+    )]
+    Subreddit(String),
+    /// The token endpoint refused the application or the account.
+    #[error(
+        "Reddit gave no token ({0}): check `reddit.client_id` and `reddit.client_secret`, and `reddit.username` and `reddit.password` where set"
+    )]
+    Credentials(String),
+    /// A token was refused, and so was the next one.
+    #[error(
+        "Reddit refused two tokens in a row for {0} (401): check that the application may still read"
+    )]
+    Unauthorized(String),
+    /// An answer that another try would not change.
+    #[error("Reddit refused {what} with status {status}: {detail}")]
+    Refused {
+        /// `r/climate` or `a token`.
+        what: String,
+        /// What that means.
+        outcome: Outcome,
+        /// HTTP status.
+        status: u16,
+        /// What it means in words, and what to do.
+        detail: String,
+    },
+    /// The quota asks for more patience than the settings allow.
+    #[error("the quota asks for a wait of {} s for {what}, above `reddit.wait_budget_secs` = {}: run again later, or raise it", .wait.as_secs_f64().ceil(), .budget.as_secs())]
+    WaitTooLong {
+        /// What was asked for.
+        what: String,
+        /// The wait it would have taken.
+        wait: Duration,
+        /// The most that was allowed.
+        budget: Duration,
+    },
+    /// Every try ended in a failure that another try may cure.
+    #[error("Reddit failed for {what}, tried {tries}×, at last with: {detail}; run again later")]
+    GaveUp {
+        /// What was asked for.
+        what: String,
+        /// [`Outcome::Server`] or [`Outcome::RateLimited`].
+        outcome: Outcome,
+        /// How often it was tried.
+        tries: u32,
+        /// The last failure in words.
+        detail: String,
+        /// The last failure, where there was no answer at all.
+        source: Option<reqwest::Error>,
+    },
+    /// An answer of a size that no listing has.
+    #[error(
+        "the answer for {what} is larger than {limit} bytes, which no listing is: check `reddit.api_url`"
+    )]
+    TooLarge {
+        /// What was asked for.
+        what: String,
+        /// The most that is read.
+        limit: usize,
+    },
+    /// Whole JSON, but no listing.
+    #[error("the answer for {what} is of an unknown shape: check `reddit.api_url`")]
+    Listing {
+        /// What was asked for.
+        what: String,
+        /// What was wrong with it.
+        source: ListingError,
+    },
+}
+
+impl RedditError {
+    /// The word for it in a topic's report.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::BaseUrl { .. }
+            | Self::UserAgent(_)
+            | Self::RequestsPerMinute
+            | Self::Client(_)
+            | Self::TooLarge { .. }
+            | Self::Listing { .. } => Outcome::Server,
+            Self::Subreddit(_) => Outcome::Missing,
+            Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => Outcome::Auth,
+            Self::WaitTooLong { .. } => Outcome::RateLimited,
+            Self::Refused { outcome, .. } | Self::GaveUp { outcome, .. } => *outcome,
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! Reddit's wire form of a post, decoded leniently.
+//!
+//! What enters is JSON as the API, a saved page, a dump of some year or a flat table writes it; what leaves
+//! is a [`Post`] or the reason why it is none. The envelope is roux's, its children are left as plain JSON
+//! and decoded one by one: roux's own struct requires some thirty fields, and one child without one of them
+//! would cost the page. Nothing here is a closed list, because the wire has changed every few years.
+
+use roux::response::{BasicThing, Listing as Children};
+use serde_json::{Map, Value};
+
+use crate::domain::{Fullname, Post, SourceKind, Timestamp, is_placeholder};
+use crate::source::{ListingPage, Rejected};
+
+/// roux's `BasicListing` with bare children: even a `null` among them costs only itself.
+type Envelope = BasicThing<Children<Value>>;
+
+/// The last second of the year 9999; what lies behind it was not meant as seconds.
+const LATEST_SECS: f64 = 253_402_300_799.0;
+
+/// Why a text is no listing.
+#[derive(Debug, thiserror::Error)]
+pub enum ListingError {
+    /// Not JSON, or cut short.
+    #[error("the listing is not whole JSON: fetch it again")]
+    Json(#[source] serde_json::Error),
+    /// JSON of another shape.
+    #[error(
+        "the JSON is not a Reddit listing, `{{\"kind\": \"Listing\", \"data\": {{\"children\": […]}}}}`"
+    )]
+    Shape(#[source] serde_json::Error),
+}
+
+impl From<serde_json::Error> for ListingError {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_data() {
+            Self::Shape(error)
+        } else {
+            Self::Json(error)
+        }
+    }
+}
+
+/// Decodes a listing, or an array of listings as a comments page has it.
+///
+/// Of a comments page the posts are taken and the comments passed over; of a plain listing a child that is
+/// no post is rejected. `after` is the last listing's.
+///
+/// # Errors
+/// [`ListingError`] when the text as a whole is no listing; a bad child only ends up among the rejected.
+pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let comments_page = text.starts_with('[');
+    let listings: Vec<Envelope> = if comments_page {
+        serde_json::from_str(text)
+    } else {
+        serde_json::from_str(text).map(|listing| vec![listing])
+    }?;
+
+    let mut page = ListingPage::default();
+    let mut position = 0;
+    for listing in listings {
+        for child in listing.data.children {
+            position += 1;
+            if comments_page && matches!(kind_of(&child), Some("t1" | "more")) {
+                continue;
+            }
+            match post_from_value(&child, source) {
+                Ok(post) => page.posts.push(post),
+                Err(reason) => page.rejected.push(Rejected {
+                    at: format!("child {position}"),
+                    reason,
+                }),
+            }
+        }
+        page.after = listing.data.after.filter(|after| !after.is_empty());
+    }
+    Ok(page)
+}
+
+/// Decodes one post: a thing (`{"kind": "t3", "data": {…}}`) or its bare data, as dumps and tables have it.
+///
+/// # Errors
+/// The reason, a fragment such as `a comment, not a post`.
+pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String> {
+    let fields = Fields::of(value)?;
+    if fields.flag("promoted") == Some(true) {
+        return Err("an advertisement, not a post".to_owned());
+    }
+    let fullname = fields.fullname()?;
+    let permalink = fields.text("permalink").map(path_on_reddit);
+    let subreddit = fields
+        .text("subreddit")
+        .or_else(|| permalink.as_deref().and_then(subreddit_of_permalink))
+        .ok_or("no `subreddit`, nor one in `permalink`")?;
+    let created_at = fields.created_at()?;
+
+    let own_text = fields.text("selftext").unwrap_or_default();
+    let removed = fields.text("removed_by_category").is_some()
+        || fields.removed_in_dump()
+        || is_placeholder(&own_text);
+    let selftext = if own_text.trim().is_empty() {
+        fields.crosspost_text().unwrap_or_default()
+    } else {
+        own_text
+    };
+    let title = fields.text("title").unwrap_or_default();
+    if title.trim().is_empty() && selftext.trim().is_empty() {
+        return Err("neither `title` nor `selftext`".to_owned());
+    }
+    let url = fields.text("url");
+    let is_self = fields
+        .flag("is_self")
+        .unwrap_or_else(|| points_to_itself(url.as_deref(), permalink.as_deref()));
+
+    Ok(Post {
+        fullname,
+        subreddit,
+        title,
+        selftext,
+        url: url.filter(|_| !is_self),
+        permalink,
+        author: fields.text("author").filter(|author| author != "[deleted]"),
+        score: fields.integer("score").or_else(|| fields.integer("ups")),
+        upvote_ratio: fields
+            .number("upvote_ratio")
+            .filter(|ratio| (0.0..=1.0).contains(ratio)),
+        num_comments: fields.integer("num_comments"),
+        flair: fields.text("link_flair_text"),
+        over_18: fields.flag("over_18").unwrap_or(false),
+        is_self,
+        stickied: fields.flag("stickied").unwrap_or(false),
+        removed,
+        created_at,
+        source,
+    })
+}
+
+fn kind_of(value: &Value) -> Option<&str> {
+    value.get("kind").and_then(Value::as_str)
+}
+
+/// The fields of a post with their types taken as they come: a number may be a string, anything may be
+/// null or absent.
+struct Fields<'a>(&'a Map<String, Value>);
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value) -> Result<Self, String> {
+        let object = value.as_object().ok_or("not a JSON object")?;
+        match (kind_of(value), object.get("data")) {
+            (Some("t3"), Some(Value::Object(data))) => Ok(Self(data)),
+            (Some("t3"), Some(_)) => Err("a `t3` without its data".to_owned()),
+            (Some("t1"), Some(_)) => Err("a comment, not a post".to_owned()),
+            (Some(kind), Some(_)) => Err(format!(
+                "a thing of kind `{}`, not a post",
+                kind.chars().take(20).collect::<String>()
+            )),
+            _ => Ok(Self(object)),
+        }
+    }
+
+    /// A string that is not blank, without NUL, which PostgreSQL refuses.
+    fn text(&self, name: &str) -> Option<String> {
+        let text = self.0.get(name)?.as_str()?.replace('\0', "");
+        (!text.trim().is_empty()).then_some(text)
+    }
+
+    fn number(&self, name: &str) -> Option<f64> {
+        let number = match self.0.get(name)? {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        number.filter(|number: &f64| number.is_finite())
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a fraction of a vote is noise, and the cast saturates"
+    )]
+    fn integer(&self, name: &str) -> Option<i64> {
+        let exact = self.0.get(name).and_then(Value::as_i64);
+        exact.or_else(|| self.number(name).map(|number| number as i64))
+    }
+
+    fn flag(&self, name: &str) -> Option<bool> {
+        match self.0.get(name)? {
+            Value::Bool(flag) => Some(*flag),
+            Value::Number(number) => Some(number.as_f64() != Some(0.0)),
+            Value::String(text) => text.to_ascii_lowercase().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// Dumps of some years come without `name`.
+    fn fullname(&self) -> Result<Fullname, String> {
+        let name = self.text("name").or_else(|| self.text("id"));
+        let name = name.ok_or("neither `name` nor `id`")?;
+        name.parse()
+            .map_err(|error: crate::domain::FullnameError| error.to_string())
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "in the range that was just checked"
+    )]
+    fn created_at(&self) -> Result<Timestamp, String> {
+        let secs = self
+            .number("created_utc")
+            .ok_or("no `created_utc`, or no number in it")?;
+        Some(secs)
+            .filter(|secs| (0.0..=LATEST_SECS).contains(secs))
+            .and_then(|secs| Timestamp::from_epoch_secs(secs as i64))
+            .ok_or_else(|| format!("`created_utc` {secs} is not a time in seconds since 1970"))
+    }
+
+    /// What dumps from November 2023 on have in place of `removed_by_category`.
+    fn removed_in_dump(&self) -> bool {
+        let removal = self
+            .0
+            .get("_meta")
+            .and_then(|meta| meta.get("removal_type"));
+        removal.is_some_and(|removal| !removal.is_null())
+    }
+
+    fn crosspost_text(&self) -> Option<String> {
+        let parent = self.0.get("crosspost_parent_list")?.get(0)?.as_object()?;
+        Fields(parent)
+            .text("selftext")
+            .filter(|text| !is_placeholder(text))
+    }
+}
+
+/// `http://www.reddit.com/r/x/comments/…` as older dumps have it, or the path already.
+fn path_on_reddit(permalink: String) -> String {
+    match permalink.split_once("://") {
+        Some((_, rest)) => rest
+            .find('/')
+            .map_or_else(String::new, |slash| rest[slash..].to_owned()),
+        None => permalink,
+    }
+}
+
+fn subreddit_of_permalink(permalink: &str) -> Option<String> {
+    let mut parts = permalink.trim_start_matches('/').split('/');
+    let (r, name, comments) = (parts.next()?, parts.next()?, parts.next()?);
+    (r == "r" && comments == "comments" && !name.is_empty()).then(|| name.to_owned())
+}
+
+/// Where `is_self` is absent: the URL of a text post is its own permalink.
+fn points_to_itself(url: Option<&str>, permalink: Option<&str>) -> bool {
+    match (url, permalink) {
+        (None, _) => true,
+        (Some(url), Some(permalink)) => {
+            path_on_reddit(url.to_owned()).trim_end_matches('/') == permalink.trim_end_matches('/')
+        }
+        (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "so that a test can write `json!` in the call"
+    )]
+    fn post(data: Value) -> Result<Post, String> {
+        let mut whole = json!({
+            "id": "abc1", "subreddit": "climate", "title": "A title", "created_utc": 1_700_000_000,
+        });
+        for (name, value) in data.as_object().unwrap() {
+            whole[name] = value.clone();
+        }
+        post_from_value(&whole, SourceKind::Import)
+    }
+
+    #[test]
+    fn odd_children_cost_only_themselves() {
+        let t3 = json!({"kind": "t3", "data": {
+            "id": "abc1", "permalink": "/r/climate/comments/abc1/a/", "title": "A", "created_utc": 1.5e9,
+        }});
+        let page = json!({"kind": "Listing", "data": {"after": "t3_abc1", "children": [
+            null, {"kind": "t1", "data": {"id": "c"}}, {"kind": "t5", "data": {}},
+            {"kind": "more", "data": {"count": 3}}, t3, {"kind": "t3", "data": null}, {"kind": "t3"}, 7,
+            {"kind": "t3", "data": {"promoted": true, "id": "ad1", "title": "Buy"}},
+        ]}});
+        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Reddit).unwrap();
+        assert_eq!(page.posts.len(), 1);
+        assert_eq!(page.posts[0].subreddit, "climate");
+        assert_eq!(page.after.as_deref(), Some("t3_abc1"));
+        let rejected: Vec<_> = page
+            .rejected
+            .iter()
+            .map(|r| format!("{}: {}", r.at, r.reason))
+            .collect();
+        assert_eq!(
+            rejected,
+            [
+                "child 1: not a JSON object",
+                "child 2: a comment, not a post",
+                "child 3: a thing of kind `t5`, not a post",
+                "child 4: a thing of kind `more`, not a post",
+                "child 6: a `t3` without its data",
+                "child 7: neither `name` nor `id`",
+                "child 8: not a JSON object",
+                "child 9: an advertisement, not a post",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_comments_page_gives_its_post_and_passes_over_the_comments() {
+        let page = json!([
+            {"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {
+                "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1}}]}},
+            {"kind": "Listing", "data": {"children": [
+                {"kind": "t1", "data": {}}, {"kind": "more", "data": {}}]}},
+        ]);
+        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Import).unwrap();
+        assert_eq!((page.posts.len(), page.rejected.len()), (1, 0));
+    }
+
+    #[test]
+    fn what_is_no_listing_says_so() {
+        let parse = |text: &str| parse_listing(text.as_bytes(), SourceKind::Import);
+        for cut in ["", "{\"kind\": \"Listing\", \"data\": {\"chil", "<html>"] {
+            assert!(matches!(parse(cut), Err(ListingError::Json(_))), "{cut}");
+        }
+        for other in ["{}", "{\"message\": \"Forbidden\"}", "[1]", "null"] {
+            assert!(
+                matches!(parse(other), Err(ListingError::Shape(_))),
+                "{other}"
+            );
+        }
+        let bom = "\u{feff} {\"kind\":\"Listing\",\"data\":{\"children\":[]}}";
+        assert_eq!(parse(bom).unwrap(), ListingPage::default());
+    }
+
+    #[test]
+    fn times_come_as_int_float_and_string() {
+        let at = Timestamp::from_epoch_secs(1_389_000_000).unwrap();
+        for form in [
+            json!(1_389_000_000),
+            json!(1_389_000_000.9),
+            json!("1389000000"),
+        ] {
+            assert_eq!(post(json!({"created_utc": form})).unwrap().created_at, at);
+        }
+        for bad in [
+            json!(null),
+            json!("soon"),
+            json!(-1),
+            json!(1.4e15),
+            json!(true),
+        ] {
+            let reason = post(json!({"created_utc": bad})).unwrap_err();
+            assert!(reason.contains("created_utc"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn names_ids_and_subreddits_are_found_where_they_are() {
+        assert_eq!(post(json!({})).unwrap().fullname.as_str(), "t3_abc1");
+        assert_eq!(
+            post(json!({"id": "t3_abc1"})).unwrap().fullname.as_str(),
+            "t3_abc1"
+        );
+        assert!(
+            post(json!({"name": "t1_abc"}))
+                .unwrap_err()
+                .contains("t1_abc")
+        );
+        let link = "http://www.reddit.com/r/Music/comments/abc1/x/";
+        let found = post(json!({"subreddit": null, "permalink": link})).unwrap();
+        assert_eq!(found.subreddit, "Music");
+        assert_eq!(
+            found.permalink.as_deref(),
+            Some("/r/Music/comments/abc1/x/")
+        );
+        let lost = post(json!({"subreddit": null, "permalink": "/comments/abc1/x/"}));
+        assert_eq!(lost.unwrap_err(), "no `subreddit`, nor one in `permalink`");
+    }
+
+    #[test]
+    fn odd_values_become_none_or_their_meaning() {
+        let odd = post(json!({
+            "score": null, "upvote_ratio": 7, "num_comments": "12", "edited": 1.5, "over_18": "True",
+            "author": "[deleted]", "link_flair_text": "", "stickied": 1, "title": "nul\0 inside",
+        }))
+        .unwrap();
+        assert_eq!(
+            (odd.score, odd.upvote_ratio, odd.num_comments),
+            (None, None, Some(12))
+        );
+        assert_eq!((odd.author.as_deref(), odd.flair.as_deref()), (None, None));
+        assert!(odd.over_18 && odd.stickied && !odd.removed);
+        assert_eq!(odd.title, "nul inside");
+        assert_eq!(
+            post(json!({"title": null})).unwrap_err(),
+            "neither `title` nor `selftext`"
+        );
+    }
+
+    #[test]
+    fn removal_is_seen_in_all_its_forms() {
+        for form in [
+            json!({"removed_by_category": "moderator"}),
+            json!({"selftext": "[removed]"}),
+            json!({"selftext": "[deleted]\n"}),
+            json!({"_meta": {"removal_type": "deleted"}}),
+        ] {
+            assert!(post(form.clone()).unwrap().removed, "{form}");
+        }
+        let stays = json!({"removed_by_category": null, "_meta": {"removal_type": null}});
+        assert!(!post(stays).unwrap().removed);
+    }
+
+    #[test]
+    fn a_crosspost_without_text_takes_its_parents() {
+        let parent = json!([{"selftext": "The parent's text"}]);
+        let bare = post(json!({"selftext": "", "crosspost_parent_list": parent})).unwrap();
+        assert_eq!(bare.selftext, "The parent's text");
+        let own = post(json!({"selftext": "Mine", "crosspost_parent_list": parent})).unwrap();
+        assert_eq!(own.selftext, "Mine");
+        let gone = json!({"crosspost_parent_list": [{"selftext": "[removed]"}]});
+        let gone = post(gone).unwrap();
+        assert_eq!((gone.selftext.as_str(), gone.removed), ("", false));
+    }
+
+    #[test]
+    fn only_links_keep_their_url() {
+        let permalink = "http://www.reddit.com/r/a/comments/abc1/x/";
+        let text = post(json!({"url": permalink, "permalink": permalink})).unwrap();
+        assert_eq!((text.is_self, text.url), (true, None));
+        let link = post(json!({"url": "https://a.example/", "permalink": permalink})).unwrap();
+        assert_eq!(
+            (link.is_self, link.url.as_deref()),
+            (false, Some("https://a.example/"))
+        );
+        let said = post(json!({"url": "https://a.example/", "is_self": true})).unwrap();
+        assert_eq!(said.url, None);
+    }
+}

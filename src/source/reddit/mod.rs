@@ -1,0 +1,415 @@
+//! Reddit's API: one client for a run, shared by all its tasks.
+//!
+//! What enters is the name of a subreddit, what leaves is a [`ListingPage`] or a [`RedditError`] with the
+//! [`Outcome`] that it means. In between: one token for all (`token`), a pace that follows our own limit
+//! and Reddit's headers (`quota`), and retries of what may pass (`retry`). Only the [wire form](listing) of
+//! a post comes from here; which pages are wanted, and of which subreddit, is the collector's to know.
+//!
+//! The client is our own rather than roux's because roux follows redirects, takes an error page for a
+//! listing, and asks for a new token per subreddit; its envelope of a listing is used.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use reqwest::{Client, RequestBuilder, Response, Url, redirect};
+
+use crate::clock::SharedClock;
+use crate::domain::{Listing, Outcome, SourceKind, Timestamp};
+use crate::source::ListingPage;
+
+mod error;
+pub mod listing;
+mod quota;
+mod retry;
+mod settings;
+mod token;
+
+pub use error::RedditError;
+pub use settings::{Settings, Timeouts};
+
+use listing::ListingError;
+use quota::{OverBudget, Quota};
+use retry::{Answer, Verdict};
+use token::{Grant, Token, Tokens};
+
+/// The most that is read of one answer. A page of 100 posts of 40,000 characters each is 4 MB.
+const LARGEST_ANSWER: usize = 32 << 20;
+
+/// Posts that Reddit gives on one page at most, stickied ones not counted.
+pub const PAGE_LIMIT: u32 = 100;
+
+/// The client.
+pub struct Reddit {
+    http: Client,
+    settings: Settings,
+    token_url: Url,
+    api_url: Url,
+    source: SourceKind,
+    clock: SharedClock,
+    quota: Quota,
+    tokens: Tokens,
+    requests: AtomicU64,
+    retries: AtomicU64,
+    token_requests: AtomicU64,
+}
+
+/// What a client has done so far, for the run's record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests sent, tries again and those for tokens included.
+    pub requests: u64,
+    /// Of those, tries again.
+    pub retries: u64,
+    /// Of those, for a token.
+    pub token_requests: u64,
+    /// Waits for a slot or before a try.
+    pub waits: u64,
+    /// How long those were together.
+    pub waited: Duration,
+}
+
+/// What a token is good for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// Reddit's words for what it allows, `*` for everything.
+    pub scope: String,
+    /// When it ends.
+    pub ends_at: Timestamp,
+}
+
+/// Makes ring the process's TLS provider. May be called any number of times; the first call counts.
+///
+/// Building an HTTPS client panics without one. [`Reddit::new`] calls this itself.
+pub fn install_tls() {
+    // An error says that there is one already, which is what is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// What a request is for. All share one pace, but only the API's answers tell of the API's quota.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Api,
+    Token,
+}
+
+/// A failure of one try that the next may not have.
+struct Failure {
+    outcome: Outcome,
+    detail: String,
+    wait: Option<Duration>,
+    source: Option<reqwest::Error>,
+}
+
+impl Failure {
+    fn give_up(self, what: &str, tries: u32) -> RedditError {
+        RedditError::GaveUp {
+            what: what.to_owned(),
+            outcome: self.outcome,
+            tries,
+            detail: self.detail,
+            source: self.source,
+        }
+    }
+}
+
+impl Reddit {
+    /// A client whose posts are marked as of `source`. Sends nothing yet.
+    ///
+    /// # Errors
+    /// A setting that cannot work; the message names it and shows what it should look like.
+    pub fn new(
+        settings: Settings,
+        source: SourceKind,
+        clock: SharedClock,
+    ) -> Result<Self, RedditError> {
+        let mut token_url = settings::base_url("auth_url", &settings.auth_url)?;
+        let api_url = settings::base_url("api_url", &settings.api_url)?;
+        settings::check_user_agent(&settings.user_agent)?;
+        if settings.client_id.is_empty() {
+            return Err(RedditError::ClientId);
+        }
+        let per_minute =
+            NonZeroU32::new(settings.requests_per_minute).ok_or(RedditError::RequestsPerMinute)?;
+        let on_this_machine = settings::is_loopback(&token_url) && settings::is_loopback(&api_url);
+        extend(&mut token_url, &["api", "v1", "access_token"]);
+        Ok(Self {
+            http: build_client(&settings, on_this_machine)?,
+            quota: Quota::new(per_minute, settings.wait_budget, clock.clone()),
+            tokens: Tokens::default(),
+            requests: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            token_requests: AtomicU64::new(0),
+            token_url,
+            api_url,
+            settings,
+            source,
+            clock,
+        })
+    }
+
+    /// One page of a subreddit's listing: up to `limit` posts (at most [`PAGE_LIMIT`]) and whatever is
+    /// stickied, from the start or behind the fullname `after`.
+    ///
+    /// # Errors
+    /// [`RedditError::outcome`] says what it means for the subreddit.
+    pub async fn listing_page(
+        &self,
+        subreddit: &str,
+        listing: Listing,
+        limit: u32,
+        after: Option<&str>,
+    ) -> Result<ListingPage, RedditError> {
+        settings::check_subreddit(subreddit)?;
+        let mut url = self.api_url.clone();
+        extend(&mut url, &["r", subreddit, listing.as_str()]);
+        {
+            let mut query = url.query_pairs_mut();
+            query.append_pair("limit", &limit.clamp(1, PAGE_LIMIT).to_string());
+            // Without it the text comes HTML-escaped.
+            query.append_pair("raw_json", "1");
+            if listing == Listing::Top {
+                query.append_pair("t", "day");
+            }
+            if let Some(after) = after {
+                query.append_pair("after", after);
+            }
+        }
+
+        let what = format!("r/{subreddit}");
+        let mut token = self.token(None).await?;
+        let mut page = self.get_listing(&what, &url, &token).await;
+        if let Err(RedditError::Unauthorized(_)) = page {
+            token = self.token(Some(&token)).await?;
+            page = self.get_listing(&what, &url, &token).await;
+        }
+        page
+    }
+
+    /// Gets a token, to see whether the credentials are good.
+    ///
+    /// # Errors
+    /// Why there is none, and which settings to check.
+    pub async fn check_credentials(&self) -> Result<Credentials, RedditError> {
+        let token = self.token(None).await?;
+        Ok(Credentials {
+            scope: token.scope.clone(),
+            ends_at: token.ends_at,
+        })
+    }
+
+    /// What this client has done so far.
+    pub fn traffic(&self) -> Traffic {
+        let (waits, waited) = self.quota.waits();
+        Traffic {
+            requests: self.requests.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            token_requests: self.token_requests.load(Ordering::Relaxed),
+            waits,
+            waited,
+        }
+    }
+
+    async fn get_listing(
+        &self,
+        what: &str,
+        url: &Url,
+        token: &Token,
+    ) -> Result<ListingPage, RedditError> {
+        let request = || self.http.get(url.clone()).bearer_auth(&token.bearer);
+        let decode = |body: &[u8]| listing::parse_listing(body, self.source);
+        self.exchange(Lane::Api, what, request, decode).await
+    }
+
+    async fn token(&self, refused: Option<&Token>) -> Result<Arc<Token>, RedditError> {
+        self.tokens
+            .get(&*self.clock, refused, self.fetch_token())
+            .await
+    }
+
+    async fn fetch_token(&self) -> Result<Grant, RedditError> {
+        let settings = &self.settings;
+        let form = if settings.username.is_empty() {
+            vec![("grant_type", "client_credentials")]
+        } else {
+            vec![
+                ("grant_type", "password"),
+                ("username", settings.username.as_str()),
+                ("password", settings.password.as_str()),
+            ]
+        };
+        let request = || {
+            self.http
+                .post(self.token_url.clone())
+                .basic_auth(&settings.client_id, Some(&settings.client_secret))
+                .form(&form)
+        };
+        let decode = |body: &[u8]| Ok(serde_json::from_slice(body)?);
+        self.exchange(Lane::Token, "a token", request, decode)
+            .await
+            .map_err(|error| match error {
+                RedditError::Unauthorized(_) => RedditError::Credentials("status 401".to_owned()),
+                RedditError::Refused { status: 400, .. } => {
+                    RedditError::Credentials("status 400".to_owned())
+                }
+                other => other,
+            })
+    }
+
+    /// Sends a request until its answer decodes, is refused for good, or the tries are used up.
+    async fn exchange<T>(
+        &self,
+        lane: Lane,
+        what: &str,
+        request: impl Fn() -> RequestBuilder,
+        decode: impl Fn(&[u8]) -> Result<T, ListingError>,
+    ) -> Result<T, RedditError> {
+        let over_budget = |OverBudget(wait)| RedditError::WaitTooLong {
+            what: what.to_owned(),
+            wait,
+            budget: self.settings.wait_budget,
+        };
+        let mut backoff = retry::backoff();
+        let mut tries = 0;
+        loop {
+            self.quota.slot().await.map_err(over_budget)?;
+            if lane == Lane::Token {
+                self.token_requests.fetch_add(1, Ordering::Relaxed);
+            }
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            tries += 1;
+            let failure = match self.attempt(lane, what, request(), &decode).await? {
+                Ok(decoded) => return Ok(decoded),
+                Err(failure) => failure,
+            };
+            let Some(next) = backoff.next() else {
+                return Err(failure.give_up(what, tries));
+            };
+            let wait = failure.wait.unwrap_or(next);
+            let rate_limited = failure.outcome == Outcome::RateLimited;
+            if rate_limited {
+                self.quota.hold(wait);
+            }
+            match self.quota.affords(wait) {
+                Err(over) if rate_limited => return Err(over_budget(over)),
+                Err(_) => return Err(failure.give_up(what, tries)),
+                Ok(()) => {}
+            }
+            tracing::warn!(
+                what,
+                failure = failure.detail,
+                wait_secs = wait.as_secs_f64(),
+                tries,
+                "Reddit did not answer as hoped; waiting before another try"
+            );
+            self.quota.pause(wait).await.map_err(over_budget)?;
+            self.retries.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends a request once. The outer error is final, the inner one may pass.
+    async fn attempt<T>(
+        &self,
+        lane: Lane,
+        what: &str,
+        request: RequestBuilder,
+        decode: impl Fn(&[u8]) -> Result<T, ListingError>,
+    ) -> Result<Result<T, Failure>, RedditError> {
+        let answer = match read_answer(request).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => {
+                return Err(RedditError::TooLarge {
+                    what: what.to_owned(),
+                    limit: LARGEST_ANSWER,
+                });
+            }
+            Err(error) => {
+                let detail = "the connection failed or broke off".to_owned();
+                return Ok(Err(Failure {
+                    outcome: Outcome::Server,
+                    detail,
+                    wait: None,
+                    source: Some(error),
+                }));
+            }
+        };
+        if lane == Lane::Api {
+            self.quota.observe(&answer.headers);
+        }
+        match retry::judge(&answer, self.clock.now()) {
+            Verdict::Take => match decode(&answer.body) {
+                Ok(decoded) => Ok(Ok(decoded)),
+                Err(error @ ListingError::Json(_)) => Ok(Err(Failure {
+                    outcome: Outcome::Server,
+                    detail: error.to_string(),
+                    wait: None,
+                    source: None,
+                })),
+                Err(source) => Err(RedditError::Listing {
+                    what: what.to_owned(),
+                    source,
+                }),
+            },
+            Verdict::Retry {
+                outcome,
+                detail,
+                wait,
+            } => Ok(Err(Failure {
+                outcome,
+                detail,
+                wait,
+                source: None,
+            })),
+            Verdict::Unauthorized => Err(RedditError::Unauthorized(what.to_owned())),
+            Verdict::Refuse { outcome, detail } => Err(RedditError::Refused {
+                what: what.to_owned(),
+                outcome,
+                status: answer.status.as_u16(),
+                detail,
+            }),
+        }
+    }
+}
+
+fn build_client(settings: &Settings, on_this_machine: bool) -> Result<Client, RedditError> {
+    install_tls();
+    let mut builder = Client::builder()
+        .user_agent(&settings.user_agent)
+        // A redirect means that something is wrong, and following it would carry the token along.
+        .redirect(redirect::Policy::none())
+        .connect_timeout(settings.timeouts.connect)
+        .read_timeout(settings.timeouts.read)
+        .timeout(settings.timeouts.total);
+    if on_this_machine {
+        // The sample Reddit must answer behind a proxy, and where no CA certificates are installed.
+        builder = builder.no_proxy().tls_certs_only([]);
+    }
+    builder.build().map_err(RedditError::Client)
+}
+
+/// Adds segments to the path of a base URL, encoded where they need it.
+fn extend(url: &mut Url, segments: &[&str]) {
+    url.path_segments_mut()
+        .expect("an http or https URL has a path")
+        .pop_if_empty()
+        .extend(segments);
+}
+
+/// Sends a request and reads its answer; `None` for one above [`LARGEST_ANSWER`].
+async fn read_answer(request: RequestBuilder) -> Result<Option<Answer>, reqwest::Error> {
+    let mut response: Response = request.send().await?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await? {
+        // Counted after decompression, so that a small answer cannot swell without bounds.
+        if body.len() + chunk.len() > LARGEST_ANSWER {
+            return Ok(None);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Some(Answer {
+        status: response.status(),
+        headers: std::mem::take(response.headers_mut()),
+        body,
+    }))
+}

@@ -1,0 +1,197 @@
+//! One token for the whole run, shared by every task.
+//!
+//! Whoever needs a token asks here; the first one fetches it while the others wait for the same one. It is
+//! fetched again a minute before it ends, and once when Reddit refuses it: a caller says *which* token was
+//! refused, so that a burst of refusals of one token leads to one request. What the endpoint refuses for
+//! good is remembered, so that sixteen topics with a wrong secret ask once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::Mutex;
+
+use super::RedditError;
+use crate::clock::Clock;
+use crate::domain::Timestamp;
+
+/// How long before its end a token is fetched again.
+const BEFORE_END: Duration = Duration::from_mins(1);
+
+/// The lifetime of a token that does not tell its own.
+const USUAL_SECS: u64 = 3600;
+
+/// A token in use.
+pub(super) struct Token {
+    pub bearer: String,
+    pub scope: String,
+    pub ends_at: Timestamp,
+    fetch_again: Duration,
+}
+
+/// What the token endpoint answers; it answers errors with status 200, too.
+#[derive(Deserialize)]
+pub(super) struct Grant {
+    access_token: Option<String>,
+    expires_in: Option<u64>,
+    #[serde(default)]
+    scope: String,
+    error: Option<serde_json::Value>,
+}
+
+/// The place where the token is kept.
+#[derive(Default)]
+pub(super) struct Tokens {
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    token: Option<Arc<Token>>,
+    refusal: Option<String>,
+}
+
+impl Tokens {
+    /// The token, fetched by `fetch` if there is none, it is about to end, or it is the `refused` one.
+    pub(super) async fn get(
+        &self,
+        clock: &dyn Clock,
+        refused: Option<&Token>,
+        fetch: impl Future<Output = Result<Grant, RedditError>>,
+    ) -> Result<Arc<Token>, RedditError> {
+        let mut kept = self.kept.lock().await;
+        if let Some(detail) = &kept.refusal {
+            return Err(RedditError::Credentials(detail.clone()));
+        }
+        let is_refused = |token: &Token| refused.is_some_and(|other| other.bearer == token.bearer);
+        if let Some(token) = &kept.token
+            && clock.elapsed() < token.fetch_again
+            && !is_refused(token)
+        {
+            return Ok(token.clone());
+        }
+        match fetch.await.and_then(|grant| grant.into_token(clock)) {
+            Ok(token) => {
+                let token = Arc::new(token);
+                kept.token = Some(token.clone());
+                Ok(token)
+            }
+            Err(error) => {
+                kept.token = None;
+                if let RedditError::Credentials(detail) = &error {
+                    kept.refusal = Some(detail.clone());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Grant {
+    fn into_token(self, clock: &dyn Clock) -> Result<Token, RedditError> {
+        let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
+            let error = self.error.map(|error| error.to_string());
+            let error = error.unwrap_or_else(|| "no `access_token` in the answer".to_owned());
+            return Err(RedditError::Credentials(error));
+        };
+        // A lifetime of more than a year is none that Reddit gives, and would overflow the date.
+        let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
+        let usable = lifetime.saturating_sub(BEFORE_END.min(lifetime / 2));
+        Ok(Token {
+            bearer,
+            scope: self.scope,
+            ends_at: Timestamp::from(clock.now() + lifetime),
+            fetch_again: clock.elapsed() + usable,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    /// Hands out `token-1`, `token-2`, … and counts them.
+    #[derive(Default)]
+    struct Endpoint(AtomicU32);
+
+    impl Endpoint {
+        async fn grant(&self) -> Result<Grant, RedditError> {
+            tokio::task::yield_now().await;
+            let n = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+            let grant = format!("{{\"access_token\": \"token-{n}\", \"expires_in\": 3600}}");
+            Ok(serde_json::from_str(&grant).unwrap())
+        }
+
+        fn asked(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn clock() -> Arc<ManualClock> {
+        ManualClock::at(chrono::DateTime::UNIX_EPOCH)
+    }
+
+    #[tokio::test]
+    async fn a_token_is_fetched_again_a_minute_before_its_end() {
+        let (tokens, endpoint, clock) = (Tokens::default(), Endpoint::default(), clock());
+        for (advance, asked) in [(0, 1), (3539, 1), (1, 2), (3600, 3)] {
+            clock.advance(Duration::from_secs(advance));
+            let token = tokens.get(&*clock, None, endpoint.grant()).await.unwrap();
+            assert_eq!(token.bearer, format!("token-{asked}"));
+            assert_eq!(endpoint.asked(), asked);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_refusals_leads_to_one_request() {
+        let shared = Arc::new((Tokens::default(), Endpoint::default(), clock()));
+        let refused = shared
+            .0
+            .get(&*shared.2, None, shared.1.grant())
+            .await
+            .unwrap();
+        let tasks: Vec<_> = (0..16)
+            .map(|_| {
+                let (shared, refused) = (shared.clone(), refused.clone());
+                tokio::spawn(async move {
+                    let (tokens, endpoint, clock) = &*shared;
+                    let token = tokens.get(&**clock, Some(&refused), endpoint.grant()).await;
+                    token.unwrap().bearer.clone()
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), "token-2");
+        }
+        assert_eq!(shared.1.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn refused_credentials_are_not_tried_again() {
+        let (tokens, clock) = (Tokens::default(), clock());
+        let no = async { Ok(serde_json::from_str("{\"error\": \"invalid_grant\"}").unwrap()) };
+        let first = tokens.get(&*clock, None, no).await.err().unwrap();
+        assert!(first.to_string().contains("invalid_grant"), "{first}");
+        let never = async { panic!("asked again") };
+        assert!(tokens.get(&*clock, None, never).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_failure_that_may_pass_is_not_remembered() {
+        let (tokens, endpoint, clock) = (Tokens::default(), Endpoint::default(), clock());
+        let down = async {
+            Err(RedditError::GaveUp {
+                what: "a token".into(),
+                outcome: crate::domain::Outcome::Server,
+                tries: 5,
+                detail: "status 503".into(),
+                source: None,
+            })
+        };
+        assert!(tokens.get(&*clock, None, down).await.is_err());
+        assert!(tokens.get(&*clock, None, endpoint.grant()).await.is_ok());
+    }
+}

@@ -1,0 +1,631 @@
+//! The Reddit client against a server at the socket, and against the sample Reddit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use topicmill::clock::ManualClock;
+use topicmill::domain::{Listing, Outcome, SourceKind, Timestamp};
+use topicmill::source::ListingPage;
+use topicmill::source::reddit::{Reddit, RedditError};
+use topicmill::source::sample::SampleReddit;
+use wiremock::matchers::{body_string, header, method, path, query_param};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::support::reddit::{
+    client, client_with, mount_listing, mount_token, page, page_json, requests, server, settings,
+};
+
+async fn read(reddit: &Reddit) -> Result<ListingPage, RedditError> {
+    reddit
+        .listing_page("climate", Listing::Hot, 100, None)
+        .await
+}
+
+fn status(code: u16) -> ResponseTemplate {
+    ResponseTemplate::new(code)
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[tokio::test]
+async fn a_page_is_asked_for_as_reddit_wants_it() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .and(path("/api/v1/access_token"))
+        .and(header("authorization", "Basic YW4taWQ6YS1zZWNyZXQ="))
+        .and(header("user-agent", "linux:topicmill:v0 (by /u/tester)"))
+        .and(body_string("grant_type=client_credentials"))
+        .respond_with(status(200).set_body_json(json!({"access_token": "abc", "expires_in": 3600})))
+        .expect(1)
+        .mount(&server)
+        .await;
+    Mock::given(method("GET"))
+        .and(path("/r/climate/top"))
+        .and(header("authorization", "Bearer abc"))
+        .and(header("user-agent", "linux:topicmill:v0 (by /u/tester)"))
+        .and(query_param("raw_json", "1"))
+        .and(query_param("limit", "100"))
+        .and(query_param("t", "day"))
+        .and(query_param("after", "t3_xyz"))
+        .respond_with(page(&["a1", "a2"]))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let (reddit, clock) = client(&server.uri());
+    let page = reddit
+        .listing_page("climate", Listing::Top, 500, Some("t3_xyz"))
+        .await
+        .unwrap();
+    assert_eq!(page.posts.len(), 2);
+    assert_eq!(page.posts[0].source, SourceKind::Reddit);
+    assert_eq!(clock.sleeps(), []);
+}
+
+#[tokio::test]
+async fn an_account_signs_in_with_its_password() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .and(body_string(
+            "grant_type=password&username=me&password=p%26w",
+        ))
+        .respond_with(
+            status(200)
+                .set_body_json(json!({"access_token": "abc", "expires_in": 86400, "scope": "*"})),
+        )
+        .expect(1)
+        .mount(&server)
+        .await;
+    let mut settings = settings(&server.uri());
+    (settings.username, settings.password) = ("me".to_owned(), "p&w".to_owned());
+    let (reddit, _) = client_with(settings);
+    let credentials = reddit.check_credentials().await.unwrap();
+    assert_eq!(credentials.scope, "*");
+    assert_eq!(
+        credentials.ends_at,
+        Timestamp::from_epoch_secs(1_790_086_400).unwrap()
+    );
+}
+
+#[tokio::test]
+async fn many_tasks_share_one_token() {
+    let server = server().await;
+    mount_listing(&server, page(&["a1"]), u64::MAX).await;
+    let (reddit, _) = client(&server.uri());
+    read_at_once(&reddit, 16).await;
+    assert_eq!(
+        (
+            requests(&server, "POST").await,
+            requests(&server, "GET").await
+        ),
+        (1, 16)
+    );
+    assert_eq!(
+        (reddit.traffic().requests, reddit.traffic().token_requests),
+        (17, 1)
+    );
+}
+
+async fn read_at_once(reddit: &Arc<Reddit>, tasks: usize) {
+    let tasks: Vec<_> = (0..tasks)
+        .map(|_| {
+            let reddit = reddit.clone();
+            tokio::spawn(async move { read(&reddit).await.map(|page| page.posts.len()) })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap().unwrap(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_burst_of_refused_tokens_makes_one_refresh() {
+    let server = MockServer::start().await;
+    mount_token(&server, "token-1", 1).await;
+    mount_token(&server, "token-2", u64::MAX).await;
+    let get = |token: &str| {
+        Mock::given(method("GET")).and(header("authorization", format!("Bearer {token}")))
+    };
+    get("token-1")
+        .respond_with(status(401))
+        .mount(&server)
+        .await;
+    get("token-2")
+        .respond_with(page(&["a1"]))
+        .mount(&server)
+        .await;
+    let (reddit, clock) = client(&server.uri());
+    read_at_once(&reddit, 16).await;
+    assert_eq!(requests(&server, "POST").await, 2);
+    assert_eq!(clock.sleeps(), []);
+}
+
+#[tokio::test]
+async fn a_second_refusal_is_final() {
+    let server = server().await;
+    mount_listing(&server, status(401), u64::MAX).await;
+    let (reddit, _) = client(&server.uri());
+    assert_eq!(read(&reddit).await.unwrap_err().outcome(), Outcome::Auth);
+    assert_eq!(
+        (
+            requests(&server, "POST").await,
+            requests(&server, "GET").await
+        ),
+        (2, 2)
+    );
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_asked_with_once() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .respond_with(status(401))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let (reddit, _) = client(&server.uri());
+    for _ in 0..3 {
+        let error = read(&reddit).await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Auth);
+        assert!(
+            error.to_string().contains("reddit.client_secret"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_429_on_the_token_endpoint_is_waited_for() {
+    let server = MockServer::start().await;
+    let busy = status(429).insert_header("retry-after", "7");
+    Mock::given(method("POST"))
+        .respond_with(busy)
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    mount_token(&server, "token-1", 1).await;
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    read(&reddit).await.unwrap();
+    assert_eq!(clock.sleeps(), [secs(7)]);
+}
+
+#[tokio::test]
+async fn a_token_endpoint_that_wants_a_long_rest_is_asked_once() {
+    let server = MockServer::start().await;
+    let busy = status(429).insert_header("retry-after", "3600");
+    Mock::given(method("POST"))
+        .respond_with(busy)
+        .mount(&server)
+        .await;
+    let (reddit, clock) = client(&server.uri());
+    for _ in 0..3 {
+        assert_eq!(
+            read(&reddit).await.unwrap_err().outcome(),
+            Outcome::RateLimited
+        );
+    }
+    assert_eq!(
+        (clock.sleeps(), requests(&server, "POST").await),
+        (vec![], 1)
+    );
+}
+
+#[tokio::test]
+async fn retry_after_is_obeyed() {
+    for (given, waited) in [("4", 4), ("0", 1)] {
+        let server = server().await;
+        mount_listing(&server, status(429).insert_header("retry-after", given), 1).await;
+        mount_listing(&server, page(&["a1"]), 1).await;
+        let (reddit, clock) = client(&server.uri());
+        read(&reddit).await.unwrap();
+        assert_eq!(clock.sleeps(), [secs(waited)]);
+        let traffic = reddit.traffic();
+        assert_eq!(
+            (traffic.retries, traffic.waits, traffic.waited),
+            (1, 1, secs(waited))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_429_without_retry_after_waits_for_the_reset() {
+    let server = server().await;
+    mount_listing(
+        &server,
+        status(429).insert_header("x-ratelimit-reset", "41"),
+        1,
+    )
+    .await;
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    read(&reddit).await.unwrap();
+    assert_eq!(clock.sleeps(), [secs(41)]);
+}
+
+#[tokio::test]
+async fn a_wait_above_the_budget_gives_up_at_once() {
+    let server = server().await;
+    mount_listing(&server, status(429).insert_header("retry-after", "3600"), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    let error = read(&reddit).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::RateLimited);
+    assert!(
+        error.to_string().contains("3600 s for r/climate"),
+        "{error}"
+    );
+    assert_eq!(
+        (clock.sleeps(), requests(&server, "GET").await),
+        (vec![], 1)
+    );
+    // The other topics are told the same without asking Reddit again.
+    assert_eq!(
+        read(&reddit).await.unwrap_err().outcome(),
+        Outcome::RateLimited
+    );
+    assert_eq!(requests(&server, "GET").await, 1);
+}
+
+#[tokio::test]
+async fn reddits_headers_set_the_pace() {
+    let server = server().await;
+    let told = |remaining: &str, used: &str, reset: &str| {
+        page(&["a1"])
+            .insert_header("x-ratelimit-remaining", remaining)
+            .insert_header("x-ratelimit-used", used)
+            .insert_header("x-ratelimit-reset", reset)
+    };
+    mount_listing(&server, told("997.0", "3", "299"), 1).await;
+    mount_listing(&server, told("10", "990", "60"), 1).await;
+    mount_listing(&server, told("0.0", "1000", "54"), 1).await;
+    mount_listing(&server, told("0", "300", "0"), 1).await;
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    for _ in 0..5 {
+        read(&reddit).await.unwrap();
+    }
+    // Plenty left: none; a tenth of a minute each; nothing until the reset; nothing, and no reset.
+    assert_eq!(clock.sleeps(), [secs(6), secs(54), secs(1)]);
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again() {
+    let server = server().await;
+    for code in [503, 520, 408, 522] {
+        mount_listing(&server, status(code), 1).await;
+    }
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    read(&reddit).await.unwrap();
+    let sleeps = clock.sleeps();
+    assert_eq!(sleeps.len(), 4);
+    for (sleep, base) in sleeps.iter().zip([1, 2, 4, 8]) {
+        assert!((secs(base)..=secs(2 * base)).contains(sleep), "{sleeps:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_stays_down_is_given_up() {
+    let server = server().await;
+    mount_listing(&server, status(500), u64::MAX).await;
+    let (reddit, _) = client(&server.uri());
+    let error = read(&reddit).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Server);
+    assert!(
+        error.to_string().contains("for r/climate, tried 5×"),
+        "{error}"
+    );
+    assert_eq!(requests(&server, "GET").await, 5);
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_too_much_patience_is_no_matter_of_the_quota() {
+    let server = server().await;
+    mount_listing(&server, status(503).insert_header("retry-after", "3600"), 1).await;
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    assert_eq!(read(&reddit).await.unwrap_err().outcome(), Outcome::Server);
+    assert_eq!(clock.sleeps(), []);
+    assert!(
+        read(&reddit).await.is_ok(),
+        "the next topic is not held back"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_whole_is_fetched_again() {
+    let server = server().await;
+    let whole = page_json(&["a1"]).to_string();
+    mount_listing(
+        &server,
+        status(200).set_body_string(&whole[..whole.len() / 2]),
+        1,
+    )
+    .await;
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let (reddit, clock) = client(&server.uri());
+    assert_eq!(read(&reddit).await.unwrap().posts.len(), 1);
+    assert_eq!(clock.sleeps().len(), 1);
+}
+
+/// A server that answers each connection with the next of these bytes and hangs up.
+async fn raw_server(answers: Vec<String>) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        for answer in answers {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            let _ = socket.read(&mut request).await;
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_off_is_tried_again() {
+    let answer = |body: &str, length: usize| {
+        format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        )
+    };
+    let token = "{\"access_token\": \"abc\", \"expires_in\": 3600}";
+    let page = page_json(&["a1"]).to_string();
+    let url = raw_server(vec![
+        answer(token, token.len()),
+        String::new(),
+        answer(&page[..40], page.len()),
+        answer(&page, page.len()),
+    ])
+    .await;
+    let (reddit, clock) = client(&url);
+    assert_eq!(read(&reddit).await.unwrap().posts.len(), 1);
+    assert_eq!(clock.sleeps().len(), 2);
+}
+
+#[tokio::test]
+async fn refusals_are_final_and_have_their_outcome() {
+    let because = |code: u16, reason: &str| {
+        status(code).set_body_json(json!({"reason": reason, "message": "x", "error": code}))
+    };
+    let html = |code: u16| status(code).set_body_raw("<html>no</html>", "text/html; charset=UTF-8");
+    let redirect = |to: &str| status(302).insert_header("location", to);
+    for (answer, outcome) in [
+        (because(403, "private"), Outcome::Private),
+        (because(403, "quarantined"), Outcome::Quarantined),
+        (because(403, "gated"), Outcome::Gated),
+        (because(404, "banned"), Outcome::Banned),
+        (because(404, "anything"), Outcome::Missing),
+        (html(403), Outcome::EdgeBlocked),
+        (html(404), Outcome::Missing),
+        (html(451), Outcome::Banned),
+        (html(200), Outcome::EdgeBlocked),
+        (
+            status(200).set_body_json(json!({"kind": "wiki"})),
+            Outcome::Server,
+        ),
+        (
+            redirect("https://www.reddit.com/subreddits/search?q=x"),
+            Outcome::Missing,
+        ),
+    ] {
+        let server = server().await;
+        mount_listing(&server, answer, u64::MAX).await;
+        let (reddit, clock) = client(&server.uri());
+        assert_eq!(read(&reddit).await.unwrap_err().outcome(), outcome);
+        assert_eq!(
+            (clock.sleeps(), requests(&server, "GET").await),
+            (vec![], 1),
+            "{outcome}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_never_takes_the_token_along() {
+    let elsewhere = MockServer::start().await;
+    let server = server().await;
+    let redirect =
+        status(302).insert_header("location", format!("{}/r/climate/hot", elsewhere.uri()));
+    mount_listing(&server, redirect, 1).await;
+    let (reddit, _) = client(&server.uri());
+    let error = read(&reddit).await.unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Server);
+    assert!(error.to_string().contains("redirect to"), "{error}");
+    assert_eq!(requests(&elsewhere, "GET").await, 0);
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_read_to_its_end() {
+    let server = server().await;
+    mount_listing(&server, status(200).set_body_bytes(vec![b' '; 33 << 20]), 1).await;
+    let (reddit, _) = client(&server.uri());
+    let error = read(&reddit).await.unwrap_err();
+    assert!(matches!(error, RedditError::TooLarge { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_that_is_none_sends_nothing() {
+    let server = server().await;
+    let (reddit, _) = client(&server.uri());
+    let error = reddit
+        .listing_page("../api/v1/me", Listing::Hot, 5, None)
+        .await
+        .unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Missing);
+    assert_eq!(reddit.traffic().requests, 0);
+}
+
+#[tokio::test]
+async fn settings_that_cannot_work_are_refused_with_an_example() {
+    let refused = |change: &dyn Fn(&mut topicmill::source::reddit::Settings)| {
+        let mut settings = settings("http://127.0.0.1:9");
+        change(&mut settings);
+        let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+        Reddit::new(settings, SourceKind::Reddit, clock)
+            .err()
+            .expect("refused")
+            .to_string()
+    };
+    let message = refused(&|s| s.user_agent = "Mozilla/5.0".to_owned());
+    assert!(
+        message.contains("linux:topicmill:v0.1.0 (by /u/your_name)"),
+        "{message}"
+    );
+    let message = refused(&|s| s.api_url = "http://oauth.reddit.com".to_owned());
+    assert!(
+        message.contains("`reddit.api_url`") && message.contains("127.0.0.1"),
+        "{message}"
+    );
+    let message = refused(&|s| s.auth_url = "reddit".to_owned());
+    assert!(
+        message.contains("`reddit.auth_url`") && message.contains("https://"),
+        "{message}"
+    );
+    assert!(refused(&|s| s.client_id.clear()).contains("sample Reddit"));
+    assert!(refused(&|s| s.requests_per_minute = 0).contains("between 1 and 100"));
+}
+
+#[test]
+fn secrets_are_not_in_the_debug_form() {
+    let mut settings = settings("http://127.0.0.1:9");
+    settings.password = "hunter2".to_owned();
+    let shown = format!("{settings:?}");
+    assert!(
+        !shown.contains("hunter2") && !shown.contains("a-secret"),
+        "{shown}"
+    );
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_epoch_secs(1_790_000_000).unwrap()
+}
+
+/// Every page of a listing, as the collector reads it.
+async fn pages(reddit: &Reddit, subreddit: &str, listing: Listing) -> Vec<ListingPage> {
+    let mut pages: Vec<ListingPage> = Vec::new();
+    loop {
+        let after = pages.last().and_then(|page| page.after.clone());
+        pages.push(
+            reddit
+                .listing_page(subreddit, listing, 100, after.as_deref())
+                .await
+                .unwrap(),
+        );
+        if pages.last().is_some_and(|page| page.after.is_none()) {
+            return pages;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_sample_reddit_pages_with_stickied_posts_in_front() {
+    let sample = SampleReddit::start(now()).await.unwrap();
+    let (reddit, clock) = client(&sample.api_url());
+    for listing in Listing::ALL {
+        let pages = pages(&reddit, "climate", *listing).await;
+        assert_eq!(pages.len(), 2, "{listing}");
+        let posts: Vec<_> = pages.iter().flat_map(|page| &page.posts).collect();
+        let mut names: Vec<_> = posts.iter().map(|post| &post.fullname).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 32, "{listing}");
+        if *listing == Listing::Hot {
+            assert!(posts[0].stickied && posts[1].stickied && !posts[2].stickied);
+            assert_eq!(pages[0].posts.len(), 27, "25 and two stickied");
+        }
+        if *listing == Listing::New {
+            assert!(posts.is_sorted_by_key(|post| std::cmp::Reverse(post.created_at)));
+        }
+    }
+    assert_eq!(clock.sleeps(), []);
+}
+
+#[tokio::test]
+async fn the_sample_reddit_refuses_as_the_real_one() {
+    let sample = SampleReddit::start(now()).await.unwrap();
+    let (reddit, _) = client(&sample.api_url());
+    for (subreddit, outcome) in [
+        ("sports", Outcome::Missing),
+        ("education", Outcome::Private),
+        ("no_such_thing", Outcome::Missing),
+    ] {
+        let error = reddit
+            .listing_page(subreddit, Listing::Hot, 10, None)
+            .await
+            .unwrap_err();
+        assert_eq!(error.outcome(), outcome, "{subreddit}");
+    }
+    for subreddit in ["nba", "Teachers", "teachers"] {
+        assert!(
+            reddit
+                .listing_page(subreddit, Listing::Hot, 10, None)
+                .await
+                .is_ok()
+        );
+    }
+    let url = sample.api_url();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let anonymous = http
+        .get(format!("{url}/r/climate/hot"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(anonymous.status(), 401);
+    assert!(anonymous.headers().contains_key("www-authenticate"));
+    let elsewhere = http.get(format!("{url}/nowhere")).send().await.unwrap();
+    assert_eq!(elsewhere.status(), 404);
+    let form = [("grant_type", "client_credentials")];
+    let nobody = http
+        .post(format!("{url}/api/v1/access_token"))
+        .form(&form)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(nobody.status(), 401);
+}
+
+#[tokio::test]
+async fn the_sample_reddit_escapes_text_unless_asked_not_to() {
+    let sample = SampleReddit::start(now()).await.unwrap();
+    let (reddit, _) = client(&sample.api_url());
+    reddit.check_credentials().await.unwrap();
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let text = async |query: &str| {
+        let mut all = String::new();
+        for subreddit in ["climate", "technology", "science", "gaming"] {
+            let url = format!("{}/r/{subreddit}/hot?{query}", sample.api_url());
+            let answer = http
+                .get(url)
+                .bearer_auth("sample-reddit-token")
+                .send()
+                .await
+                .unwrap();
+            all += &answer.text().await.unwrap();
+        }
+        all
+    };
+    let (raw, escaped) = (text("raw_json=1").await, text("limit=25").await);
+    assert!(raw.contains(" & ") && !raw.contains("&amp;"));
+    assert!(escaped.contains(" &amp; ") && !escaped.contains(" & "));
+}
+
+#[tokio::test]
+async fn the_sample_reddit_stops_when_dropped() {
+    let sample = SampleReddit::start(now()).await.unwrap();
+    let address = sample.api_url().replace("http://", "");
+    assert!(tokio::net::TcpStream::connect(&address).await.is_ok());
+    drop(sample);
+    // The listener closes as soon as its task has run; yielding is all that is needed.
+    for _ in 0..1000 {
+        if tokio::net::TcpStream::connect(&address).await.is_err() {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("still listening");
+}

@@ -1,0 +1,94 @@
+//! A Reddit to talk to: wiremock at the socket, and a client whose clock is moved by hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use topicmill::clock::ManualClock;
+use topicmill::domain::SourceKind;
+use topicmill::source::reddit::{Reddit, Settings, Timeouts};
+use wiremock::matchers::{method, path, path_regex};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+/// Settings of a client that talks to `base_url`.
+pub fn settings(base_url: &str) -> Settings {
+    Settings {
+        auth_url: base_url.to_owned(),
+        api_url: base_url.to_owned(),
+        client_id: "an-id".to_owned(),
+        client_secret: "a-secret".to_owned(),
+        username: String::new(),
+        password: String::new(),
+        user_agent: "linux:topicmill:v0 (by /u/tester)".to_owned(),
+        requests_per_minute: 100,
+        wait_budget: Duration::from_mins(2),
+        timeouts: Timeouts::default(),
+    }
+}
+
+/// A client of `base_url`, and the clock that it waits on.
+pub fn client(base_url: &str) -> (Arc<Reddit>, Arc<ManualClock>) {
+    client_with(settings(base_url))
+}
+
+/// A client with settings of its own.
+pub fn client_with(settings: Settings) -> (Arc<Reddit>, Arc<ManualClock>) {
+    let start = chrono::DateTime::from_timestamp(1_790_000_000, 0).expect("a valid time");
+    let clock = ManualClock::at(start);
+    let reddit = Reddit::new(settings, SourceKind::Reddit, clock.clone()).expect("good settings");
+    (Arc::new(reddit), clock)
+}
+
+/// A server that gives `token-1` to everybody and knows no subreddit yet.
+pub async fn server() -> MockServer {
+    let server = MockServer::start().await;
+    mount_token(&server, "token-1", u64::MAX).await;
+    server
+}
+
+/// Gives out a token, as often as `times`.
+pub async fn mount_token(server: &MockServer, token: &str, times: u64) {
+    let grant = json!({"access_token": token, "expires_in": 3600, "scope": "read"});
+    Mock::given(method("POST"))
+        .and(path("/api/v1/access_token"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(grant))
+        .up_to_n_times(times)
+        .mount(server)
+        .await;
+}
+
+/// Answers any listing `times` times with `answer`; mounted answers are given in their order.
+pub async fn mount_listing(server: &MockServer, answer: ResponseTemplate, times: u64) {
+    Mock::given(method("GET"))
+        .and(path_regex("^/r/"))
+        .respond_with(answer)
+        .up_to_n_times(times)
+        .mount(server)
+        .await;
+}
+
+/// A page of posts with these ids.
+pub fn page(ids: &[&str]) -> ResponseTemplate {
+    ResponseTemplate::new(200).set_body_json(page_json(ids))
+}
+
+/// The JSON of [`page`].
+pub fn page_json(ids: &[&str]) -> Value {
+    let child = |id: &&str| {
+        json!({"kind": "t3", "data": {
+            "name": format!("t3_{id}"), "id": id, "subreddit": "climate", "title": "A title",
+            "selftext": "A text", "is_self": true, "created_utc": 1_789_000_000.0,
+        }})
+    };
+    let children: Vec<Value> = ids.iter().map(child).collect();
+    json!({"kind": "Listing", "data": {"after": null, "children": children}})
+}
+
+/// How many requests a server had with this method.
+pub async fn requests(server: &MockServer, method: &str) -> usize {
+    let requests = server.received_requests().await.unwrap_or_default();
+    requests
+        .iter()
+        .filter(|request| request.method.as_str() == method)
+        .count()
+}
