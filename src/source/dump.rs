@@ -73,11 +73,34 @@ pub struct Record {
     pub topic: Option<String>,
 }
 
+/// The posts of a file in order, and the reason for each record that is none.
+pub type Records = Box<dyn Iterator<Item = Result<Record, Rejected>> + Send>;
+
+/// The records of an NDJSON file, read as they are asked for.
+///
+/// # Errors
+/// When there is nothing in it that could be read as lines.
+pub fn ndjson_records(path: &Path) -> Result<Records, DumpError> {
+    Ok(Box::new(Ndjson::new(open(path)?)))
+}
+
+/// The records of a saved listing, read at once: it is one JSON document.
+///
+/// # Errors
+/// When the file cannot be read, or is no listing.
+pub fn listing_records(path: &Path) -> Result<Records, DumpError> {
+    let ListingPage {
+        posts, rejected, ..
+    } = read_listing(path)?;
+    let posts = posts.into_iter().map(|post| Ok(Record { post, topic: None }));
+    Ok(Box::new(posts.chain(rejected.into_iter().map(Err))))
+}
+
 /// Opens a file for [`Ndjson`].
 ///
 /// # Errors
 /// When there is nothing in it that could be read as lines.
-pub fn open(path: &Path) -> Result<BufReader<File>, DumpError> {
+fn open(path: &Path) -> Result<BufReader<File>, DumpError> {
     let io_error = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => DumpError::Missing(path.to_owned()),
         io::ErrorKind::IsADirectory => DumpError::Directory(path.to_owned()),
@@ -105,7 +128,7 @@ pub fn open(path: &Path) -> Result<BufReader<File>, DumpError> {
 ///
 /// # Errors
 /// When the file cannot be read, or is no listing.
-pub fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
+fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
     let mut bytes = Vec::new();
     let read = open(path)?
         .take(LARGEST_LISTING + 1)

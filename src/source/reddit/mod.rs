@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, Response, Url, redirect};
+use serde::Serialize;
 
 use crate::clock::SharedClock;
 use crate::domain::{Listing, Outcome, SourceKind, Timestamp};
@@ -56,7 +57,7 @@ pub struct Reddit {
 }
 
 /// What a client has done so far, for the run's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     /// Requests sent, tries again and those for tokens included.
     pub requests: u64,
@@ -67,7 +68,12 @@ pub struct Traffic {
     /// Waits for a slot or before a try.
     pub waits: u64,
     /// How long those were together.
+    #[serde(rename = "waited_secs", serialize_with = "as_secs")]
     pub waited: Duration,
+}
+
+fn as_secs<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_f64(duration.as_secs_f64())
 }
 
 /// What a token is good for.
@@ -197,6 +203,11 @@ impl Reddit {
             scope: token.scope.clone(),
             ends_at: token.ends_at,
         })
+    }
+
+    /// Where its posts are marked as coming from.
+    pub fn source(&self) -> SourceKind {
+        self.source
     }
 
     /// What this client has done so far.
