@@ -74,6 +74,15 @@ impl Progress {
         Self { span }
     }
 
+    /// A counter for work whose amount nobody knows: a count and a rate.
+    pub fn counter(name: &'static str, unit: &'static str) -> Self {
+        let span = tracing::info_span!("progress", name);
+        let template = format!("{name:<9} {{spinner}} {{pos:>6}} {unit}  {{per_sec:>12}}");
+        span.pb_set_style(&ProgressStyle::with_template(&template).expect("the template is well formed"));
+        span.pb_start();
+        Self { span }
+    }
+
     /// The amount, where it becomes known later.
     pub fn expect(&self, total: u64) {
         self.span.pb_set_length(total);

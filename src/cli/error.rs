@@ -8,7 +8,7 @@ use crate::classify::files::FilesError;
 use crate::classify::labeler::LabelerError;
 use crate::classify::onnx::OnnxError;
 use crate::config::ConfigError;
-use crate::domain::{LabelSetError, Outcome, UnknownWord};
+use crate::domain::{Outcome, UnknownWord};
 use crate::model_folder::ModelError;
 use crate::pipeline::PipelineError;
 use crate::source::dump::DumpError;
@@ -138,7 +138,7 @@ impl CliError {
 
 fn labeler_exit(error: &LabelerError) -> Exit {
     match error {
-        LabelerError::Labels(LabelSetError::Empty | _) | LabelerError::TooLong { .. } => Exit::Usage,
+        LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => Exit::Usage,
         _ => Exit::Model,
     }
 }

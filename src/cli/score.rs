@@ -1,0 +1,86 @@
+//! `topicmill score`: files to a file, without a database.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::setup::{ModelFlags, PipelineFlags, Setup};
+use super::{CliError, Exit};
+use crate::classify::files::{FileJob, WINDOW_ROWS, score_files};
+use crate::classify::labeler::Labeler;
+use crate::domain::{Label, LabelSet, Mode};
+use crate::telemetry::Progress;
+
+/// Flags of `score`.
+#[derive(Debug, Args)]
+pub struct Score {
+    /// Files with one JSON object a line (id and text), and last the file to write
+    #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
+    files: Vec<PathBuf>,
+    /// A candidate label; may be given several times [default: the pipeline's labels]
+    #[arg(long = "label", value_name = "L", conflicts_with = "pipeline")]
+    labels: Vec<String>,
+    /// Hypothesis template for --label, with {} where the label goes
+    #[arg(long, value_name = "T", requires = "labels", default_value = "This text is about {}.")]
+    template: String,
+    /// Field that holds the text [default: text, else title and selftext]
+    #[arg(long, value_name = "COLUMN")]
+    text: Option<String>,
+    /// Replace OUTPUT if it exists
+    #[arg(long)]
+    overwrite: bool,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+}
+
+impl Score {
+    pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
+        let set = setup.label_set(&self.model, self.label_set(setup)?)?;
+        let output = self.files.pop().expect("clap asks for two files or more");
+        let job = FileJob {
+            inputs: self.files,
+            output,
+            text_column: self.text,
+            overwrite: self.overwrite,
+            window_rows: WINDOW_ROWS,
+        };
+        let labeler = setup.labeler(&self.model)?;
+        let stop = setup.stop.clone();
+        // Scoring blocks its thread; the signal handler must not be on it.
+        let scored = tokio::task::spawn_blocking(move || run(&job, labeler, &set, &|| stop.is_cancelled()));
+        scored.await.map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
+    }
+
+    fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
+        if self.labels.is_empty() {
+            return Ok(setup.pipeline(&self.pipeline)?.label_set);
+        }
+        let label = |text: &String| Label { slug: text.clone(), label: text.clone(), descriptions: Vec::new() };
+        Ok(LabelSet {
+            name: "command line".into(),
+            template: self.template.clone(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            labels: self.labels.iter().map(label).collect(),
+        })
+    }
+}
+
+fn run(job: &FileJob, mut labeler: Labeler, set: &LabelSet, stop: &dyn Fn() -> bool) -> Result<Exit, CliError> {
+    let bar = Progress::counter("score", "texts");
+    let mut shown = 0;
+    let report = score_files(job, &mut labeler, set, stop, &mut |done, _| {
+        bar.add(done.saturating_sub(shown));
+        shown = done;
+    })?;
+    drop(bar);
+    let output = job.output.display();
+    if report.stopped {
+        tracing::warn!(done = report.lines, "stopped: give the same command again to go on; so far it is in {output}.partial");
+    } else {
+        tracing::info!(texts = report.lines, failed = report.failed, resumed = report.resumed, "written to {output}");
+    }
+    Ok(if report.failed > 0 { Exit::Partial } else { Exit::Done })
+}
