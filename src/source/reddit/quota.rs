@@ -5,8 +5,8 @@
 //! `X-Ratelimit-*` headers of each answer, whatever its window: with nothing remaining the window's end is
 //! awaited, and once less than half is left the rest is spread over the time to it.
 //!
-//! Callers take turns: whoever waits for a slot holds the turn, so that no two take the same one and none
-//! overtakes.
+//! A slot is looked at and taken under one lock, so that no two callers take the same one. They also take
+//! turns: whoever waits holds the turn, so that the others do not all wake for one slot, and none overtakes.
 
 use std::num::NonZeroU32;
 use std::sync::Mutex;
@@ -58,21 +58,25 @@ impl Quota {
     /// Waits for a slot and takes it.
     pub(super) async fn slot(&self) -> Result<(), OverBudget> {
         let _turn = self.turn.lock().await;
-        loop {
-            let now = self.clock.elapsed();
-            let theirs = self.pace().wait(now);
-            if !theirs.is_zero() {
-                self.pause(theirs).await?;
-                continue;
-            }
-            match self.own.check() {
-                Ok(()) => {
-                    self.pace().take(now);
-                    return Ok(());
-                }
-                Err(until) => self.pause(until.wait_time_from(now)).await?,
-            }
+        while let Err(wait) = self.try_take() {
+            self.pause(wait).await?;
         }
+        Ok(())
+    }
+
+    /// Takes a slot if both limits have one now; else says how long until it is worth another look.
+    fn try_take(&self) -> Result<(), Duration> {
+        let now = self.clock.elapsed();
+        let mut pace = self.pace();
+        let wait = pace.wait(now);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        self.own
+            .check()
+            .map_err(|until| until.wait_time_from(now))?;
+        pace.take(now);
+        Ok(())
     }
 
     /// Waits, unless that is more than the budget allows.
@@ -252,6 +256,28 @@ mod tests {
         }
         assert_eq!(clock.sleeps(), [30 * SECOND; 4]);
         assert_eq!(quota.waits(), (4, 120 * SECOND));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn threads_do_not_take_more_than_a_window_has() {
+        let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+        let quota = Quota::new(NonZeroU32::new(100).unwrap(), Duration::ZERO, clock);
+        quota.observe(&headers("64", "0", "600"));
+        let quota = Arc::new(quota);
+        let tasks: Vec<_> = (0..64)
+            .map(|_| {
+                let quota = quota.clone();
+                tokio::spawn(async move { quota.slot().await.is_ok() })
+            })
+            .collect();
+        let mut taken = 0;
+        for task in tasks {
+            taken += usize::from(task.await.unwrap());
+        }
+        assert_eq!(
+            taken, 33,
+            "one more than half; then each would have to wait"
+        );
     }
 
     #[tokio::test]
