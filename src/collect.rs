@@ -77,7 +77,7 @@ struct Place<'a> {
     after: Option<&'a str>,
 }
 
-/// Collects every topic; `progress` hears how many posts were stored, topic by topic.
+/// Collects every topic; `progress` hears how many more topics are done.
 ///
 /// When `stop` is cancelled, what was read so far is stored and the reports so far are returned.
 ///
@@ -95,8 +95,9 @@ pub async fn collect(
         if stop.is_cancelled() {
             break;
         }
-        let report = collect_topic(sink, reddit, topic, stop, progress).await?;
+        let report = collect_topic(sink, reddit, topic, stop).await?;
         log_report(&report);
+        progress(1);
         let outcome = report.outcome;
         reports.push(report);
         // The other topics would meet the same refusal.
@@ -107,15 +108,17 @@ pub async fn collect(
     Ok(reports)
 }
 
+/// One line a topic; fields that say nothing are left out.
 fn log_report(report: &TopicReport) {
-    let TopicReport { topic, subreddit, outcome, posts, new, changed, rejected, detail, .. } = report;
+    let TopicReport { topic, subreddit, outcome, posts, new, changed, .. } = report;
     let skipped: Vec<_> = report.skipped.iter().map(|(name, why)| format!("r/{name} {why}")).collect();
-    let skipped = skipped.join(", ");
+    let skipped = Some(skipped.join(", ")).filter(|skipped| !skipped.is_empty());
+    let rejected = Some(report.rejected).filter(|n| *n > 0);
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, %subreddit, posts, new, changed, rejected, %skipped, "collected");
+        tracing::info!(%topic, posts, new, changed, rejected, skipped, "collected r/{subreddit}");
     } else {
-        let detail = detail.as_deref().unwrap_or_default();
-        tracing::warn!(%topic, %subreddit, %outcome, posts, %skipped, "not collected: {detail}");
+        let detail = report.detail.as_deref().unwrap_or("stopped");
+        tracing::warn!(%topic, %outcome, posts, skipped, "not collected: {detail}");
     }
 }
 
@@ -124,7 +127,6 @@ async fn collect_topic(
     reddit: &Reddit,
     topic: &Topic,
     stop: &CancellationToken,
-    progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<TopicReport> {
     let mut report = TopicReport {
         topic: topic.slug.clone(),
@@ -143,7 +145,7 @@ async fn collect_topic(
             report.skipped.push((std::mem::take(&mut report.subreddit), report.outcome));
         }
         report.subreddit.clone_from(subreddit);
-        let mut reader = Reader { sink, reddit, topic, subreddit, report: &mut report, progress };
+        let mut reader = Reader { sink, reddit, topic, subreddit, report: &mut report };
         let read = tokio::select! {
             read = reader.read() => read?,
             // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
@@ -187,7 +189,6 @@ struct Reader<'a, 'r> {
     topic: &'a Topic,
     subreddit: &'a str,
     report: &'r mut TopicReport,
-    progress: &'a (dyn Fn(u64) + Send + Sync),
 }
 
 impl Reader<'_, '_> {
@@ -228,7 +229,6 @@ impl Reader<'_, '_> {
         self.report.posts += received;
         self.report.new += stored.new;
         self.report.changed += stored.changed;
-        (self.progress)(received);
         Ok(())
     }
 

@@ -5,12 +5,15 @@
 
 use std::io::IsTerminal;
 
-use indicatif::ProgressStyle;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_indicatif::IndicatifLayer;
 use tracing_indicatif::span_ext::IndicatifSpanExt;
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// A log line every so many, where nobody knows how many there will be.
+const LOG_EVERY: u64 = 5_000;
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,42 +57,83 @@ pub fn init(format: LogFormat, verbosity: i8) {
     }
 }
 
-/// A bar for work whose amount is known: a count, a rate and the time left.
+/// How far work is: a bar on a terminal, a log line at each tenth of the way without one.
 #[derive(Debug)]
 pub struct Progress {
-    span: tracing::Span,
+    name: &'static str,
+    unit: &'static str,
+    /// Shows the bar, on a terminal.
+    span: Option<tracing::Span>,
+    /// Knows count, rate and time left, and draws nothing.
+    count: ProgressBar,
+    /// Whether log lines stand in for the bar.
+    lines: bool,
 }
 
 impl Progress {
-    /// A bar named `name` over `total` things called `unit`. Without a terminal it shows nothing.
+    /// Work on `total` things called `unit`.
     pub fn start(name: &'static str, unit: &'static str, total: u64) -> Self {
-        let span = tracing::info_span!("progress", name);
-        let template = format!(
-            "{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{per_sec:>12}}  {{eta:>4}} left"
-        );
-        let style = ProgressStyle::with_template(&template).expect("the template is well formed");
-        span.pb_set_style(&style.progress_chars("━╸─"));
-        span.pb_set_length(total);
-        span.pb_start();
-        Self { span }
+        let template =
+            format!("{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{per_sec:>12}}  {{eta:>4}} left");
+        Self::new(name, unit, &template, Some(total))
     }
 
-    /// A counter for work whose amount nobody knows: a count and a rate.
+    /// The same, for work that logs what it does itself: without a terminal nothing is added.
+    pub fn bar(name: &'static str, unit: &'static str, total: u64) -> Self {
+        Self { lines: false, ..Self::start(name, unit, total) }
+    }
+
+    /// Work on things called `unit`, nobody knows how many.
     pub fn counter(name: &'static str, unit: &'static str) -> Self {
-        let span = tracing::info_span!("progress", name);
         let template = format!("{name:<9} {{spinner}} {{pos:>6}} {unit}  {{per_sec:>12}}");
-        span.pb_set_style(&ProgressStyle::with_template(&template).expect("the template is well formed"));
-        span.pb_start();
-        Self { span }
+        Self::new(name, unit, &template, None)
+    }
+
+    fn new(name: &'static str, unit: &'static str, template: &str, total: Option<u64>) -> Self {
+        let count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
+        let span = std::io::stderr().is_terminal().then(|| {
+            let span = tracing::info_span!("progress", name);
+            let style = ProgressStyle::with_template(template).expect("the template is well formed");
+            span.pb_set_style(&style.progress_chars("━╸─"));
+            if let Some(total) = total {
+                span.pb_set_length(total);
+            }
+            span.pb_start();
+            span
+        });
+        let lines = span.is_none();
+        Self { name, unit, span, count, lines }
     }
 
     /// The amount, where it becomes known later.
     pub fn expect(&self, total: u64) {
-        self.span.pb_set_length(total);
+        self.count.set_length(total);
+        if let Some(span) = &self.span {
+            span.pb_set_length(total);
+        }
     }
 
     /// That many more are done.
     pub fn add(&self, n: u64) {
-        self.span.pb_inc(n);
+        let before = self.count.position();
+        self.count.inc(n);
+        if let Some(span) = &self.span {
+            span.pb_inc(n);
+        }
+        if self.lines {
+            self.log(before);
+        }
+    }
+
+    fn log(&self, before: u64) {
+        let (done, total) = (self.count.position(), self.count.length());
+        let step = total.map_or(LOG_EVERY, |total| total.div_ceil(10)).max(1);
+        if before / step == done / step {
+            return;
+        }
+        let rate = format!("{:.1}", self.count.per_sec());
+        let left_secs = total.map(|_| self.count.eta().as_secs());
+        let (name, unit) = (self.name, self.unit);
+        tracing::info!(done, total, rate, left_secs, "{name}: {unit}");
     }
 }

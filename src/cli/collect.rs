@@ -85,7 +85,7 @@ impl Collecting {
     /// Collects, with a bar.
     pub async fn run(&self, setup: &Setup, store: &Store) -> Result<(Vec<TopicReport>, RunRecord), CliError> {
         let topics = &self.pipeline.topics;
-        let bar = Progress::start("collect", "posts", topics.iter().map(|topic| u64::from(topic.limit)).sum());
+        let bar = Progress::bar("collect", "topics", topics.len() as u64);
         let context = setup.context(store.clone());
         let store_author = setup.settings().collect.store_author;
         let collected = context.collect(&self.reddit, topics, store_author, &|n| bar.add(n)).await?;

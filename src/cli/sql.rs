@@ -47,6 +47,10 @@ impl Sql {
         let store = setup.store(Access::ReadOnly).await?;
         let table = store.query(&query).await?;
         output::print_table(&table, self.format)?;
+        if self.format == Format::Table {
+            let n = table.rows.len();
+            output::print(&if n == 1 { "(1 row)\n".to_owned() } else { format!("({n} rows)\n") })?;
+        }
         Ok(Exit::Done)
     }
 }

@@ -1,0 +1,342 @@
+//! The program as a person runs it: what it prints, what it exits with, and what it leaves behind when it is
+//! used wrongly, interrupted or killed.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::postgres::databases;
+use crate::support::program::{Program, finished};
+
+/// NDJSON of short posts.
+fn posts(n: usize) -> String {
+    (0..n)
+        .map(|i| {
+            let title = ["a new boss fight in this game", "how long to roast a chicken", "my band recorded a song"][i % 3];
+            let post = json!({
+                "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
+                "created_utc": 1_700_000_000 + i, "score": i,
+            });
+            format!("{post}\n")
+        })
+        .collect()
+}
+
+fn number(program: &Program, sql: &str) -> i64 {
+    let rows: Value = serde_json::from_str(&program.ok(&["sql", sql, "--format", "json"]).stdout).unwrap();
+    rows[0].as_object().unwrap().values().next().unwrap().as_i64().unwrap()
+}
+
+#[test]
+fn the_demo_goes_the_whole_way_and_its_three_commands_work() {
+    let program = Program::new();
+    let demo = program.ok(&["demo"]);
+    assert!(demo.stdout.contains("agreement") && demo.stdout.contains("climate"), "{}", demo.stdout);
+    assert!(demo.stderr.contains("r/sports missing") && demo.stderr.contains("r/education private"), "{}", demo.stderr);
+
+    let commands: Vec<&str> = demo.stdout.lines().filter(|line| line.contains("--database")).collect();
+    assert_eq!(commands.len(), 3, "{}", demo.stdout);
+    for line in commands {
+        let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+        assert!(program.ok(&words).stdout.lines().count() > 5, "{line}");
+    }
+
+    let again = program.ok(&["demo"]);
+    assert!(again.stderr.contains("classifying done posts=0"), "nothing is labelled twice: {}", again.stderr);
+    assert_eq!(again.stdout, demo.stdout);
+}
+
+#[test]
+fn every_named_query_answers_on_both_databases() {
+    for database in databases() {
+        let program = Program::new();
+        let url = ["--database", database.url.as_str()];
+        let file = program.write("posts.ndjson", posts(30));
+        program.ok(&[&url[..], &["import", &file]].concat());
+        program.ok(&[&url[..], &["classify"]].concat());
+        let list = program.ok(&["sql", "--list", "--format", "ndjson"]).stdout;
+        let names: Vec<Value> = list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(names.len() >= 5);
+        for name in names.iter().map(|query| query["name"].as_str().unwrap()) {
+            for format in ["table", "csv", "json", "ndjson"] {
+                let ran = program.ok(&[&url[..], &["sql", "--named", name, "--format", format]].concat());
+                assert!(!ran.stdout.is_empty() || format == "ndjson", "{name} {format}");
+            }
+        }
+        let csv = program.ok(&[&url[..], &["sql", "--named", "agreement", "--format", "csv"]].concat()).stdout;
+        assert!(csv.starts_with("topic,posts,labelled,agreed,agreement\ngaming,30,30,10,0.333"), "{csv}");
+        let status = program.ok(&[&url[..], &["status", "--format", "json"]].concat()).stdout;
+        let status: Value = serde_json::from_str(&status).unwrap();
+        assert_eq!(status["backlog"]["labelled"], 30);
+        assert_eq!(status["runs"][0]["status"], "done");
+        let info = program.ok(&[&url[..], &["db", "info", "--format", "csv"]].concat()).stdout;
+        assert!(info.contains("rows of posts,30"), "{info}");
+    }
+}
+
+#[test]
+fn classify_labels_only_what_is_new() {
+    let program = Program::new();
+    let first = program.write("first.ndjson", posts(20));
+    let more = program.write("more.ndjson", posts(25));
+    program.ok(&["import", &first]);
+    assert!(program.ok(&["classify", "--limit", "12"]).stderr.contains("posts=12"));
+    assert!(program.ok(&["classify"]).stderr.contains("posts=8"));
+    program.ok(&["import", &more]);
+    assert!(program.ok(&["classify"]).stderr.contains("posts=5"));
+    assert_eq!(number(&program, "SELECT COUNT(*) FROM classifications"), 25);
+    let record = program.folder.path().join("run.json");
+    program.ok(&["classify", "--mode", "multi", "--run-json", record.to_str().unwrap()]);
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+    assert_eq!((&record["stage"], &record["status"], &record["counts"]["posts"]), (&json!("classify"), &json!("done"), &json!(25)));
+}
+
+#[test]
+fn a_bad_file_loses_nothing_of_what_is_good() {
+    let program = Program::new();
+    let mixed = format!(
+        "{}{{\"id\": \"half\", \"title\": \"no e\n\n[1, 2]\n{}\n{}",
+        posts(3),
+        json!({"id": "nul", "title": "a\0b", "selftext": "c\0d", "subreddit": "food", "created_utc": 1_700_000_000}),
+        json!({"id": "long", "title": "long", "selftext": "word ".repeat(14_000), "subreddit": "food", "created_utc": "1700000000.0"}),
+    );
+    for database in databases() {
+        let file = program.write("mixed.ndjson", &mixed);
+        let ran = program.run(&["--database", &database.url, "import", &file]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("line 4") && ran.stderr.contains("rejected=2"), "{}", ran.stderr);
+        program.ok(&["--database", &database.url, "classify"]);
+        let labelled = program.ok(&["--database", &database.url, "sql", "SELECT COUNT(*) AS n FROM classifications", "--format", "csv"]);
+        assert_eq!(labelled.stdout, "n\n5\n");
+        let nul = program.ok(&["--database", &database.url, "sql", "SELECT title FROM posts WHERE fullname = 't3_nul'", "--format", "csv"]);
+        assert_eq!(nul.stdout, "title\nab\n");
+    }
+}
+
+/// Arguments, exit code, and what the message must say.
+const MISUSE: &[(&[&str], i32, &str)] = &[
+    (&["import", "missing.ndjson"], 2, "missing.ndjson"),
+    (&["import", "."], 2, "is a directory"),
+    (&["import", "empty.ndjson"], 2, "is empty"),
+    (&["import", "--format", "listing", "text.ndjson"], 2, "listing"),
+    (&["classify", "--model", "nowhere"], 5, "nowhere"),
+    (&["classify", "--device", "tpu"], 2, "tpu"),
+    (&["classify", "--mode", "triple"], 2, "single, multi"),
+    (&["classify", "--batch-tokens", "0"], 2, "batch_tokens"),
+    (&["classify", "--device", "cuda"], 5, "CUDA"),
+    (&["classify", "--pipeline", "missing.toml"], 2, "missing.toml"),
+    (&["classify", "--pipeline", "text.ndjson"], 2, "text.ndjson"),
+    (&["collect"], 2, "client_id"),
+    (&["collect", "--source", "mars"], 2, "mars"),
+    (&["collect", "--source", "sample", "--topic", "knitting"], 2, "knitting"),
+    (&["collect", "--source", "sample", "--listing", "worst"], 2, "worst"),
+    (&["sql", "SELECT 1"], 4, "topicmill db create"),
+    (&["sql", "--named", "nothing"], 2, "agreement"),
+    (&["sql"], 2, "QUERY"),
+    (&["status"], 4, "topicmill db create"),
+    (&["--database", "mysql://x/y", "status"], 2, "sqlite:PATH"),
+    (&["--database", "sqlite:.", "collect", "--source", "sample"], 4, "directory"),
+    (&["--database", "sqlite:no/such/folder/x.db", "collect", "--source", "sample"], 4, "folder"),
+    (&["--database", "postgres://u:s3cret@127.0.0.1:1/x", "status"], 4, "is the server running"),
+    (&["--config", "missing.toml", "status"], 2, "missing.toml"),
+    (&["--config", "unknown.toml", "status"], 2, "`reddit.client_secrte` in unknown.toml"),
+    (&["--log-format", "xml", "status"], 2, "xml"),
+    (&["score", "empty.ndjson", "out.ndjson"], 2, "empty.ndjson"),
+    (&["score", "texts.ndjson", "out.ndjson", "--label", "x", "--template", "none"], 2, "{}"),
+    (&["score", "texts.ndjson", "no/such/folder/out.ndjson"], 2, "folder"),
+    (&["nonsense"], 2, "nonsense"),
+];
+
+#[test]
+fn misuse_says_what_to_do_and_exits_with_its_code() {
+    let program = Program::new();
+    program.write("empty.ndjson", "");
+    program.write("text.ndjson", "this is no JSON\n");
+    program.write("texts.ndjson", "{\"id\": 1, \"text\": \"hello\"}\n");
+    program.write("unknown.toml", "[reddit]\nclient_secrte = \"x\"\n");
+    for (args, code, said) in MISUSE {
+        let ran = program.run(args);
+        assert_eq!(ran.code, *code, "topicmill {args:?}\n{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "topicmill {args:?} does not say `{said}`:\n{}", ran.stderr);
+        assert!(!ran.stderr.contains("panicked") && !ran.stderr.contains("s3cret"), "{}", ran.stderr);
+    }
+    for name in ["topicmill.db", "out.ndjson"] {
+        let left = program.folder.path().join(name);
+        // Commands that failed on the model have made an empty database; none has stored a thing.
+        assert!(!left.exists() || name == "topicmill.db", "{name}");
+    }
+}
+
+#[test]
+fn a_wrong_library_is_one_sentence_and_exit_5() {
+    let program = Program::new();
+    let foreign = program.write("libforeign.so", "not a library");
+    for library in [foreign.as_str(), "/no/such/libonnxruntime.so"] {
+        let mut command = program.command(&["classify"]);
+        let ran = finished(command.env("TOPICMILL__ONNXRUNTIME__LIBRARY", library).output().unwrap());
+        assert_eq!(ran.code, 5, "{}", ran.stderr);
+        assert!(ran.stderr.contains(library) && ran.stderr.contains("onnxruntime.library"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_read_only_database_is_told_and_left_alone() {
+    let program = Program::new();
+    let file = program.write("posts.ndjson", posts(3));
+    program.ok(&["import", &file]);
+    let more = program.write("more.ndjson", posts(6));
+    let ran = program.run(&["--database", "sqlite:topicmill.db?mode=ro", "import", &more]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("read-only"), "{}", ran.stderr);
+    assert_eq!(number(&program, "SELECT COUNT(*) FROM posts"), 3);
+}
+
+#[test]
+fn secrets_are_never_printed() {
+    let program = Program::new();
+    for args in [&["config", "show", "--origin"][..], &["-vv", "collect"], &["-vv", "doctor", "--offline"]] {
+        let mut command = program.command(args);
+        command
+            .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
+            .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-hush")
+            .env("TOPICMILL__REDDIT__PASSWORD", "hush-hush")
+            .env("TOPICMILL__DATABASE__URL", "postgres://me:hush-hush@127.0.0.1:1/db");
+        let ran = finished(command.output().unwrap());
+        let all = ran.stdout + &ran.stderr;
+        assert!(!all.contains("hush-hush"), "{all}");
+        assert!(!args.contains(&"config") || all.contains("***"), "{all}");
+    }
+}
+
+#[test]
+fn completions_and_help_come_without_settings() {
+    let program = Program::new();
+    program.write("topicmill.toml", "broken [");
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(program.ok(&["completions", shell]).stdout.contains("topicmill"));
+    }
+    assert_eq!(program.run(&["status"]).code, 2);
+    for args in [&["--help"][..], &["classify", "--help"], &["score", "--help"]] {
+        let help = finished(program.command(args).env("COLUMNS", "80").output().unwrap()).stdout;
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+}
+
+/// Starts `classify` and waits until it has written some labels.
+fn start_classify(program: &Program) -> Child {
+    let mut child = program.command(&["classify", "--threads", "1"]).stderr(Stdio::piped()).spawn().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut lines = stderr.lines();
+    let seen = lines.by_ref().map_while(Result::ok).any(|line| line.contains("classify: posts"));
+    assert!(seen, "no progress was logged");
+    // Whoever stops reading a pipe kills its writer.
+    std::thread::spawn(move || lines.for_each(drop));
+    child
+}
+
+#[test]
+fn an_interrupted_run_finishes_its_batch_and_the_next_one_the_rest() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts(3_000));
+        program.ok(&["import", &file]);
+        let mut child = start_classify(&program);
+        let pid = child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+
+        let labelled = number(&program, "SELECT COUNT(*) FROM classifications");
+        assert!(labelled > 0 && labelled < 3_000, "{labelled}");
+        assert_eq!(number(&program, "SELECT COUNT(*) FROM leases"), 0, "what was in hand was given back");
+        assert_eq!(number(&program, "SELECT COALESCE(MAX(attempts), 0) FROM backlog"), 0);
+        program.ok(&["classify", "--limit", "50"]);
+        assert_eq!(number(&program, "SELECT COUNT(*) FROM classifications"), labelled + 50);
+    }
+}
+
+#[test]
+fn a_killed_run_is_finished_by_the_next_one_at_once() {
+    let program = Program::new();
+    let file = program.write("posts.ndjson", posts(1_500));
+    program.ok(&["import", &file]);
+    let mut child = start_classify(&program);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = number(&program, "SELECT COUNT(*) FROM classifications");
+    assert!(number(&program, "SELECT COUNT(*) FROM leases") > 0, "the dead still hold posts");
+    let ran = program.ok(&["classify"]);
+    assert!(ran.stderr.contains("a worker that died"), "{}", ran.stderr);
+    assert!(before < 1_500);
+    assert_eq!(number(&program, "SELECT COUNT(*) FROM classifications"), 1_500);
+    assert_eq!(number(&program, "SELECT COUNT(*) FROM label_scores"), 1_500 * 16);
+    assert_eq!(number(&program, "SELECT COUNT(*) FROM backlog"), 0);
+}
+
+#[test]
+fn two_runs_at_once_share_the_work() {
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts(2_500));
+        program.ok(&["--database", &database.url, "import", &file]);
+        let both: Vec<Child> = (0..2)
+            .map(|i| {
+                let record = program.folder.path().join(format!("{i}.json"));
+                let args = ["--database", &database.url, "classify", "--threads", "1", "--run-json", record.to_str().unwrap()];
+                program.command(&args).stderr(Stdio::piped()).spawn().unwrap()
+            })
+            .collect();
+        for child in both {
+            let ran = finished(child.wait_with_output().unwrap());
+            // The one that came late finds the other holding all that is left.
+            assert!(ran.code == 0 || ran.code == 75, "{}", ran.stderr);
+        }
+        let done: i64 = (0..2)
+            .map(|i| {
+                let record = std::fs::read_to_string(program.folder.path().join(format!("{i}.json"))).unwrap();
+                serde_json::from_str::<Value>(&record).unwrap()["counts"]["posts"].as_i64().unwrap()
+            })
+            .sum();
+        assert_eq!(done, 2_500, "each post by one of them");
+    }
+}
+
+#[test]
+fn score_goes_from_file_to_file() {
+    let program = Program::new();
+    let texts = program.write("texts.ndjson", "{\"id\": 7, \"text\": \"a recipe for bread\"}\nno json\n{\"id\": \"x\", \"text\": \"\"}\n");
+    let out = program.folder.path().join("out.ndjson");
+    let args = ["score", &texts, out.to_str().unwrap(), "--label", "cooking", "--label", "football"];
+    let ran = program.run(&args);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let lines: Vec<Value> = std::fs::read_to_string(&out).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((&lines[0]["id"], &lines[0]["label"]), (&json!(7), &json!("cooking")));
+    assert!(lines[1]["error"].is_string() && lines[1]["line"] == 2, "{}", lines[1]);
+    assert_eq!(lines[2]["id"], "x");
+    let sum: f64 = lines[0]["scores"].as_object().unwrap().values().map(|v| v.as_f64().unwrap()).sum();
+    assert!((sum - 1.0).abs() < 1e-9);
+    let again = program.run(&args);
+    assert_eq!(again.code, 2, "an output is not overwritten by mistake");
+    assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
+}
+
+#[test]
+fn ten_thousand_labels_and_one_too_long_are_taken_or_refused_in_words() {
+    let program = Program::new();
+    let topic = |i: usize| format!("[[topic]]\nslug = \"t{i}\"\nlabel = \"subject {i}\"\nsubreddits = [\"gaming\"]\n");
+    let many: String = (0..10_000).map(topic).collect();
+    let pipeline = program.write("many.toml", format!("name = \"many\"\nmode = \"single\"\n{many}"));
+    let file = program.write("posts.ndjson", posts(2));
+    program.ok(&["import", &file]);
+    program.ok(&["classify", "--pipeline", &pipeline]);
+    assert_eq!(number(&program, "SELECT COUNT(*) FROM label_scores"), 20_000);
+
+    let long = "very ".repeat(300);
+    let pipeline = program.write(
+        "long.toml",
+        format!("name = \"long\"\nmode = \"single\"\n[[topic]]\nslug = \"toolong\"\nlabel = \"{long}\"\nsubreddits = [\"gaming\"]\n"),
+    );
+    let ran = program.run(&["classify", "--pipeline", &pipeline]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("`toolong`") && ran.stderr.contains("128"), "{}", ran.stderr);
+}
