@@ -132,14 +132,16 @@ pub fn load_runtime(setting: Option<&Path>) -> Result<&'static Runtime, OnnxErro
             let loaded = names.into_iter().find_map(|name| match load(&name) {
                 Ok(builder) => Some((builder, name)),
                 Err(error) => {
-                    tried.push(error.to_string());
+                    if let OnnxError::Load { detail, .. } = error {
+                        tried.push(detail);
+                    }
                     None
                 }
             });
             loaded.ok_or_else(|| OnnxError::NotFound(tried.join("; ")))?
         }
     };
-    let start = |e: ort::Error| OnnxError::Start(e.to_string());
+    let start = |e: ort::Error| OnnxError::Start(plain(&e.to_string()));
     let environment = builder
         .with_name("topicmill")
         .with_telemetry(false)
@@ -332,6 +334,17 @@ fn compute(
     }
 }
 
+/// The runtime's words without the place in its source and what follows the first line.
+fn plain(message: &str) -> String {
+    let message = message
+        .split_once("[ONNXRuntimeError] : ")
+        .map_or(message, |(_, rest)| rest);
+    let message = message
+        .split_once(" : FAIL : ")
+        .map_or(message, |(_, rest)| rest);
+    message.lines().next().unwrap_or_default().trim().to_owned()
+}
+
 /// Tells out of memory from the rest: the runtime has no code for it.
 fn classify_error(message: &str, batch: &Batch) -> EngineError {
     const SIGNS: &[&str] = &[
@@ -363,7 +376,7 @@ fn open(
     let cpu = |reason: &str| {
         let session = session(runtime, graph, threads, None).map_err(|e| OnnxError::Graph {
             path: graph.to_owned(),
-            detail: e.to_string(),
+            detail: plain(&e.to_string()),
         })?;
         Ok((
             session,
@@ -420,7 +433,7 @@ fn cuda_session(
             tracing::debug!(error = %e, "cannot preload the CUDA libraries beside ONNX Runtime");
         }
     }
-    session(runtime, graph, threads, Some(number)).map_err(|e| error(e.to_string()))
+    session(runtime, graph, threads, Some(number)).map_err(|e| error(plain(&e.to_string())))
 }
 
 fn session(
@@ -539,6 +552,16 @@ mod tests {
             classify_error("indices element out of data bounds", &batch),
             EngineError::Run(_)
         ));
+    }
+
+    #[test]
+    fn the_runtime_is_quoted_without_its_source() {
+        let said = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
+        assert_eq!(plain(said), "Failed to load x.so");
+        assert_eq!(
+            plain("Load model from m.onnx failed"),
+            "Load model from m.onnx failed"
+        );
     }
 
     #[test]
