@@ -1,0 +1,489 @@
+//! Texts to scores: folder, encoder and engine put together.
+//!
+//! A [`Labeler`] is owned by the thread that computes; its [`Encoder`] is shared, so that another thread can
+//! tokenise the next texts meanwhile. It knows no database and no file: the caller hands in encoded texts and
+//! is called back with the result of each, as soon as its last row was computed.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use super::batch::{self, Batch, Grouping, Row};
+use super::engine::{Engine, EngineError, Logits};
+use super::hypothesis;
+use super::score;
+use super::tokenize::{EncodedText, Encoder, Sequence, TokenizeError};
+use crate::domain::{LabelSet, LabelSetError, Mode, PairLogits, Scores};
+use crate::model_folder::{ModelFolder, ModelKind};
+
+/// Why texts cannot be scored at all.
+#[derive(Debug, thiserror::Error)]
+pub enum LabelerError {
+    /// The tokenizer.
+    #[error(transparent)]
+    Tokenize(#[from] TokenizeError),
+    /// The label set.
+    #[error(transparent)]
+    LabelSet(#[from] LabelSetError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// A label that leaves no room for a text.
+    #[error(
+        "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's window of {window}; shorten it"
+    )]
+    TooLong {
+        /// Slug of the label.
+        label: String,
+        /// Tokens of its text.
+        tokens: usize,
+        /// Tokens that the model takes.
+        window: usize,
+    },
+    /// A label that the model cannot compute.
+    #[error("label `{label}`: {source}")]
+    Label {
+        /// Slug of the label.
+        label: String,
+        /// What went wrong.
+        #[source]
+        source: TextError,
+    },
+}
+
+/// Why one text has no scores, while others have.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// Not even a batch of one row fits.
+    #[error(
+        "a single row of {0} tokens needs more memory than there is: use a smaller model or another device"
+    )]
+    OutOfMemory(usize),
+    /// The model gave no numbers for it.
+    #[error("the model's outputs are not finite: try `classify.precision = \"fp32\"`")]
+    NotFinite,
+}
+
+/// A label set made ready for a model.
+#[derive(Debug, Clone)]
+pub struct Prepared {
+    mode: Mode,
+    threshold: f64,
+    keys: Vec<String>,
+    labels: Labels,
+}
+
+#[derive(Debug, Clone)]
+enum Labels {
+    /// A hypothesis each.
+    Hypotheses(Vec<EncodedText>),
+    /// A vector of length 1 each.
+    Vectors(Vec<Vec<f64>>),
+}
+
+impl Prepared {
+    /// For each label the key under which its logits are stored, in the order of the set.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// How many rows the model computes for each text.
+    pub fn rows_per_text(&self) -> usize {
+        match &self.labels {
+            Labels::Hypotheses(hypotheses) => hypotheses.len(),
+            Labels::Vectors(_) => 1,
+        }
+    }
+}
+
+/// What came of one text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TextResult {
+    /// Its scores.
+    pub scores: Scores,
+    /// Its logits, one a label.
+    pub logits: Vec<PairLogits>,
+    /// For each label every class logit in the order of the model; of an embedding model the cosine.
+    pub raw: Vec<Vec<f32>>,
+}
+
+/// How a call to [`Labeler::score`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Every text was reported.
+    Done,
+    /// Asked to stop; texts that were not reported are not done.
+    Stopped,
+}
+
+/// Scores texts against labels with one model.
+pub struct Labeler {
+    folder: ModelFolder,
+    encoder: Arc<Encoder>,
+    engine: Box<dyn Engine>,
+    budget: usize,
+}
+
+impl Labeler {
+    /// Puts a model and an engine together; `batch_tokens` bounds rows × longest row of a batch.
+    ///
+    /// # Errors
+    /// [`LabelerError::Tokenize`].
+    pub fn load(
+        folder: ModelFolder,
+        engine: Box<dyn Engine>,
+        batch_tokens: usize,
+    ) -> Result<Self, LabelerError> {
+        let encoder = Arc::new(Encoder::load(&folder)?);
+        Ok(Self {
+            folder,
+            encoder,
+            engine,
+            budget: batch_tokens.max(1),
+        })
+    }
+
+    /// The model.
+    pub fn folder(&self) -> &ModelFolder {
+        &self.folder
+    }
+
+    /// Tokenises for this model, on any thread.
+    pub fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    /// Padded tokens a batch may hold now: less than at first after the memory ran out.
+    pub fn batch_tokens(&self) -> usize {
+        self.budget
+    }
+
+    /// Changes how many padded tokens a batch may hold.
+    pub fn set_batch_tokens(&mut self, batch_tokens: usize) {
+        self.budget = batch_tokens.max(1);
+    }
+
+    /// Makes a label set ready: tokenises its hypotheses, or computes the vectors of its labels.
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
+        set.validate()?;
+        let mut texts = Vec::new();
+        let mut keys = Vec::new();
+        for (label, of_label) in set.labels.iter().enumerate() {
+            let of_label = hypothesis::texts(&self.folder.kind, set, of_label);
+            keys.push(hypothesis::key(&of_label));
+            for text in of_label {
+                texts.push((label, self.encoder.encode_whole(&text)?));
+            }
+        }
+        let nli = matches!(self.folder.kind, ModelKind::Nli(_));
+        for (label, text) in &texts {
+            let fits = if nli {
+                self.encoder.room_beside(text.len()) > 0
+            } else {
+                text.len() <= self.encoder.room()
+            };
+            if !fits {
+                return Err(LabelerError::TooLong {
+                    label: set.labels[*label].slug.clone(),
+                    tokens: text.len(),
+                    window: self.encoder.max_tokens(),
+                });
+            }
+        }
+        let labels = if nli {
+            Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
+        } else {
+            Labels::Vectors(self.label_vectors(set, &texts)?)
+        };
+        Ok(Prepared {
+            mode: set.mode,
+            threshold: set.threshold,
+            keys,
+            labels,
+        })
+    }
+
+    /// The mean of the vectors of each label's texts, of length 1.
+    fn label_vectors(
+        &mut self,
+        set: &LabelSet,
+        texts: &[(usize, EncodedText)],
+    ) -> Result<Vec<Vec<f64>>, LabelerError> {
+        let rows = texts.iter().enumerate();
+        let rows = rows
+            .map(|(text, (_, ids))| Row {
+                text,
+                label: 0,
+                len: self.encoder.single_len(ids),
+            })
+            .collect();
+        let mut vectors = vec![Vec::new(); texts.len()];
+        let mut failed = None;
+        self.compute(
+            rows,
+            &|encoder, row| encoder.single(&texts[row.text].1),
+            &|| false,
+            &mut |row, computed| match computed {
+                Ok(vector) => {
+                    vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
+                }
+                Err(source) => failed = Some((row.text, source)),
+            },
+        )?;
+        if let Some((text, source)) = failed {
+            return Err(LabelerError::Label {
+                label: set.labels[texts[text].0].slug.clone(),
+                source,
+            });
+        }
+        let mut means: Vec<Vec<f64>> = vec![Vec::new(); set.labels.len()];
+        // In the order of the texts, so that the sum is the same on every batch.
+        for ((label, _), vector) in texts.iter().zip(vectors) {
+            let mean = &mut means[*label];
+            mean.resize(vector.len(), 0.0);
+            mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
+        }
+        Ok(means.into_iter().map(unit).collect())
+    }
+
+    /// Scores texts and calls `done` with the index and the outcome of each as soon as it is known, in no
+    /// particular order. Between batches `stop` is asked whether to go on.
+    ///
+    /// Where the memory runs out the budget is halved, for good, and the batch tried again.
+    ///
+    /// # Errors
+    /// [`LabelerError::Engine`], where the trouble is not with one text.
+    pub fn score(
+        &mut self,
+        prepared: &Prepared,
+        texts: &[EncodedText],
+        stop: &dyn Fn() -> bool,
+        done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
+    ) -> Result<Ended, LabelerError> {
+        let rows = self.rows(&prepared.labels, texts);
+        let kind = self.folder.kind.clone();
+        let finish = |raw: Vec<Vec<f32>>| {
+            let logits: Vec<PairLogits> = raw.iter().map(|row| pair_logits(&kind, row)).collect();
+            let scores = score::scores(&kind, prepared.mode, prepared.threshold, &logits);
+            Ok(TextResult {
+                scores,
+                logits,
+                raw,
+            })
+        };
+        let ended = match &prepared.labels {
+            Labels::Hypotheses(hypotheses) => {
+                let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
+                self.compute(
+                    rows,
+                    &|encoder, row| encoder.pair(&texts[row.text], &hypotheses[row.label]),
+                    stop,
+                    &mut |row, computed| match computed {
+                        Ok(logits) => {
+                            if let Some(raw) =
+                                pending[row.text].add(row.label, logits, hypotheses.len())
+                            {
+                                done(row.text, finish(raw));
+                            }
+                        }
+                        Err(error) => done(row.text, Err(error)),
+                    },
+                )?
+            }
+            Labels::Vectors(labels) => self.compute(
+                rows,
+                &|encoder, row| encoder.single(&texts[row.text]),
+                stop,
+                &mut |row, computed| {
+                    done(
+                        row.text,
+                        computed.and_then(|vector| finish(cosines(vector, labels))),
+                    );
+                },
+            )?,
+        };
+        Ok(ended)
+    }
+
+    fn rows(&self, labels: &Labels, texts: &[EncodedText]) -> Vec<Row> {
+        let texts = texts.iter().enumerate();
+        match labels {
+            Labels::Hypotheses(hypotheses) => texts
+                .flat_map(|(text, ids)| {
+                    hypotheses
+                        .iter()
+                        .enumerate()
+                        .map(move |(label, hypothesis)| Row {
+                            text,
+                            label,
+                            len: self.encoder.pair_len(ids, hypothesis),
+                        })
+                })
+                .collect(),
+            Labels::Vectors(_) => texts
+                .map(|(text, ids)| Row {
+                    text,
+                    label: 0,
+                    len: self.encoder.single_len(ids),
+                })
+                .collect(),
+        }
+    }
+
+    /// Computes rows batch by batch. A text of which one row cannot be computed is reported once, and its
+    /// other rows are left out.
+    fn compute(
+        &mut self,
+        rows: Vec<Row>,
+        sequence: &dyn Fn(&Encoder, Row) -> Sequence,
+        stop: &dyn Fn() -> bool,
+        done: &mut OnRow<'_>,
+    ) -> Result<Ended, EngineError> {
+        let grouping = if self.folder.depends_on_batch() {
+            Grouping::ByText
+        } else {
+            Grouping::Mixed
+        };
+        let mut queue: VecDeque<Vec<Row>> = batch::plan(rows, self.budget, grouping).into();
+        let mut failed: HashSet<usize> = HashSet::new();
+        while let Some(mut rows) = queue.pop_front() {
+            if stop() {
+                return Ok(Ended::Stopped);
+            }
+            rows.retain(|row| !failed.contains(&row.text));
+            let Some(longest) = rows.iter().map(|row| row.len).max() else {
+                continue;
+            };
+            let mut halve = |mut rows: Vec<Row>| {
+                let rest = rows.split_off(rows.len() / 2);
+                queue.push_front(rest);
+                queue.push_front(rows);
+            };
+            // Planned when the budget was larger.
+            if rows.len() > 1 && longest * rows.len() > self.budget {
+                halve(rows);
+                continue;
+            }
+            let sequences: Vec<Sequence> = rows
+                .iter()
+                .map(|row| sequence(&self.encoder, *row))
+                .collect();
+            match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
+                Ok(logits) => rows
+                    .iter()
+                    .enumerate()
+                    .for_each(|(i, row)| done(*row, Ok(logits.row(i)))),
+                Err(EngineError::OutOfMemory { detail, .. }) => {
+                    self.engine.restart()?;
+                    if let [row] = rows[..] {
+                        failed.insert(row.text);
+                        done(row, Err(TextError::OutOfMemory(row.len)));
+                    } else {
+                        self.budget = (longest * rows.len() / 2).max(1);
+                        tracing::warn!(
+                            batch_tokens = self.budget,
+                            detail,
+                            "out of memory: batches are halved"
+                        );
+                        halve(rows);
+                    }
+                }
+                Err(EngineError::NotFinite(_)) => {
+                    if let [row] = rows[..] {
+                        failed.insert(row.text);
+                        done(row, Err(TextError::NotFinite));
+                    } else {
+                        halve(rows);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Computes a batch and checks what came out of it.
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        let logits = self.engine.infer(batch)?;
+        let expected = match &self.folder.kind {
+            ModelKind::Nli(classes) => classes.count,
+            ModelKind::Embedding(_) => logits.width.max(1),
+        };
+        if (logits.rows, logits.width, logits.data.len())
+            != (batch.rows(), expected, batch.rows() * expected)
+        {
+            return Err(EngineError::Shape(format!(
+                "it gave {} × {} numbers for {} rows, where {expected} a row were expected",
+                logits.rows,
+                logits.width,
+                batch.rows()
+            )));
+        }
+        match logits.data.iter().filter(|x| !x.is_finite()).count() {
+            0 => Ok(logits),
+            several => Err(EngineError::NotFinite(several)),
+        }
+    }
+}
+
+/// Is called with what came of each row.
+type OnRow<'a> = dyn FnMut(Row, Result<&[f32], TextError>) + 'a;
+
+/// The rows of a text that were computed so far.
+#[derive(Debug, Clone, Default)]
+struct Pending {
+    raw: Vec<Vec<f32>>,
+    found: usize,
+}
+
+impl Pending {
+    /// Adds a row; all rows when it was the last.
+    fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> Option<Vec<Vec<f32>>> {
+        self.raw.resize(labels, Vec::new());
+        self.raw[label] = logits.to_vec();
+        self.found += 1;
+        (self.found == labels).then(|| std::mem::take(&mut self.raw))
+    }
+}
+
+fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
+    match kind {
+        ModelKind::Nli(classes) => PairLogits {
+            entailment: raw[classes.entailment],
+            contradiction: Some(raw[classes.contradiction]),
+            neutral: classes.neutral.map(|class| raw[class]),
+        },
+        ModelKind::Embedding(_) => PairLogits {
+            entailment: raw[0],
+            contradiction: None,
+            neutral: None,
+        },
+    }
+}
+
+/// The cosine of a vector with each label's, as the logits of one class.
+fn cosines(vector: &[f32], labels: &[Vec<f64>]) -> Vec<Vec<f32>> {
+    let vector = unit(vector.iter().map(|x| f64::from(*x)).collect());
+    let dot = |label: &Vec<f64>| label.iter().zip(&vector).map(|(a, b)| a * b).sum::<f64>();
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "stored as f32, and exact enough"
+    )]
+    labels.iter().map(|label| vec![dot(label) as f32]).collect()
+}
+
+/// A vector scaled to length 1; zeros stay zeros.
+fn unit(mut vector: Vec<f64>) -> Vec<f64> {
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    if length > 0.0 {
+        for x in &mut vector {
+            *x /= length;
+        }
+    }
+    vector
+}
+
+#[cfg(test)]
+mod tests;

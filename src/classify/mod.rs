@@ -1,0 +1,28 @@
+//! Texts in, labels and scores out.
+//!
+//! ```text
+//! label set ─▶ hypothesis ─┐
+//! texts ─▶ tokenize ───────┴▶ batch ─▶ engine (onnx) ─▶ score
+//! ```
+//!
+//! Each text is tokenised once ([`tokenize`]), its rows are sorted by length and packed into batches within a
+//! token budget ([`batch`]), an [`Engine`] computes them ([`onnx`] is the real one and the only file that
+//! names the `ort` crate), and logits become scores in one place ([`score`]). [`Labeler`] glues these;
+//! [`files`] puts files through it.
+
+pub mod batch;
+pub mod engine;
+pub mod files;
+pub mod hypothesis;
+pub mod labeler;
+pub mod library;
+pub mod onnx;
+pub mod score;
+#[cfg(test)]
+mod scripted;
+pub mod tokenize;
+
+pub use self::engine::{Device, Engine, EngineError};
+pub use self::files::{FileJob, FileReport, FilesError, score_files};
+pub use self::labeler::{Ended, Labeler, LabelerError, Prepared, TextError, TextResult};
+pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};

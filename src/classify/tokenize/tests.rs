@@ -1,0 +1,176 @@
+//! The spliced sequences are what the tokenizer itself makes of a pair, on two families of tokenizers.
+
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::models::wordlevel::WordLevel;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::whitespace::Whitespace;
+use tokenizers::processors::roberta::RobertaProcessing;
+use tokenizers::{AddedToken, TruncationDirection, TruncationParams, TruncationStrategy};
+
+use super::*;
+
+const TEXTS: &[&str] = &[
+    "",
+    "Title",
+    "Reddit users discuss whether naïve café owners 😀 should accept <crypto> payments; it's a long story.",
+    "a [SEP] b </s> c <s> d [CLS] [PAD] <pad>",
+    "tabs\tand\n\nnewlines   and   blanks ",
+    "株式市場の動向について",
+];
+
+const HYPOTHESES: &[&str] = &[
+    "This text is about climate change.",
+    "Politics & <science>",
+    "x",
+];
+
+fn bert() -> Tokenizer {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("models/minilm-reddit-topics/tokenizer.json");
+    Tokenizer::from_file(path).unwrap()
+}
+
+/// Byte-level BPE with two separators between the texts, as `RoBERTa` and BART have it.
+fn roberta() -> Tokenizer {
+    let mut tokenizer = Tokenizer::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
+    let special = |token: &str| AddedToken::from(token, true);
+    let trainer = BpeTrainer::builder()
+        .vocab_size(400)
+        .show_progress(false)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .special_tokens(vec![
+            special("<s>"),
+            special("<pad>"),
+            special("</s>"),
+            special("<unk>"),
+        ])
+        .build();
+    let corpus = TEXTS
+        .iter()
+        .chain(HYPOTHESES)
+        .map(|text| (*text).to_owned())
+        .collect::<Vec<_>>();
+    tokenizer
+        .train(&mut TrainerWrapper::BpeTrainer(trainer), corpus.into_iter())
+        .unwrap();
+    let id = |token: &str| (token.to_owned(), tokenizer.token_to_id(token).unwrap());
+    let processing = RobertaProcessing::new(id("</s>"), id("<s>"));
+    tokenizer.with_post_processor(Some(processing));
+    tokenizer
+}
+
+fn encoder(tokenizer: Tokenizer, max_tokens: usize) -> Encoder {
+    Encoder::new(tokenizer, Path::new("tokenizer.json"), max_tokens, None).unwrap()
+}
+
+fn encode(encoder: &Encoder, text: &str) -> EncodedText {
+    encoder.encode(&[text.to_owned()]).unwrap().remove(0)
+}
+
+#[test]
+fn a_spliced_pair_is_what_the_tokenizer_makes_of_it() {
+    for make in [bert, roberta] {
+        for max_tokens in [24, 40, 64, 512] {
+            let encoder = encoder(make(), max_tokens);
+            let mut reference = make();
+            reference.with_padding(None).set_encode_special_tokens(true);
+            let truncation = TruncationParams {
+                max_length: max_tokens,
+                strategy: TruncationStrategy::OnlyFirst,
+                stride: 0,
+                direction: TruncationDirection::Right,
+            };
+            reference.with_truncation(Some(truncation)).unwrap();
+            for text in TEXTS
+                .iter()
+                .map(|t| (*t).to_owned())
+                .chain([TEXTS[2].repeat(40)])
+            {
+                let premise = encode(&encoder, &text);
+                let single = encoder.single(&premise);
+                let expected = reference.encode(text.as_str(), true).unwrap();
+                assert_eq!(
+                    (&*single.ids, &*single.type_ids),
+                    (expected.get_ids(), expected.get_type_ids())
+                );
+                assert_eq!(encoder.single_len(&premise), single.ids.len());
+                for hypothesis in HYPOTHESES {
+                    let ids = encoder.encode_whole(hypothesis).unwrap();
+                    if encoder.room_beside(ids.len()) == 0 {
+                        continue;
+                    }
+                    let pair = encoder.pair(&premise, &ids);
+                    let expected = reference
+                        .encode((text.as_str(), *hypothesis), true)
+                        .unwrap();
+                    assert_eq!(
+                        (&*pair.ids, &*pair.type_ids),
+                        (expected.get_ids(), expected.get_type_ids())
+                    );
+                    assert_eq!(encoder.pair_len(&premise, &ids), pair.ids.len());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn special_tokens_in_a_text_are_words() {
+    for make in [bert, roberta] {
+        let encoder = encoder(make(), 512);
+        let specials: Vec<u32> = encoder
+            .pair
+            .prefix
+            .iter()
+            .chain(&encoder.pair.suffix)
+            .map(|(id, _)| *id)
+            .collect();
+        let text = encode(&encoder, "a [SEP] b </s> c <s> d [CLS]");
+        assert!(text.ids.iter().all(|id| !specials.contains(id)), "{text:?}");
+    }
+}
+
+#[test]
+fn a_long_text_is_cut_before_it_is_tokenised_and_loses_nothing_by_it() {
+    // Few tokens a character: blanks, and words that are one unknown token each.
+    let blanks = format!("start{}end {}", " ".repeat(20_000), "word ".repeat(500));
+    let unknown = "x".repeat(5_000) + " " + &"word ".repeat(500);
+    let plain = TEXTS[2].repeat(200);
+    for text in [blanks, unknown, plain] {
+        let encoder = encoder(bert(), 128);
+        let whole = encoder.encode_whole(&text).unwrap();
+        assert_eq!(encode(&encoder, &text).ids, whole.ids[..encoder.room()]);
+    }
+    // So long that it would be noticed.
+    let encoder = encoder(bert(), 128);
+    assert_eq!(
+        encode(&encoder, &"word ".repeat(10_000_000)).len(),
+        encoder.room()
+    );
+}
+
+#[test]
+fn a_cut_falls_between_characters() {
+    assert_eq!(head("äöü", 2), "äö");
+    assert_eq!(head("äöü", 3), "äöü");
+    assert_eq!(head("", 3), "");
+}
+
+#[test]
+fn a_tokenizer_without_special_tokens_cannot_tell_two_texts_apart_but_is_spliced_as_it_is() {
+    let vocab = [("a", 0u32), ("[UNK]", 1)]
+        .into_iter()
+        .map(|(t, i)| (t.to_owned(), i))
+        .collect();
+    let model = WordLevel::builder()
+        .vocab(vocab)
+        .unk_token("[UNK]".into())
+        .build()
+        .unwrap();
+    let mut tokenizer = Tokenizer::new(model);
+    tokenizer.with_pre_tokenizer(Some(Whitespace {}));
+    let encoder = encoder(tokenizer, 16);
+    assert_eq!(encoder.single_len(&EncodedText::default()), 0);
+}

@@ -1,0 +1,204 @@
+//! Scores and logits equal those of transformers' zero-shot pipeline, on any batch.
+//!
+//! `tools/golden.py` made the models (tiny, of random weights) and wrote down what the pipeline says of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use serde::Deserialize;
+use topicmill::classify::{
+    Device, Ended, EngineOptions, Labeler, OnnxEngine, OnnxError, TextResult,
+};
+use topicmill::domain::{Label, LabelSet, Mode};
+use topicmill::model_folder::ModelFolder;
+
+use crate::support::engine::{labeler, repository, runtime_is_here};
+
+const TOLERANCE: f64 = 1e-4;
+
+#[derive(Debug, Deserialize)]
+struct Golden {
+    model: String,
+    cases: Vec<Case>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    text: String,
+    labels: Vec<String>,
+    template: String,
+    mode: Mode,
+    scores: Vec<f64>,
+    logits: Vec<Vec<f64>>,
+}
+
+fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
+    let label = |l: &String| Label {
+        slug: l.clone(),
+        label: l.clone(),
+        descriptions: vec![],
+    };
+    LabelSet {
+        name: "parity".into(),
+        template: template.into(),
+        mode,
+        threshold: 0.0,
+        labels: labels.iter().map(label).collect(),
+    }
+}
+
+fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
+    let prepared = labeler.prepare(set).unwrap();
+    let encoded = labeler.encoder().encode(texts).unwrap();
+    let mut results = vec![None; texts.len()];
+    let ended = labeler
+        .score(&prepared, &encoded, &|| false, &mut |text, result| {
+            results[text] = Some(result.unwrap());
+        })
+        .unwrap();
+    assert_eq!(ended, Ended::Done);
+    results.into_iter().map(Option::unwrap).collect()
+}
+
+/// Texts in an order that mixes long and short ones, another for each seed.
+fn shuffled(mut texts: Vec<String>, mut seed: u64) -> Vec<String> {
+    for i in (1..texts.len()).rev() {
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        texts.swap(i, usize::try_from(seed >> 33).unwrap() % (i + 1));
+    }
+    texts
+}
+
+fn error(found: impl Iterator<Item = f64>, wanted: &[f64]) -> f64 {
+    let found: Vec<f64> = found.collect();
+    assert_eq!(found.len(), wanted.len());
+    found
+        .iter()
+        .zip(wanted)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f64::max)
+}
+
+/// The largest error of a model's cases: (scores, logits).
+fn largest_errors(golden: &Golden, folder: &Path) -> (f64, f64) {
+    let mut groups: BTreeMap<_, Vec<&Case>> = BTreeMap::new();
+    for case in &golden.cases {
+        groups
+            .entry((&case.labels, &case.template, case.mode))
+            .or_default()
+            .push(case);
+    }
+    let others: BTreeSet<&String> = golden.cases.iter().map(|case| &case.text).collect();
+    let (mut scores, mut logits) = (0.0f64, 0.0f64);
+    for (seed, budget) in [(0, 1), (1, 150), (2, 1024), (3, 50_000)] {
+        let mut labeler = labeler(folder, budget);
+        for ((labels, template, mode), cases) in &groups {
+            // Texts of other cases are batch mates; a few, since a debug build is slow.
+            let mut texts = shuffled(others.iter().map(|text| (*text).clone()).collect(), seed);
+            texts.truncate(5);
+            texts.extend(cases.iter().map(|case| case.text.clone()));
+            let texts = shuffled(texts, seed);
+            let results = score(&mut labeler, &label_set(labels, template, *mode), &texts);
+            for case in cases {
+                let result = &results[texts.iter().position(|text| *text == case.text).unwrap()];
+                let of_scores = error(result.scores.scores.iter().copied(), &case.scores);
+                let of_logits = result.raw.iter().zip(&case.logits);
+                let of_logits = of_logits
+                    .map(|(found, wanted)| error(found.iter().map(|x| f64::from(*x)), wanted))
+                    .fold(0.0, f64::max);
+                assert!(
+                    of_scores <= TOLERANCE && of_logits <= TOLERANCE,
+                    "{} `{}` with a budget of {budget}: scores off by {of_scores:.1e}, logits by {of_logits:.1e}",
+                    golden.model,
+                    case.name
+                );
+                assert_eq!(result.raw.len(), case.logits.len());
+                (scores, logits) = (scores.max(of_scores), logits.max(of_logits));
+            }
+        }
+    }
+    (scores, logits)
+}
+
+#[test]
+fn scores_equal_the_reference_on_any_batch() {
+    if !runtime_is_here("parity with transformers") {
+        return;
+    }
+    let mut models = 0;
+    for entry in fs::read_dir(repository("tests/it/fixtures/golden")).unwrap() {
+        let path = entry.unwrap().path();
+        let golden: Golden = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        let folder = repository("tests/it/fixtures/models").join(&golden.model);
+        let (scores, logits) = largest_errors(&golden, &folder);
+        writeln!(
+            std::io::stderr(),
+            "{}: {} cases, largest error of scores {scores:.1e}, of logits {logits:.1e}",
+            golden.model,
+            golden.cases.len()
+        )
+        .unwrap();
+        models += 1;
+    }
+    assert!(models > 0, "no golden files: run tools/golden.py");
+}
+
+#[test]
+fn the_default_model_tells_plain_topics_apart() {
+    if !runtime_is_here("the default model") {
+        return;
+    }
+    let labels: Vec<String> = ["sports", "food", "climate change"]
+        .map(String::from)
+        .into();
+    let texts: Vec<String> = [
+        "The striker scored twice and our team won the cup final",
+        "How long do I have to boil potatoes for a salad?",
+        "CO2 emissions keep rising and the glaciers are melting",
+        "",
+    ]
+    .map(String::from)
+    .into();
+    let folder = repository("models/minilm-reddit-topics");
+    for mode in [Mode::Single, Mode::Multi] {
+        let set = label_set(&labels, "This text is about {}.", mode);
+        let alone = score(&mut labeler(&folder, 1), &set, &texts);
+        let together = score(&mut labeler(&folder, 4096), &set, &texts);
+        for (i, (alone, together)) in alone.iter().zip(&together).enumerate() {
+            assert!(
+                i == 3 || alone.scores.best == i,
+                "{mode} {i}: {:?}",
+                alone.scores
+            );
+            assert!(
+                error(together.scores.scores.iter().copied(), &alone.scores.scores) < TOLERANCE
+            );
+        }
+    }
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_an_error_and_not_a_slow_run() {
+    if !runtime_is_here("the error without CUDA") {
+        return;
+    }
+    let folder = ModelFolder::open(&repository("models/minilm-reddit-topics"), None).unwrap();
+    // No machine has so many.
+    let options = EngineOptions {
+        device: Device::Cuda(99),
+        ..EngineOptions::default()
+    };
+    let error = OnnxEngine::load(&folder, &options).unwrap_err();
+    assert!(
+        matches!(error, OnnxError::Cuda { device: 99, .. }),
+        "{error}"
+    );
+    let engine = OnnxEngine::load(&folder, &EngineOptions::default()).unwrap();
+    assert_ne!(engine.chosen().device, Device::Auto);
+    assert!(!engine.chosen().reason.is_empty());
+}
