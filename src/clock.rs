@@ -39,7 +39,9 @@ impl SystemClock {
     /// A clock that starts counting [`Clock::elapsed`] now.
     #[expect(clippy::disallowed_methods, reason = "this is the place")]
     pub fn shared() -> SharedClock {
-        Arc::new(Self { started: std::time::Instant::now() })
+        Arc::new(Self {
+            started: std::time::Instant::now(),
+        })
     }
 }
 
@@ -75,8 +77,14 @@ struct ManualState {
 impl ManualClock {
     /// A clock that stands at `start`.
     pub fn at(start: DateTime<Utc>) -> Arc<Self> {
-        let state = ManualState { start, elapsed: Duration::ZERO, sleeps: Vec::new() };
-        Arc::new(Self { state: Mutex::new(state) })
+        let state = ManualState {
+            start,
+            elapsed: Duration::ZERO,
+            sleeps: Vec::new(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
     }
 
     /// Moves the clock forward.

@@ -37,7 +37,10 @@ impl Authors {
         let Self::Hashed(key) = self else { return };
         for author in posts.iter_mut().filter_map(|post| post.author.as_mut()) {
             // The key has a fixed length, so key and name cannot run into each other.
-            let digest = Sha256::new().chain_update(key.as_bytes()).chain_update(author.as_bytes()).finalize();
+            let digest = Sha256::new()
+                .chain_update(key.as_bytes())
+                .chain_update(author.as_bytes())
+                .finalize();
             *author = format!("u_{}", hex(&digest[..8]));
         }
     }
@@ -59,9 +62,26 @@ pub struct Sink<'a> {
 impl Sink<'_> {
     async fn save(&self, mut posts: Vec<Post>, at: Place<'_>) -> Result<Upserted> {
         self.authors.apply(&mut posts);
-        let Place { source, topic, subreddit, listing, first_rank, after } = at;
+        let Place {
+            source,
+            topic,
+            subreddit,
+            listing,
+            first_rank,
+            after,
+        } = at;
         let now = self.clock.now().into();
-        let page = Page { run: self.run, source, topic, subreddit, listing, first_rank, after, posts: &posts, now };
+        let page = Page {
+            run: self.run,
+            source,
+            topic,
+            subreddit,
+            listing,
+            first_rank,
+            after,
+            posts: &posts,
+            now,
+        };
         self.store.save_page(&page).await
     }
 }
@@ -110,8 +130,20 @@ pub async fn collect(
 
 /// One line a topic; fields that say nothing are left out.
 fn log_report(report: &TopicReport) {
-    let TopicReport { topic, subreddit, outcome, posts, new, changed, .. } = report;
-    let skipped: Vec<_> = report.skipped.iter().map(|(name, why)| format!("r/{name} {why}")).collect();
+    let TopicReport {
+        topic,
+        subreddit,
+        outcome,
+        posts,
+        new,
+        changed,
+        ..
+    } = report;
+    let skipped: Vec<_> = report
+        .skipped
+        .iter()
+        .map(|(name, why)| format!("r/{name} {why}"))
+        .collect();
     let skipped = Some(skipped.join(", ")).filter(|skipped| !skipped.is_empty());
     let rejected = Some(report.rejected).filter(|n| *n > 0);
     if *outcome == Outcome::Ok {
@@ -142,10 +174,18 @@ async fn collect_topic(
     };
     for subreddit in &topic.subreddits {
         if !report.subreddit.is_empty() {
-            report.skipped.push((std::mem::take(&mut report.subreddit), report.outcome));
+            report
+                .skipped
+                .push((std::mem::take(&mut report.subreddit), report.outcome));
         }
         report.subreddit.clone_from(subreddit);
-        let mut reader = Reader { sink, reddit, topic, subreddit, report: &mut report };
+        let mut reader = Reader {
+            sink,
+            reddit,
+            topic,
+            subreddit,
+            report: &mut report,
+        };
         let read = tokio::select! {
             read = reader.read() => read?,
             // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
@@ -175,7 +215,10 @@ async fn collect_topic(
 
 /// Whether another subreddit may answer where this one did not.
 fn is_of_the_subreddit(outcome: Outcome) -> bool {
-    use Outcome::{Auth, Banned, EdgeBlocked, Empty, Gated, Missing, Ok, Private, Quarantined, RateLimited, Server};
+    use Outcome::{
+        Auth, Banned, EdgeBlocked, Empty, Gated, Missing, Ok, Private, Quarantined, RateLimited,
+        Server,
+    };
     match outcome {
         Empty | Private | Banned | Quarantined | Gated | Missing => true,
         Ok | EdgeBlocked | Auth | RateLimited | Server => false,
@@ -197,19 +240,31 @@ impl Reader<'_, '_> {
         let (mut wanted, mut rank) = (self.topic.limit, 0);
         let mut after: Option<String> = None;
         while wanted > 0 {
-            let asked = self.reddit.listing_page(self.subreddit, self.topic.listing, wanted.min(PAGE), after.as_deref());
+            let asked = self.reddit.listing_page(
+                self.subreddit,
+                self.topic.listing,
+                wanted.min(PAGE),
+                after.as_deref(),
+            );
             let page = match asked.await {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
-            let ListingPage { mut posts, rejected, after: next } = page;
+            let ListingPage {
+                mut posts,
+                rejected,
+                after: next,
+            } = page;
             self.note_rejected(&rejected);
             let page_len = u32::try_from(posts.len()).unwrap_or(u32::MAX);
             // A listing that moves while it is read shows posts twice; pinned ones come on top of the limit.
-            posts.retain(|post| seen.insert(post.fullname.clone()) && (post.stickied || take(&mut wanted)));
+            posts.retain(|post| {
+                seen.insert(post.fullname.clone()) && (post.stickied || take(&mut wanted))
+            });
             // `after` may come back unchanged, or lead round in a circle.
             let next = next.filter(|cursor| cursors.insert(cursor.clone()));
-            self.save(posts, rank, next.as_deref().filter(|_| wanted > 0)).await?;
+            self.save(posts, rank, next.as_deref().filter(|_| wanted > 0))
+                .await?;
             rank += page_len;
             after = next;
             if after.is_none() {
@@ -223,7 +278,14 @@ impl Reader<'_, '_> {
         let received = posts.len() as u64;
         let source = self.reddit.source();
         let (topic, listing) = (Some(self.topic.slug.as_str()), Some(self.topic.listing));
-        let place = Place { source, topic, subreddit: self.subreddit, listing, first_rank, after };
+        let place = Place {
+            source,
+            topic,
+            subreddit: self.subreddit,
+            listing,
+            first_rank,
+            after,
+        };
         let stored = self.sink.save(posts, place).await?;
         self.report.pages += 1;
         self.report.posts += received;
@@ -279,7 +341,8 @@ pub async fn import(
     let mut done = Imported::default();
     while !stop.is_cancelled() {
         // Reading is fast and bounded by the chunk; the runtime has other threads.
-        let chunk: Vec<_> = tokio::task::block_in_place(|| records.by_ref().take(IMPORT_CHUNK).collect());
+        let chunk: Vec<_> =
+            tokio::task::block_in_place(|| records.by_ref().take(IMPORT_CHUNK).collect());
         if chunk.is_empty() {
             break;
         }
@@ -304,8 +367,14 @@ pub async fn import(
         for (topic, posts) in by_topic {
             done.posts += posts.len() as u64;
             let topic = topic.as_deref();
-            let place =
-                Place { source: SourceKind::Import, topic, subreddit: "", listing: None, first_rank: 0, after: None };
+            let place = Place {
+                source: SourceKind::Import,
+                topic,
+                subreddit: "",
+                listing: None,
+                first_rank: 0,
+                after: None,
+            };
             let stored = sink.save(posts, place).await?;
             done.new += stored.new;
             done.changed += stored.changed;
@@ -316,6 +385,11 @@ pub async fn import(
 
 /// The topic that a post's subreddit is read for.
 fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
-    let reads = |topic: &&Topic| topic.subreddits.iter().any(|name| name.eq_ignore_ascii_case(&post.subreddit));
+    let reads = |topic: &&Topic| {
+        topic
+            .subreddits
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(&post.subreddit))
+    };
     topics.iter().find(reads).map(|topic| topic.slug.clone())
 }

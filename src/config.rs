@@ -102,7 +102,10 @@ impl fmt::Debug for Secret {
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml says what each section is, in its own words")]
+#[expect(
+    missing_docs,
+    reason = "config/topicmill.toml says what each section is, in its own words"
+)]
 pub struct Settings {
     pub database: Database,
     pub reddit: Reddit,
@@ -202,7 +205,10 @@ pub fn load(
     env: HashMap<String, String>,
     flags: &[(&str, String)],
 ) -> Result<Loaded, ConfigError> {
-    let defaults = collect(|_| Origin::Default, &File::from_str(DEFAULTS, FileFormat::Toml))?;
+    let defaults = collect(
+        |_| Origin::Default,
+        &File::from_str(DEFAULTS, FileFormat::Toml),
+    )?;
     let mut layers = vec![defaults.clone()];
     if let Some(path) = settings_file(file)? {
         let source = File::from(path.clone()).format(FileFormat::Toml);
@@ -210,12 +216,23 @@ pub fn load(
     }
     if let Some(url) = env.get("DATABASE_URL").filter(|url| !url.is_empty()) {
         let origin = Origin::Environment("DATABASE_URL".into());
-        layers.push(BTreeMap::from([("database.url".into(), (Value::from(url.clone()), origin))]));
+        layers.push(BTreeMap::from([(
+            "database.url".into(),
+            (Value::from(url.clone()), origin),
+        )]));
     }
     // Never `try_parsing`: it would turn the secret "00123" into the number 123.
-    let own = Environment::with_prefix(PREFIX).prefix_separator("__").separator("__").source(Some(env));
+    let own = Environment::with_prefix(PREFIX)
+        .prefix_separator("__")
+        .separator("__")
+        .source(Some(env));
     layers.push(collect(|key| Origin::Environment(variable(key)), &own)?);
-    let flags = flags.iter().map(|(key, value)| ((*key).to_owned(), (Value::from(value.clone()), Origin::Flag)));
+    let flags = flags.iter().map(|(key, value)| {
+        (
+            (*key).to_owned(),
+            (Value::from(value.clone()), Origin::Flag),
+        )
+    });
     layers.push(flags.collect());
 
     let mut builder = config::Config::builder();
@@ -225,10 +242,15 @@ pub fn load(
             return Err(unknown_key(key, origin, defaults.keys()));
         };
         let text = check_kind(&key, &value, default, &origin)?;
-        builder = builder.set_override(&key, value).map_err(ConfigError::Shape)?;
+        builder = builder
+            .set_override(&key, value)
+            .map_err(ConfigError::Shape)?;
         values.insert(key, (text, origin));
     }
-    let settings = builder.build().and_then(config::Config::try_deserialize).map_err(ConfigError::Shape)?;
+    let settings = builder
+        .build()
+        .and_then(config::Config::try_deserialize)
+        .map_err(ConfigError::Shape)?;
     Ok(Loaded { settings, values })
 }
 
@@ -252,22 +274,36 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
         match value.kind {
             ValueKind::Table(table) => {
                 for (key, value) in table {
-                    let key = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+                    let key = if prefix.is_empty() {
+                        key
+                    } else {
+                        format!("{prefix}.{key}")
+                    };
                     flatten(&key, value, out);
                 }
             }
             _ => out.push((prefix.to_owned(), value)),
         }
     }
-    let read = source.collect().map_err(|source| ConfigError::Read { layer: origin("…"), source })?;
+    let read = source.collect().map_err(|source| ConfigError::Read {
+        layer: origin("…"),
+        source,
+    })?;
     let mut flat = Vec::new();
     for (key, value) in read {
         flatten(&key, value, &mut flat);
     }
-    Ok(flat.into_iter().map(|(key, value)| (key.clone(), (value, origin(&key)))).collect())
+    Ok(flat
+        .into_iter()
+        .map(|(key, value)| (key.clone(), (value, origin(&key))))
+        .collect())
 }
 
-fn unknown_key<'a>(key: String, layer: Origin, known: impl Iterator<Item = &'a String>) -> ConfigError {
+fn unknown_key<'a>(
+    key: String,
+    layer: Origin,
+    known: impl Iterator<Item = &'a String>,
+) -> ConfigError {
     let section = key.split('.').next().unwrap_or_default().to_owned();
     let (mut siblings, mut sections) = (Vec::new(), Vec::new());
     for (s, k) in known.filter_map(|known| known.split_once('.')) {
@@ -287,9 +323,24 @@ fn unknown_key<'a>(key: String, layer: Origin, known: impl Iterator<Item = &'a S
 }
 
 /// The value as text, if it can be read as the kind of its default.
-fn check_kind(key: &str, value: &Value, default: &Value, layer: &Origin) -> Result<String, ConfigError> {
-    let wrong = |detail: String| ConfigError::Value { key: key.to_owned(), layer: layer.clone(), detail };
-    let shown = || if is_secret(key) { "the value".to_owned() } else { format!("`{value}`") };
+fn check_kind(
+    key: &str,
+    value: &Value,
+    default: &Value,
+    layer: &Origin,
+) -> Result<String, ConfigError> {
+    let wrong = |detail: String| ConfigError::Value {
+        key: key.to_owned(),
+        layer: layer.clone(),
+        detail,
+    };
+    let shown = || {
+        if is_secret(key) {
+            "the value".to_owned()
+        } else {
+            format!("`{value}`")
+        }
+    };
     match default.kind {
         ValueKind::I64(_) => value
             .clone()
@@ -303,7 +354,9 @@ fn check_kind(key: &str, value: &Value, default: &Value, layer: &Origin) -> Resu
             .map_err(|_| wrong(format!("{} is neither true nor false", shown()))),
         _ => match &value.kind {
             ValueKind::String(text) => Ok(text.clone()),
-            ValueKind::I64(_) | ValueKind::Float(_) | ValueKind::Boolean(_) => Ok(value.to_string()),
+            ValueKind::I64(_) | ValueKind::Float(_) | ValueKind::Boolean(_) => {
+                Ok(value.to_string())
+            }
             _ => Err(wrong("a text is needed here, in quotes".into())),
         },
     }
@@ -314,7 +367,10 @@ mod tests {
     use super::*;
 
     fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -322,13 +378,22 @@ mod tests {
         let loaded = load(None, HashMap::new(), &[]).unwrap();
         assert_eq!(loaded.settings.reddit.requests_per_minute, 100);
         assert_eq!(loaded.settings.database.url.reveal(), "sqlite:topicmill.db");
-        assert!(loaded.values.values().all(|(_, origin)| *origin == Origin::Default));
+        assert!(
+            loaded
+                .values
+                .values()
+                .all(|(_, origin)| *origin == Origin::Default)
+        );
     }
 
     #[test]
     fn every_setting_has_a_comment_line_above_it() {
         let lines: Vec<&str> = DEFAULTS.lines().collect();
-        for (i, line) in lines.iter().enumerate().filter(|(_, line)| line.contains(" = ")) {
+        for (i, line) in lines
+            .iter()
+            .enumerate()
+            .filter(|(_, line)| line.contains(" = "))
+        {
             assert!(lines[i - 1].starts_with("# "), "no comment above: {line}");
         }
     }
@@ -338,26 +403,44 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
         std::fs::write(&path, "[collect]\nlimit = 7\n[log]\nformat = \"json\"\n").unwrap();
-        let env = env(&[("TOPICMILL__COLLECT__LIMIT", "8"), ("DATABASE_URL", "sqlite:a.db"), ("OTHER", "x")]);
+        let env = env(&[
+            ("TOPICMILL__COLLECT__LIMIT", "8"),
+            ("DATABASE_URL", "sqlite:a.db"),
+            ("OTHER", "x"),
+        ]);
         let loaded = load(Some(&path), env, &[("collect.limit", "9".into())]).unwrap();
         assert_eq!(loaded.settings.collect.limit, 9);
         assert_eq!(loaded.settings.log.format, "json");
         assert_eq!(loaded.values["collect.limit"].1, Origin::Flag);
         assert_eq!(loaded.values["log.format"].1, Origin::File(path));
-        assert_eq!(loaded.values["database.url"].1, Origin::Environment("DATABASE_URL".into()));
+        assert_eq!(
+            loaded.values["database.url"].1,
+            Origin::Environment("DATABASE_URL".into())
+        );
     }
 
     #[test]
     fn the_programs_own_variable_wins_over_database_url() {
-        let env = env(&[("TOPICMILL__DATABASE__URL", "sqlite:b.db"), ("DATABASE_URL", "sqlite:a.db")]);
+        let env = env(&[
+            ("TOPICMILL__DATABASE__URL", "sqlite:b.db"),
+            ("DATABASE_URL", "sqlite:a.db"),
+        ]);
         let loaded = load(None, env, &[]).unwrap();
         assert_eq!(loaded.settings.database.url.reveal(), "sqlite:b.db");
-        assert_eq!(loaded.values["database.url"].1, Origin::Environment("TOPICMILL__DATABASE__URL".into()));
+        assert_eq!(
+            loaded.values["database.url"].1,
+            Origin::Environment("TOPICMILL__DATABASE__URL".into())
+        );
     }
 
     #[test]
     fn a_secret_of_digits_stays_as_it_is_and_is_never_shown() {
-        let loaded = load(None, env(&[("TOPICMILL__REDDIT__CLIENT_SECRET", "00123")]), &[]).unwrap();
+        let loaded = load(
+            None,
+            env(&[("TOPICMILL__REDDIT__CLIENT_SECRET", "00123")]),
+            &[],
+        )
+        .unwrap();
         assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
         assert!(!format!("{:?}", loaded.settings).contains("00123"));
     }
@@ -367,17 +450,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
         std::fs::write(&path, "[reddit]\nclient_secrte = \"x\"\n").unwrap();
-        let error = load(Some(&path), HashMap::new(), &[]).unwrap_err().to_string();
-        assert!(error.contains("`reddit.client_secrte`") && error.contains("t.toml"), "{error}");
+        let error = load(Some(&path), HashMap::new(), &[])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`reddit.client_secrte`") && error.contains("t.toml"),
+            "{error}"
+        );
         assert!(error.contains("client_secret"), "{error}");
-        let error = load(None, env(&[("TOPICMILL__FOO__BAR", "1")]), &[]).unwrap_err().to_string();
-        assert!(error.contains("`foo.bar`") && error.contains("TOPICMILL__FOO__BAR"), "{error}");
+        let error = load(None, env(&[("TOPICMILL__FOO__BAR", "1")]), &[])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`foo.bar`") && error.contains("TOPICMILL__FOO__BAR"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_value_of_the_wrong_kind_names_its_key_and_origin() {
-        let error = load(None, env(&[("TOPICMILL__COLLECT__LIMIT", "many")]), &[]).unwrap_err().to_string();
-        assert!(error.contains("collect.limit") && error.contains("`many`"), "{error}");
+        let error = load(None, env(&[("TOPICMILL__COLLECT__LIMIT", "many")]), &[])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("collect.limit") && error.contains("`many`"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -385,7 +483,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
         std::fs::write(&path, "[reddit\n").unwrap();
-        assert!(load(Some(&path), HashMap::new(), &[]).unwrap_err().to_string().contains("t.toml"));
-        assert!(matches!(load(Some(dir.path()), HashMap::new(), &[]), Err(ConfigError::NoFile(_))));
+        assert!(
+            load(Some(&path), HashMap::new(), &[])
+                .unwrap_err()
+                .to_string()
+                .contains("t.toml")
+        );
+        assert!(matches!(
+            load(Some(dir.path()), HashMap::new(), &[]),
+            Err(ConfigError::NoFile(_))
+        ));
     }
 }

@@ -62,8 +62,14 @@ impl FromStr for Fullname {
     fn from_str(text: &str) -> Result<Self, FullnameError> {
         let id = text.strip_prefix("t3_").unwrap_or(text);
         let valid = (1..=16).contains(&id.len())
-            && id.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
-        if valid { Ok(Self(format!("t3_{id}"))) } else { Err(FullnameError(text.chars().take(40).collect())) }
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+        if valid {
+            Ok(Self(format!("t3_{id}")))
+        } else {
+            Err(FullnameError(text.chars().take(40).collect()))
+        }
     }
 }
 
@@ -243,10 +249,12 @@ impl fmt::Debug for TextHash {
 /// Bytes as lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     use fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("writing to a String does not fail");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a String does not fail");
+            text
+        })
 }
 
 /// The text of a post: its title and, where there is a body that counts, a blank line and the body.
@@ -472,15 +480,36 @@ mod tests {
     fn set(labels: &[&str], template: &str) -> LabelSet {
         let labels = labels
             .iter()
-            .map(|l| Label { slug: (*l).into(), label: (*l).into(), descriptions: vec![] })
+            .map(|l| Label {
+                slug: (*l).into(),
+                label: (*l).into(),
+                descriptions: vec![],
+            })
             .collect();
-        LabelSet { name: "t".into(), template: template.into(), mode: Mode::Single, threshold: 0.0, labels }
+        LabelSet {
+            name: "t".into(),
+            template: template.into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            labels,
+        }
     }
 
     #[test]
     fn a_fullname_takes_both_forms_and_nothing_else() {
-        assert_eq!("t3_1a2b".parse::<Fullname>().unwrap(), "1a2b".parse().unwrap());
-        for bad in ["", "t3_", "t1_abc", "T3_abc", "t3_a b", "t3_abc;--", "t3_00000000000000000"] {
+        assert_eq!(
+            "t3_1a2b".parse::<Fullname>().unwrap(),
+            "1a2b".parse().unwrap()
+        );
+        for bad in [
+            "",
+            "t3_",
+            "t1_abc",
+            "T3_abc",
+            "t3_a b",
+            "t3_abc;--",
+            "t3_00000000000000000",
+        ] {
             assert!(bad.parse::<Fullname>().is_err(), "{bad}");
         }
     }
@@ -490,29 +519,54 @@ mod tests {
         assert_eq!(post_text("Title ", ""), "Title");
         assert_eq!(post_text("Title", " [removed]\n"), "Title");
         assert_eq!(post_text("Title", "[deleted]"), "Title");
-        assert_eq!(post_text("Title", "I said [removed] once"), "Title\n\nI said [removed] once");
+        assert_eq!(
+            post_text("Title", "I said [removed] once"),
+            "Title\n\nI said [removed] once"
+        );
     }
 
     #[test]
     fn times_lose_their_fraction() {
         let time = DateTime::from_timestamp(1_700_000_000, 999_000_000).unwrap();
-        assert_eq!(Timestamp::from(time), Timestamp::from_epoch_secs(1_700_000_000).unwrap());
+        assert_eq!(
+            Timestamp::from(time),
+            Timestamp::from_epoch_secs(1_700_000_000).unwrap()
+        );
     }
 
     #[test]
     fn the_hash_of_a_label_set_follows_what_matters_and_nothing_else() {
         let a = set(&["x", "y"], "About {}.");
-        let renamed = LabelSet { name: "other".into(), ..a.clone() };
+        let renamed = LabelSet {
+            name: "other".into(),
+            ..a.clone()
+        };
         assert_eq!(a.hash(), renamed.hash());
-        assert_ne!(a.hash(), LabelSet { mode: Mode::Multi, ..a.clone() }.hash());
+        assert_ne!(
+            a.hash(),
+            LabelSet {
+                mode: Mode::Multi,
+                ..a.clone()
+            }
+            .hash()
+        );
         assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
     }
 
     #[test]
     fn bad_label_sets_say_what_is_wrong() {
         assert_eq!(set(&[], "{}").validate(), Err(LabelSetError::Empty));
-        assert!(matches!(set(&["a"], "no braces").validate(), Err(LabelSetError::Template(_))));
-        assert_eq!(set(&["a", "a"], "{}").validate(), Err(LabelSetError::Twice("a".into())));
-        assert_eq!(set(&["a", " "], "{}").validate(), Err(LabelSetError::Blank(2)));
+        assert!(matches!(
+            set(&["a"], "no braces").validate(),
+            Err(LabelSetError::Template(_))
+        ));
+        assert_eq!(
+            set(&["a", "a"], "{}").validate(),
+            Err(LabelSetError::Twice("a".into()))
+        );
+        assert_eq!(
+            set(&["a", " "], "{}").validate(),
+            Err(LabelSetError::Blank(2))
+        );
     }
 }

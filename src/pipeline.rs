@@ -14,12 +14,12 @@ use crate::classify::labeler::Labeler;
 use crate::clock::SharedClock;
 use crate::collect::{self, Authors, Imported, Sink};
 use crate::domain::{
-    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, RunStatus, Stage, Topic, TopicReport, UnknownWord,
+    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, RunStatus, Stage, Topic, TopicReport,
+    UnknownWord,
 };
 use crate::source::dump::Records;
 use crate::source::reddit::Reddit;
 use crate::store::{RunId, Store, StoreError};
-
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -28,7 +28,9 @@ pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml"
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
     /// It cannot be read.
-    #[error("read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml")]
+    #[error(
+        "read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml"
+    )]
     Read {
         /// As given.
         path: PathBuf,
@@ -130,20 +132,32 @@ impl Pipeline {
     /// See [`PipelineError`].
     pub fn load(path: Option<&Path>, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
         let Some(path) = path else {
-            return Self::parse(SIXTEEN_TOPICS, Path::new("pipelines/sixteen-topics.toml"), listing, limit);
+            return Self::parse(
+                SIXTEEN_TOPICS,
+                Path::new("pipelines/sixteen-topics.toml"),
+                listing,
+                limit,
+            );
         };
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| PipelineError::Read { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| PipelineError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(&text, path, listing, limit)
     }
 
     fn parse(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
-        let form: FileForm = toml::from_str(text)
-            .map_err(|source| PipelineError::Toml { path: path.to_owned(), source: Box::new(source) })?;
+        let form: FileForm = toml::from_str(text).map_err(|source| PipelineError::Toml {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
         let mut topics = Vec::with_capacity(form.topic.len());
         for topic in form.topic {
             if topic.subreddits.is_empty() {
-                return Err(PipelineError::NoSubreddit { path: path.to_owned(), topic: topic.slug });
+                return Err(PipelineError::NoSubreddit {
+                    path: path.to_owned(),
+                    topic: topic.slug,
+                });
             }
             topics.push(Topic {
                 slug: topic.slug,
@@ -169,8 +183,17 @@ impl Pipeline {
             threshold: form.threshold,
             labels,
         };
-        label_set.validate().map_err(|source| PipelineError::Labels { path: path.to_owned(), source })?;
-        Ok(Self { name: form.name, topics, label_set })
+        label_set
+            .validate()
+            .map_err(|source| PipelineError::Labels {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            name: form.name,
+            topics,
+            label_set,
+        })
     }
 
     /// Only these topics are collected; the label set stays whole.
@@ -180,8 +203,15 @@ impl Pipeline {
     pub fn keep_topics(&mut self, slugs: &[String]) -> Result<(), PipelineError> {
         for slug in slugs {
             if !self.topics.iter().any(|topic| topic.slug == *slug) {
-                let known: Vec<_> = self.topics.iter().map(|topic| topic.slug.as_str()).collect();
-                return Err(PipelineError::NoTopic { topic: slug.clone(), known: known.join(", ") });
+                let known: Vec<_> = self
+                    .topics
+                    .iter()
+                    .map(|topic| topic.slug.as_str())
+                    .collect();
+                return Err(PipelineError::NoTopic {
+                    topic: slug.clone(),
+                    known: known.join(", "),
+                });
             }
         }
         if !slugs.is_empty() {
@@ -240,7 +270,10 @@ impl Context {
         work: impl AsyncFnOnce(RunId) -> Result<T, E>,
         tell: impl FnOnce(&T) -> (RunStatus, Value, Value),
     ) -> Result<(T, RunRecord), E> {
-        let id = self.store.begin_run(stage, &self.worker, self.clock.now().into()).await?;
+        let id = self
+            .store
+            .begin_run(stage, &self.worker, self.clock.now().into())
+            .await?;
         let done = work(id).await;
         let (status, counts, outcomes, error) = match &done {
             Ok(result) => {
@@ -248,20 +281,45 @@ impl Context {
                 // A stage that had finished when the signal came is not stopped.
                 (status, counts, outcomes, None)
             }
-            Err(error) => (RunStatus::Failed, json!({}), json!([]), Some(error.to_string())),
+            Err(error) => (
+                RunStatus::Failed,
+                json!({}),
+                json!([]),
+                Some(error.to_string()),
+            ),
         };
         let now = self.clock.now().into();
-        let written = self.store.finish_run(id, status, &counts, &outcomes, error.as_deref(), now).await;
+        let written = self
+            .store
+            .finish_run(id, status, &counts, &outcomes, error.as_deref(), now)
+            .await;
         // What ended the run matters more than that its end could not be written.
         let result = done?;
         written?;
-        Ok((result, RunRecord { id, stage, status, counts, outcomes }))
+        Ok((
+            result,
+            RunRecord {
+                id,
+                stage,
+                status,
+                counts,
+                outcomes,
+            },
+        ))
     }
 
     async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
-        let authors =
-            if store_author { Authors::Stored } else { Authors::Hashed(self.store.author_key().await?) };
-        Ok(Sink { store: &self.store, run, authors, clock: self.clock.clone() })
+        let authors = if store_author {
+            Authors::Stored
+        } else {
+            Authors::Hashed(self.store.author_key().await?)
+        };
+        Ok(Sink {
+            store: &self.store,
+            run,
+            authors,
+            clock: self.clock.clone(),
+        })
     }
 
     /// Collects topics from Reddit.
@@ -346,7 +404,13 @@ impl Context {
         progress: backlog::OnStep<'_>,
     ) -> Result<(Labelled, RunRecord), BacklogError> {
         let work = async |run| {
-            let worker = backlog::Worker { store: &self.store, clock: &self.clock, stop: &self.stop, name: &self.worker, run };
+            let worker = backlog::Worker {
+                store: &self.store,
+                clock: &self.clock,
+                stop: &self.stop,
+                name: &self.worker,
+                run,
+            };
             backlog::label(&worker, labeler, set, options, progress).await
         };
         self.recorded(Stage::Classify, work, |done| {

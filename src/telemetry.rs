@@ -35,11 +35,15 @@ pub fn init(format: LogFormat, verbosity: i8) {
     };
     // ONNX Runtime says at WARN what it does with every graph.
     let default = format!("{default},ort=error");
-    let filter = EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let filter =
+        EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Json => {
-            let lines = tracing_subscriber::fmt::layer().json().flatten_event(true).with_target(false);
+            let lines = tracing_subscriber::fmt::layer()
+                .json()
+                .flatten_event(true)
+                .with_target(false);
             registry.with(lines.with_writer(std::io::stderr)).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
@@ -51,7 +55,9 @@ pub fn init(format: LogFormat, verbosity: i8) {
             registry.with(lines).with(bars).init();
         }
         LogFormat::Text => {
-            let lines = tracing_subscriber::fmt::layer().with_target(false).with_ansi(false);
+            let lines = tracing_subscriber::fmt::layer()
+                .with_target(false)
+                .with_ansi(false);
             registry.with(lines.with_writer(std::io::stderr)).init();
         }
     }
@@ -73,14 +79,18 @@ pub struct Progress {
 impl Progress {
     /// Work on `total` things called `unit`.
     pub fn start(name: &'static str, unit: &'static str, total: u64) -> Self {
-        let template =
-            format!("{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{per_sec:>12}}  {{eta:>4}} left");
+        let template = format!(
+            "{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{per_sec:>12}}  {{eta:>4}} left"
+        );
         Self::new(name, unit, &template, Some(total))
     }
 
     /// The same, for work that logs what it does itself: without a terminal nothing is added.
     pub fn bar(name: &'static str, unit: &'static str, total: u64) -> Self {
-        Self { lines: false, ..Self::start(name, unit, total) }
+        Self {
+            lines: false,
+            ..Self::start(name, unit, total)
+        }
     }
 
     /// Work on things called `unit`, nobody knows how many.
@@ -93,7 +103,8 @@ impl Progress {
         let count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let span = std::io::stderr().is_terminal().then(|| {
             let span = tracing::info_span!("progress", name);
-            let style = ProgressStyle::with_template(template).expect("the template is well formed");
+            let style =
+                ProgressStyle::with_template(template).expect("the template is well formed");
             span.pb_set_style(&style.progress_chars("━╸─"));
             if let Some(total) = total {
                 span.pb_set_length(total);
@@ -102,7 +113,13 @@ impl Progress {
             span
         });
         let lines = span.is_none();
-        Self { name, unit, span, count, lines }
+        Self {
+            name,
+            unit,
+            span,
+            count,
+            lines,
+        }
     }
 
     /// The amount, where it becomes known later.

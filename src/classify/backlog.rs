@@ -136,7 +136,11 @@ pub async fn label(
     store.set_current(target).await?;
     return_abandoned(store, worker.name).await?;
     store.enqueue_missing(target).await?;
-    progress(Step::Expect(store.claimable(target, options.max_attempts, worker.clock.now().into()).await?));
+    progress(Step::Expect(
+        store
+            .claimable(target, options.max_attempts, worker.clock.now().into())
+            .await?,
+    ));
 
     let started = worker.clock.elapsed();
     let leases = LiveLeases::default();
@@ -146,7 +150,9 @@ pub async fn label(
     let encoder = labeler.encoder();
     let engine = {
         let stop = worker.stop.clone();
-        tokio::task::spawn_blocking(move || score_windows(labeler, &prepared, &hypotheses, window_rx, &event_tx, &stop))
+        tokio::task::spawn_blocking(move || {
+            score_windows(labeler, &prepared, &hypotheses, window_rx, &event_tx, &stop)
+        })
     };
     let mut done = {
         let claims = claim_windows(worker, target, options, &encoder, &leases, window_tx);
@@ -158,10 +164,15 @@ pub async fn label(
         }
     };
     // Whichever way it ended, its channels are closed now, so the thread comes to its end.
-    let engine = engine.await.map_err(|error| BacklogError::Thread(error.to_string()));
+    let engine = engine
+        .await
+        .map_err(|error| BacklogError::Thread(error.to_string()));
     for lease in leases.all() {
         if let Err(error) = store.release(lease).await {
-            tracing::warn!(lease = lease.0, "claimed posts stay claimed until the lease expires: {error}");
+            tracing::warn!(
+                lease = lease.0,
+                "claimed posts stay claimed until the lease expires: {error}"
+            );
         }
     }
     if let Ok(done) = &mut done {
@@ -169,8 +180,16 @@ pub async fn label(
         done.seconds = (worker.clock.elapsed() - started).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let posts = done.posts as f64;
-        done.posts_per_sec = if done.seconds > 0.0 { posts / done.seconds } else { 0.0 };
-        done.held_elsewhere = store.standing(options.max_attempts, worker.clock.now().into()).await?.claimed.unsigned_abs();
+        done.posts_per_sec = if done.seconds > 0.0 {
+            posts / done.seconds
+        } else {
+            0.0
+        };
+        done.held_elsewhere = store
+            .standing(options.max_attempts, worker.clock.now().into())
+            .await?
+            .claimed
+            .unsigned_abs();
     }
     done
 }
@@ -190,8 +209,13 @@ async fn target(
         tokenizer_hash: folder.tokenizer_hash.clone(),
         max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
     };
-    let label_set = store.ensure_label_set(set, worker.clock.now().into()).await?;
-    Ok(Target { model: store.ensure_model(&model).await?, label_set })
+    let label_set = store
+        .ensure_label_set(set, worker.clock.now().into())
+        .await?;
+    Ok(Target {
+        model: store.ensure_model(&model).await?,
+        label_set,
+    })
 }
 
 /// Claims and tokenises window after window until nothing is left.
@@ -206,24 +230,42 @@ async fn claim_windows(
     let mut left = options.limit.unwrap_or(u64::MAX);
     while left > 0 && !worker.stop.is_cancelled() {
         // A place in the channel first: posts are claimed only when the engine is about to need them.
-        let Ok(place) = windows.reserve().await else { break };
+        let Ok(place) = windows.reserve().await else {
+            break;
+        };
         let wanted = options.window.min(u32::try_from(left).unwrap_or(u32::MAX));
         let now = worker.clock.now().into();
         let claim = worker
             .store
-            .claim(target, worker.name, worker.run, wanted, options.max_attempts, now, options.lease)
+            .claim(
+                target,
+                worker.name,
+                worker.run,
+                wanted,
+                options.max_attempts,
+                now,
+                options.lease,
+            )
             .await?;
         if claim.posts.is_empty() {
             break;
         }
         leases.add(claim.lease);
         left -= claim.posts.len() as u64;
-        let texts: Vec<String> = claim.posts.iter().map(|post| post_text(&post.title, &post.selftext)).collect();
+        let texts: Vec<String> = claim
+            .posts
+            .iter()
+            .map(|post| post_text(&post.title, &post.selftext))
+            .collect();
         let encoder = Arc::clone(encoder);
         let encoded = tokio::task::spawn_blocking(move || encoder.encode(&texts))
             .await
             .map_err(|error| BacklogError::Thread(error.to_string()))??;
-        place.send(Window { lease: claim.lease, posts: claim.posts, texts: encoded });
+        place.send(Window {
+            lease: claim.lease,
+            posts: claim.posts,
+            texts: encoded,
+        });
     }
     Ok(())
 }
@@ -237,15 +279,29 @@ fn score_windows(
     events: &mpsc::Sender<Event>,
     stop: &CancellationToken,
 ) -> Result<(), LabelerError> {
-    while let Some(Window { lease, posts, texts }) = windows.blocking_recv() {
+    while let Some(Window {
+        lease,
+        posts,
+        texts,
+    }) = windows.blocking_recv()
+    {
         // A writer that went away wants nothing more.
         let halted = || stop.is_cancelled() || events.is_closed();
         labeler.score(prepared, &texts, &halted, &mut |i, result| {
-            let ClaimedPost { fullname, text_hash, .. } = &posts[i];
+            let ClaimedPost {
+                fullname,
+                text_hash,
+                ..
+            } = &posts[i];
             let event = match result {
                 Ok(scored) => {
                     let logits = hypotheses.iter().copied().zip(scored.logits).collect();
-                    let one = Classified { fullname: fullname.clone(), text_hash: *text_hash, scores: scored.scores, logits };
+                    let one = Classified {
+                        fullname: fullname.clone(),
+                        text_hash: *text_hash,
+                        scores: scored.scores,
+                        logits,
+                    };
                     Event::Scored(lease, one)
                 }
                 Err(error) => Event::Failed(lease, fullname.clone(), error.to_string()),
@@ -285,13 +341,19 @@ async fn write_events(
             }
             Event::WindowEnd(lease) => (lease, true),
         };
-        let full = waiting.get(&lease).is_some_and(|posts| posts.len() >= WRITE_POSTS);
+        let full = waiting
+            .get(&lease)
+            .is_some_and(|posts| posts.len() >= WRITE_POSTS);
         let due = worker.clock.elapsed() - written_at >= WRITE_EVERY;
         if full || due || ended {
             let posts = waiting.remove(&lease).unwrap_or_default();
             let n = posts.len() as u64;
             let now = worker.clock.now().into();
-            match worker.store.complete(lease, target, set.mode, worker.run, now, &posts).await? {
+            match worker
+                .store
+                .complete(lease, target, set.mode, worker.run, now, &posts)
+                .await?
+            {
                 Written::Stored(stored) => {
                     done.posts += stored;
                     done.pairs += stored * pairs_a_post;
@@ -299,7 +361,11 @@ async fn write_events(
                     progress(Step::Done(n));
                 }
                 Written::LeaseLost => {
-                    tracing::warn!(lease = lease.0, posts = n, "the lease was lost; another worker scores these posts");
+                    tracing::warn!(
+                        lease = lease.0,
+                        posts = n,
+                        "the lease was lost; another worker scores these posts"
+                    );
                     done.refused += n;
                 }
             }
@@ -322,7 +388,11 @@ async fn heartbeat(
     loop {
         worker.clock.sleep(lease / 3).await;
         for id in leases.all() {
-            if !worker.store.renew(id, worker.clock.now().into(), lease).await? {
+            if !worker
+                .store
+                .renew(id, worker.clock.now().into(), lease)
+                .await?
+            {
                 // Its posts are refused when they are written; telling twice helps nobody.
                 leases.remove(id);
             }
@@ -356,18 +426,27 @@ impl LiveLeases {
 /// same machine can tell whether it still lives.
 pub fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("host").to_owned();
+    let host = Some(host.trim())
+        .filter(|host| !host.is_empty())
+        .unwrap_or("host")
+        .to_owned();
     format!("{host}:{}:{}", pid_namespace(), std::process::id())
 }
 
 fn pid_namespace() -> String {
     let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy().chars().filter(char::is_ascii_digit).collect()
+    link.to_string_lossy()
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect()
 }
 
 /// Whether a worker of this machine died. Of another machine, or where there is no `/proc`, nobody knows.
 fn died(worker: &str, me: &str) -> bool {
-    let (Some((place, pid)), Some((here, _))) = (worker.rsplit_once(':'), me.rsplit_once(':')) else { return false };
+    let (Some((place, pid)), Some((here, _))) = (worker.rsplit_once(':'), me.rsplit_once(':'))
+    else {
+        return false;
+    };
     let proc = std::path::Path::new("/proc");
     place == here && proc.join("self").exists() && !proc.join(pid).exists()
 }
@@ -395,7 +474,10 @@ mod tests {
         let (here, _) = me.rsplit_once(':').unwrap();
         // Beyond the largest process id that Linux gives out.
         let gone = format!("{here}:4194305");
-        assert_eq!(died(&gone, &me), std::path::Path::new("/proc/self").exists());
+        assert_eq!(
+            died(&gone, &me),
+            std::path::Path::new("/proc/self").exists()
+        );
         assert!(!died("elsewhere:1:4194305", &me));
         assert!(!died("nonsense", &me));
     }

@@ -63,7 +63,8 @@ fn in_venv(venv: &Path) -> Option<PathBuf> {
         .into_iter()
         .map(|python| python.join("site-packages"));
     // Windows, and a wheel that was unpacked by hand.
-    let others = [venv.join("Lib").join("site-packages"), venv.to_owned()];
+    // Where `make` puts it, and where Windows has its packages.
+    let others = [venv.join("native"), venv.join("Lib").join("site-packages")];
     pythons
         .chain(others)
         .find_map(|site| library_in(&site.join("onnxruntime").join("capi")))
@@ -158,7 +159,7 @@ mod tests {
         let library = touch(
             unpacked
                 .path()
-                .join(".venv/onnxruntime/capi/libonnxruntime.1.31.1.dylib"),
+                .join(".venv/native/onnxruntime/capi/libonnxruntime.1.31.1.dylib"),
         );
         assert_eq!(
             place(None, None, &[unpacked.path().to_owned()]),

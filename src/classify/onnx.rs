@@ -23,12 +23,12 @@ use crate::model_folder::{ModelFolder, ModelKind};
 pub enum OnnxError {
     /// There is no library anywhere.
     #[error(
-        "find ONNX Runtime: no library in a `.venv` here or in a folder above, nor where the system looks; run `make .venv`, or set `onnxruntime.library` ({0})"
+        "find ONNX Runtime: no library in a `.venv` here or in a folder above, nor where the system looks; run `make onnxruntime`, or set `onnxruntime.library` ({0})"
     )]
     NotFound(String),
     /// There is no library where there should be one.
     #[error(
-        "load ONNX Runtime: `{by}` says `{path}`, which is no file; correct it, or leave it out and run `make .venv`"
+        "load ONNX Runtime: `{by}` says `{path}`, which is no file; correct it, or leave it out and run `make onnxruntime`"
     )]
     Missing {
         /// The file.
@@ -38,7 +38,7 @@ pub enum OnnxError {
     },
     /// The library is another one, too old, or damaged.
     #[error(
-        "load ONNX Runtime from `{path}`: not a library of version 1.24 or later; run `make .venv`, or set `onnxruntime.library` to another one ({detail})"
+        "load ONNX Runtime from `{path}`: not a library of version 1.24 or later; run `make onnxruntime`, or set `onnxruntime.library` to another one ({detail})"
     )]
     Load {
         /// The file.
@@ -575,7 +575,7 @@ mod tests {
         let foreign = dir.path().join("libonnxruntime.so");
         std::fs::write(&foreign, "not a library").unwrap();
         let foreign = load_error(&foreign);
-        assert!(foreign.contains("make .venv"), "{foreign}");
+        assert!(foreign.contains("make onnxruntime"), "{foreign}");
     }
 
     fn load_error(path: &Path) -> String {

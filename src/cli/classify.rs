@@ -55,11 +55,17 @@ pub async fn label(
     let (done, record) = context.classify(labeler, set, &options, &heard).await?;
     drop(bar);
     tracing::info!(
-        posts = done.posts, pairs = done.pairs, failed = done.failed,
-        posts_per_sec = format!("{:.1}", done.posts_per_sec), "classifying done"
+        posts = done.posts,
+        pairs = done.pairs,
+        failed = done.failed,
+        posts_per_sec = format!("{:.1}", done.posts_per_sec),
+        "classifying done"
     );
     if done.held_elsewhere > 0 {
-        tracing::info!(posts = done.held_elsewhere, "posts are held by other workers");
+        tracing::info!(
+            posts = done.held_elsewhere,
+            "posts are held by other workers"
+        );
     }
     Ok((done, record))
 }

@@ -61,10 +61,18 @@ pub struct Collecting {
 
 impl Collecting {
     /// Makes the source ready; nothing is sent yet.
-    pub async fn prepare(setup: &Setup, pipeline: &Pipeline, what: &What) -> Result<Self, CliError> {
+    pub async fn prepare(
+        setup: &Setup,
+        pipeline: &Pipeline,
+        what: &What,
+    ) -> Result<Self, CliError> {
         let mut pipeline = pipeline.clone();
         pipeline.keep_topics(&what.topics)?;
-        let listing = what.listing.as_deref().map(|text| word::<Listing>("--listing", text)).transpose()?;
+        let listing = what
+            .listing
+            .as_deref()
+            .map(|text| word::<Listing>("--listing", text))
+            .transpose()?;
         for topic in &mut pipeline.topics {
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = what.limit.unwrap_or(topic.limit);
@@ -76,19 +84,31 @@ impl Collecting {
                 (reddit, Some(sample))
             }
             SourceKind::Import => {
-                return Err(CliError::Usage("files are stored with `topicmill import FILE…`".into()));
+                return Err(CliError::Usage(
+                    "files are stored with `topicmill import FILE…`".into(),
+                ));
             }
         };
-        Ok(Self { reddit, _sample: sample, pipeline })
+        Ok(Self {
+            reddit,
+            _sample: sample,
+            pipeline,
+        })
     }
 
     /// Collects, with a bar.
-    pub async fn run(&self, setup: &Setup, store: &Store) -> Result<(Vec<TopicReport>, RunRecord), CliError> {
+    pub async fn run(
+        &self,
+        setup: &Setup,
+        store: &Store,
+    ) -> Result<(Vec<TopicReport>, RunRecord), CliError> {
         let topics = &self.pipeline.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
         let context = setup.context(store.clone());
         let store_author = setup.settings().collect.store_author;
-        let collected = context.collect(&self.reddit, topics, store_author, &|n| bar.add(n)).await?;
+        let collected = context
+            .collect(&self.reddit, topics, store_author, &|n| bar.add(n))
+            .await?;
         drop(bar);
         let counts = &collected.1.counts;
         tracing::info!(
@@ -103,23 +123,41 @@ impl Collecting {
 /// credentials differ.
 async fn sample(setup: &Setup) -> Result<(Reddit, SampleReddit), CliError> {
     let started = SampleReddit::start(setup.clock.now().into()).await;
-    let sample = started.map_err(|error| CliError::Usage(format!("start the sample Reddit on 127.0.0.1: {error}")))?;
+    let sample = started.map_err(|error| {
+        CliError::Usage(format!("start the sample Reddit on 127.0.0.1: {error}"))
+    })?;
     let mut settings = setup.reddit_settings();
     settings.auth_url = sample.auth_url();
     settings.api_url = sample.api_url();
     settings.client_id = "sample".into();
     settings.client_secret = "sample".into();
     settings.username.clear();
-    settings.user_agent = concat!("linux:topicmill:", env!("CARGO_PKG_VERSION"), " (by /u/sample)").into();
-    Ok((Reddit::new(settings, SourceKind::Sample, setup.clock.clone())?, sample))
+    settings.user_agent = concat!(
+        "linux:topicmill:",
+        env!("CARGO_PKG_VERSION"),
+        " (by /u/sample)"
+    )
+    .into();
+    Ok((
+        Reddit::new(settings, SourceKind::Sample, setup.clock.clone())?,
+        sample,
+    ))
 }
 
 /// One topic that failed is a partial success; credentials refused, or nothing left of the quota, are not.
 pub fn exit(reports: &[TopicReport], record: &RunRecord) -> Exit {
-    let worst = |outcomes: &[Outcome]| reports.iter().any(|report| outcomes.contains(&report.outcome));
+    let worst = |outcomes: &[Outcome]| {
+        reports
+            .iter()
+            .any(|report| outcomes.contains(&report.outcome))
+    };
     if worst(&[Outcome::Auth, Outcome::EdgeBlocked]) {
         Exit::Policy
-    } else if !reports.is_empty() && reports.iter().all(|report| report.outcome == Outcome::RateLimited) {
+    } else if !reports.is_empty()
+        && reports
+            .iter()
+            .all(|report| report.outcome == Outcome::RateLimited)
+    {
         Exit::TryAgain
     } else if record.status == RunStatus::Done {
         Exit::Done

@@ -32,7 +32,10 @@ enum Command {
 impl Config {
     pub fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let Command::Show { origin, format } = self.command;
-        let mut table = Table { columns: vec!["setting".into(), "value".into()], rows: Vec::new() };
+        let mut table = Table {
+            columns: vec!["setting".into(), "value".into()],
+            rows: Vec::new(),
+        };
         if origin {
             table.columns.push("origin".into());
         }

@@ -34,7 +34,12 @@ impl Db {
         match self.command {
             Command::Create | Command::Migrate => {
                 let store = setup.store(Access::Create).await?;
-                let Info { url, server, schema, .. } = store.info().await?;
+                let Info {
+                    url,
+                    server,
+                    schema,
+                    ..
+                } = store.info().await?;
                 tracing::info!(%url, %server, schema, "the database is ready");
                 store.close().await?;
             }
@@ -54,6 +59,13 @@ fn as_table(info: &Info) -> Table {
         vec!["schema version".into(), Value::from(info.schema)],
         vec!["bytes".into(), Value::from(info.bytes)],
     ];
-    rows.extend(info.rows.iter().map(|(table, n)| vec![Value::from(format!("rows of {table}")), Value::from(*n)]));
-    Table { columns: vec!["what".into(), "value".into()], rows }
+    rows.extend(
+        info.rows
+            .iter()
+            .map(|(table, n)| vec![Value::from(format!("rows of {table}")), Value::from(*n)]),
+    );
+    Table {
+        columns: vec!["what".into(), "value".into()],
+        rows,
+    }
 }

@@ -22,12 +22,22 @@ pub struct Demo {
 impl Demo {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let named = setup.loaded.values["database.url"].1 == Origin::Flag;
-        let url = if named { setup.settings().database.url.reveal() } else { DATABASE };
+        let url = if named {
+            setup.settings().database.url.reveal()
+        } else {
+            DATABASE
+        };
         let store = Store::open(url, Access::Create).await?;
 
         let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
-        let what = What { source: "sample".into(), ..What::default() };
-        let (reports, record) = Collecting::prepare(setup, &pipeline, &what).await?.run(setup, &store).await?;
+        let what = What {
+            source: "sample".into(),
+            ..What::default()
+        };
+        let (reports, record) = Collecting::prepare(setup, &pipeline, &what)
+            .await?
+            .run(setup, &store)
+            .await?;
         let collected = collect::exit(&reports, &record);
         if collected != Exit::Done || setup.stop.is_cancelled() {
             return Ok(collected);
@@ -49,7 +59,9 @@ impl Demo {
 
 /// Where the data is, and three commands that work as they are printed.
 fn next_steps(url: &str) -> String {
-    let program = std::env::args().next().unwrap_or_else(|| "topicmill".into());
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "topicmill".into());
     debug_assert!(sql::BUILT_IN.iter().any(|(name, _)| *name == "top-posts"));
     let path = url.trim_start_matches("sqlite:");
     format!(

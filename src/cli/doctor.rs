@@ -37,18 +37,32 @@ enum State {
 
 impl Doctor {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let findings =
-            [library(setup), model(setup), database(setup).await, credentials(setup, self.offline).await];
+        let findings = [
+            library(setup),
+            model(setup),
+            database(setup).await,
+            credentials(setup, self.offline).await,
+        ];
         let rows = findings
             .iter()
-            .map(|Finding { what, state, detail }| {
-                let state = match state {
-                    State::Good => "ok",
-                    State::Missing => "missing",
-                    State::Bad(_) => "wrong",
-                };
-                vec![Value::from(*what), Value::from(state), Value::from(detail.as_str())]
-            })
+            .map(
+                |Finding {
+                     what,
+                     state,
+                     detail,
+                 }| {
+                    let state = match state {
+                        State::Good => "ok",
+                        State::Missing => "missing",
+                        State::Bad(_) => "wrong",
+                    };
+                    vec![
+                        Value::from(*what),
+                        Value::from(state),
+                        Value::from(detail.as_str()),
+                    ]
+                },
+            )
             .collect();
         let columns = ["check", "state", "detail"].map(String::from).to_vec();
         output::print_table(&Table { columns, rows }, self.format)?;
@@ -63,43 +77,80 @@ impl Doctor {
 /// A good finding, or the error with its exit code.
 fn finding(what: &'static str, found: Result<String, CliError>) -> Finding {
     match found {
-        Ok(detail) => Finding { what, state: State::Good, detail },
-        Err(error) => Finding { what, state: State::Bad(error.exit()), detail: error.to_string() },
+        Ok(detail) => Finding {
+            what,
+            state: State::Good,
+            detail,
+        },
+        Err(error) => Finding {
+            what,
+            state: State::Bad(error.exit()),
+            detail: error.to_string(),
+        },
     }
 }
 
 fn library(setup: &Setup) -> Finding {
     let setting = &setup.settings().onnxruntime.library;
     let setting = Some(std::path::Path::new(setting)).filter(|path| !path.as_os_str().is_empty());
-    let found = load_runtime(setting).map_err(CliError::from).map(|runtime| {
-        let cuda = if runtime.knows_cuda() { "with CUDA" } else { "CPU only" };
-        format!("{} ({cuda})", runtime.library().display())
-    });
+    let found = load_runtime(setting)
+        .map_err(CliError::from)
+        .map(|runtime| {
+            let cuda = if runtime.knows_cuda() {
+                "with CUDA"
+            } else {
+                "CPU only"
+            };
+            format!("{} ({cuda})", runtime.library().display())
+        });
     finding("ONNX Runtime", found)
 }
 
 fn model(setup: &Setup) -> Finding {
     let found = setup.model_folder(None, &setup.settings().classify.precision);
-    finding("model", found.map(|folder| {
-        format!("{}: {}, {}, {} tokens", folder.dir.display(), folder.kind.as_str(), folder.precision, folder.max_tokens)
-    }))
+    finding(
+        "model",
+        found.map(|folder| {
+            format!(
+                "{}: {}, {}, {} tokens",
+                folder.dir.display(),
+                folder.kind.as_str(),
+                folder.precision,
+                folder.max_tokens
+            )
+        }),
+    )
 }
 
 async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
-        Err(error @ (StoreError::Open { .. } | StoreError::NotMigrated(_))) if url.starts_with("sqlite:") => Finding {
-            what: "database",
-            state: State::Missing,
-            detail: format!("{error} (collect and import make it, too)"),
-        },
+        Err(error @ (StoreError::Open { .. } | StoreError::NotMigrated(_)))
+            if url.starts_with("sqlite:") =>
+        {
+            Finding {
+                what: "database",
+                state: State::Missing,
+                detail: format!("{error} (collect and import make it, too)"),
+            }
+        }
         Err(error) => finding("database", Err(error.into())),
         Ok(store) => {
             let info = store.info().await.map_err(CliError::from);
-            finding("database", info.map(|info| {
-                let posts = info.rows.iter().find(|(table, _)| table == "posts").map_or(0, |(_, n)| *n);
-                format!("{} ({}), schema version {}, {posts} posts", info.url, info.server, info.schema)
-            }))
+            finding(
+                "database",
+                info.map(|info| {
+                    let posts = info
+                        .rows
+                        .iter()
+                        .find(|(table, _)| table == "posts")
+                        .map_or(0, |(_, n)| *n);
+                    format!(
+                        "{} ({}), schema version {}, {posts} posts",
+                        info.url, info.server, info.schema
+                    )
+                }),
+            )
         }
     }
 }
@@ -109,17 +160,32 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
     if setup.settings().reddit.client_id.is_empty() {
         let detail = "set reddit.client_id, client_secret and user_agent (see the README); without a key there \
                       are `topicmill demo`, `collect --source sample` and `import`";
-        return Finding { what: WHAT, state: State::Missing, detail: detail.into() };
+        return Finding {
+            what: WHAT,
+            state: State::Missing,
+            detail: detail.into(),
+        };
     }
     let reddit = match setup.reddit() {
         Ok(reddit) => reddit,
         Err(error) => return finding(WHAT, Err(error)),
     };
     if offline {
-        return Finding { what: WHAT, state: State::Good, detail: "set; not tried, as asked".into() };
+        return Finding {
+            what: WHAT,
+            state: State::Good,
+            detail: "set; not tried, as asked".into(),
+        };
     }
     let answer = reddit.check_credentials().await.map_err(CliError::from);
-    finding(WHAT, answer.map(|token| {
-        format!("accepted, scope `{}`, token until {}", token.scope, token.ends_at.as_datetime().format("%H:%M UTC"))
-    }))
+    finding(
+        WHAT,
+        answer.map(|token| {
+            format!(
+                "accepted, scope `{}`, token until {}",
+                token.scope,
+                token.ends_at.as_datetime().format("%H:%M UTC")
+            )
+        }),
+    )
 }

@@ -71,7 +71,10 @@ impl From<Outcome> for Exit {
 
 /// Why a command ended early.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each variant carries the error of the module it is named after")]
+#[expect(
+    missing_docs,
+    reason = "each variant carries the error of the module it is named after"
+)]
 pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -121,13 +124,18 @@ impl CliError {
     /// The exit code that this error ends the program with.
     pub fn exit(&self) -> Exit {
         match self {
-            Self::Config(_) | Self::Pipeline(_) | Self::Dump(_) | Self::Device(_) | Self::Word { .. } | Self::Usage(_) => {
-                Exit::Usage
-            }
+            Self::Config(_)
+            | Self::Pipeline(_)
+            | Self::Dump(_)
+            | Self::Device(_)
+            | Self::Word { .. }
+            | Self::Usage(_) => Exit::Usage,
             Self::Reddit(error) => Exit::from(error.outcome()),
             Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
             Self::Store(_) | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
-            Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => labeler_exit(error),
+            Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
+                labeler_exit(error)
+            }
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(_) => Exit::Usage,

@@ -49,12 +49,23 @@ impl Import {
         let store = setup.store(Access::Create).await?;
         let context = setup.context(store.clone());
         let store_author = setup.settings().collect.store_author;
-        let (done, record) = context.import(files, &pipeline.topics, store_author).await?;
+        let (done, record) = context
+            .import(files, &pipeline.topics, store_author)
+            .await?;
         if self.files.len() > 1 {
-            tracing::info!(posts = done.posts, new = done.new, rejected = done.rejected, "importing done");
+            tracing::info!(
+                posts = done.posts,
+                new = done.new,
+                rejected = done.rejected,
+                "importing done"
+            );
         }
         setup.write_run_json(&self.run, &[&record])?;
         store.close().await?;
-        Ok(if record.status == RunStatus::Done { Exit::Done } else { Exit::Partial })
+        Ok(if record.status == RunStatus::Done {
+            Exit::Done
+        } else {
+            Exit::Partial
+        })
     }
 }

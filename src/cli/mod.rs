@@ -30,7 +30,12 @@ use self::setup::Setup;
 
 /// Collects Reddit posts, labels them with a zero-shot model, and leaves the labels where SQL reaches them.
 #[derive(Debug, Parser)]
-#[command(name = "topicmill", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "topicmill",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
 #[command(after_help = "Start with `topicmill demo`: no key, no download, no server.")]
 pub struct Cli {
     #[command(flatten)]
@@ -46,16 +51,32 @@ struct Global {
     #[arg(long, global = true, value_name = "F", help_heading = "Global options")]
     config: Option<PathBuf>,
     /// sqlite:PATH or postgres://user:password@host/database
-    #[arg(long, global = true, value_name = "URL", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        help_heading = "Global options"
+    )]
     database: Option<String>,
     /// Log lines on stderr: text or json
-    #[arg(long, global = true, value_name = "FORMAT", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FORMAT",
+        help_heading = "Global options"
+    )]
     log_format: Option<String>,
     /// Say more; twice for still more
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     verbose: u8,
     /// Say nothing but errors
-    #[arg(long, short, global = true, conflicts_with = "verbose", help_heading = "Global options")]
+    #[arg(
+        long,
+        short,
+        global = true,
+        conflicts_with = "verbose",
+        help_heading = "Global options"
+    )]
     quiet: bool,
 }
 

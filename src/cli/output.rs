@@ -29,7 +29,10 @@ pub fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|source| CliError::Write { path: "stdout".into(), source }),
+        written => written.map_err(|source| CliError::Write {
+            path: "stdout".into(),
+            source,
+        }),
     }
 }
 
@@ -39,12 +42,31 @@ pub fn print_table(table: &Table, format: Format) -> Result<(), CliError> {
 }
 
 fn render(table: &Table, format: Format) -> Result<String, CliError> {
-    let object = |row: &Vec<Value>| Value::Object(table.columns.iter().cloned().zip(row.iter().cloned()).collect::<Map<_, _>>());
+    let object = |row: &Vec<Value>| {
+        Value::Object(
+            table
+                .columns
+                .iter()
+                .cloned()
+                .zip(row.iter().cloned())
+                .collect::<Map<_, _>>(),
+        )
+    };
     Ok(match format {
         Format::Table => for_people(table),
-        Format::Csv => csv(table).map_err(|source| CliError::Write { path: "stdout".into(), source })?,
-        Format::Json => format!("{:#}\n", Value::Array(table.rows.iter().map(object).collect())),
-        Format::Ndjson => table.rows.iter().map(|row| format!("{}\n", object(row))).collect(),
+        Format::Csv => csv(table).map_err(|source| CliError::Write {
+            path: "stdout".into(),
+            source,
+        })?,
+        Format::Json => format!(
+            "{:#}\n",
+            Value::Array(table.rows.iter().map(object).collect())
+        ),
+        Format::Ndjson => table
+            .rows
+            .iter()
+            .map(|row| format!("{}\n", object(row)))
+            .collect(),
     })
 }
 
@@ -54,7 +76,9 @@ fn csv(table: &Table) -> io::Result<String> {
     for row in &table.rows {
         writer.write_record(row.iter().map(as_text))?;
     }
-    let bytes = writer.into_inner().map_err(|error| io::Error::other(error.to_string()))?;
+    let bytes = writer
+        .into_inner()
+        .map_err(|error| io::Error::other(error.to_string()))?;
     Ok(String::from_utf8(bytes).expect("written from Strings"))
 }
 
@@ -78,7 +102,9 @@ pub fn for_people(table: &Table) -> String {
         out.add_row(row.iter().map(cell));
     }
     // Cells are filled up to the width of their column; nobody wants to copy that.
-    out.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    out.lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
 }
 
 fn cell(value: &Value) -> Cell {
@@ -91,7 +117,12 @@ fn cell(value: &Value) -> Cell {
             Cell::new(text).set_alignment(CellAlignment::Right)
         }
         // A line break or a tab inside a cell would tear the table.
-        other => Cell::new(as_text(other).split_whitespace().collect::<Vec<_>>().join(" ")),
+        other => Cell::new(
+            as_text(other)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" "),
+        ),
     }
 }
 
@@ -122,15 +153,24 @@ mod tests {
         let row = |a: Value, b: Value, c: Value| vec![a, b, c];
         Table {
             columns: vec!["topic".into(), "n".into(), "score".into()],
-            rows: vec![row(json!("a \"b\",\nc"), json!(3), json!(0.5)), row(json!(null), json!(40), json!(null))],
+            rows: vec![
+                row(json!("a \"b\",\nc"), json!(3), json!(0.5)),
+                row(json!(null), json!(40), json!(null)),
+            ],
         }
     }
 
     #[test]
     fn every_format_keeps_the_order_of_columns() {
-        assert_eq!(render(&sample(), Format::Csv).unwrap(), "topic,n,score\n\"a \"\"b\"\",\nc\",3,0.5\n,40,\n");
+        assert_eq!(
+            render(&sample(), Format::Csv).unwrap(),
+            "topic,n,score\n\"a \"\"b\"\",\nc\",3,0.5\n,40,\n"
+        );
         let ndjson = render(&sample(), Format::Ndjson).unwrap();
-        assert_eq!(ndjson.lines().nth(1).unwrap(), r#"{"topic":null,"n":40,"score":null}"#);
+        assert_eq!(
+            ndjson.lines().nth(1).unwrap(),
+            r#"{"topic":null,"n":40,"score":null}"#
+        );
         let json: Value = serde_json::from_str(&render(&sample(), Format::Json).unwrap()).unwrap();
         assert_eq!(json[0]["n"], 3);
     }

@@ -36,6 +36,10 @@ impl Run {
         let (done, classified) = classify::label(setup, &store, &self.model, &set, None).await?;
         setup.write_run_json(&self.run, &[&collected, &classified])?;
         store.close().await?;
-        Ok(if first == Exit::Done { classify::exit(&done) } else { first })
+        Ok(if first == Exit::Done {
+            classify::exit(&done)
+        } else {
+            first
+        })
     }
 }

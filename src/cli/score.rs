@@ -21,7 +21,12 @@ pub struct Score {
     #[arg(long = "label", value_name = "L", conflicts_with = "pipeline")]
     labels: Vec<String>,
     /// Hypothesis template for --label, with {} where the label goes
-    #[arg(long, value_name = "T", requires = "labels", default_value = "This text is about {}.")]
+    #[arg(
+        long,
+        value_name = "T",
+        requires = "labels",
+        default_value = "This text is about {}."
+    )]
     template: String,
     /// Field that holds the text [default: text, else title and selftext]
     #[arg(long, value_name = "COLUMN")]
@@ -49,15 +54,22 @@ impl Score {
         let labeler = setup.labeler(&self.model)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
-        let scored = tokio::task::spawn_blocking(move || run(&job, labeler, &set, &|| stop.is_cancelled()));
-        scored.await.map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
+        let scored =
+            tokio::task::spawn_blocking(move || run(&job, labeler, &set, &|| stop.is_cancelled()));
+        scored
+            .await
+            .map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
         if self.labels.is_empty() {
             return Ok(setup.pipeline(&self.pipeline)?.label_set);
         }
-        let label = |text: &String| Label { slug: text.clone(), label: text.clone(), descriptions: Vec::new() };
+        let label = |text: &String| Label {
+            slug: text.clone(),
+            label: text.clone(),
+            descriptions: Vec::new(),
+        };
         Ok(LabelSet {
             name: "command line".into(),
             template: self.template.clone(),
@@ -68,7 +80,12 @@ impl Score {
     }
 }
 
-fn run(job: &FileJob, mut labeler: Labeler, set: &LabelSet, stop: &dyn Fn() -> bool) -> Result<Exit, CliError> {
+fn run(
+    job: &FileJob,
+    mut labeler: Labeler,
+    set: &LabelSet,
+    stop: &dyn Fn() -> bool,
+) -> Result<Exit, CliError> {
     let bar = Progress::counter("score", "texts");
     let mut shown = 0;
     let report = score_files(job, &mut labeler, set, stop, &mut |done, _| {
@@ -78,9 +95,21 @@ fn run(job: &FileJob, mut labeler: Labeler, set: &LabelSet, stop: &dyn Fn() -> b
     drop(bar);
     let output = job.output.display();
     if report.stopped {
-        tracing::warn!(done = report.lines, "stopped: give the same command again to go on; so far it is in {output}.partial");
+        tracing::warn!(
+            done = report.lines,
+            "stopped: give the same command again to go on; so far it is in {output}.partial"
+        );
     } else {
-        tracing::info!(texts = report.lines, failed = report.failed, resumed = report.resumed, "written to {output}");
+        tracing::info!(
+            texts = report.lines,
+            failed = report.failed,
+            resumed = report.resumed,
+            "written to {output}"
+        );
     }
-    Ok(if report.failed > 0 { Exit::Partial } else { Exit::Done })
+    Ok(if report.failed > 0 {
+        Exit::Partial
+    } else {
+        Exit::Done
+    })
 }

@@ -81,16 +81,33 @@ impl Setup {
     pub fn load(global: &Global) -> Result<Self, CliError> {
         let mut flags = Vec::new();
         flags.extend(global.database.clone().map(|url| ("database.url", url)));
-        flags.extend(global.log_format.clone().map(|format| ("log.format", format)));
+        flags.extend(
+            global
+                .log_format
+                .clone()
+                .map(|format| ("log.format", format)),
+        );
         let loaded = config::load(global.config.as_deref(), std::env::vars().collect(), &flags)?;
         let format = match loaded.settings.log.format.as_str() {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
-            other => return Err(CliError::Usage(format!("log.format `{other}` is none of text, json"))),
+            other => {
+                return Err(CliError::Usage(format!(
+                    "log.format `{other}` is none of text, json"
+                )));
+            }
         };
-        let verbosity = if global.quiet { -1 } else { i8::try_from(global.verbose).unwrap_or(i8::MAX) };
+        let verbosity = if global.quiet {
+            -1
+        } else {
+            i8::try_from(global.verbose).unwrap_or(i8::MAX)
+        };
         telemetry::init(format, verbosity);
-        Ok(Self { loaded, clock: SystemClock::shared(), stop: CancellationToken::new() })
+        Ok(Self {
+            loaded,
+            clock: SystemClock::shared(),
+            stop: CancellationToken::new(),
+        })
     }
 
     /// The settings in force.
@@ -105,19 +122,32 @@ impl Setup {
 
     /// What the stages of a run share.
     pub fn context(&self, store: Store) -> Context {
-        Context { store, clock: self.clock.clone(), stop: self.stop.clone(), worker: worker_name() }
+        Context {
+            store,
+            clock: self.clock.clone(),
+            stop: self.stop.clone(),
+            worker: worker_name(),
+        }
     }
 
     /// The pipeline file that the flags name, else the built-in one.
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
         let listing = word::<Listing>("collect.listing", &collect.listing)?;
-        Ok(Pipeline::load(flags.pipeline.as_deref(), listing, collect.limit)?)
+        Ok(Pipeline::load(
+            flags.pipeline.as_deref(),
+            listing,
+            collect.limit,
+        )?)
     }
 
     /// A client for Reddit itself.
     pub fn reddit(&self) -> Result<Reddit, CliError> {
-        Ok(Reddit::new(self.reddit_settings(), SourceKind::Reddit, self.clock.clone())?)
+        Ok(Reddit::new(
+            self.reddit_settings(),
+            SourceKind::Reddit,
+            self.clock.clone(),
+        )?)
     }
 
     /// The section `[reddit]` as the client takes it.
@@ -139,7 +169,10 @@ impl Setup {
 
     /// The label set of a pipeline, in the mode that flag or setting ask for.
     pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
-        let mode = flags.mode.as_deref().unwrap_or(&self.settings().classify.mode);
+        let mode = flags
+            .mode
+            .as_deref()
+            .unwrap_or(&self.settings().classify.mode);
         if !mode.is_empty() {
             set.mode = word::<Mode>("mode", mode)?;
         }
@@ -153,26 +186,57 @@ impl Setup {
         let batch_tokens = flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens);
         let batch_tokens = match batch_tokens {
             "auto" => None,
-            text => Some(text.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(|| {
-                CliError::Usage(format!("batch_tokens `{text}` is neither auto nor a number above 0"))
-            })?),
+            text => Some(
+                text.parse::<usize>()
+                    .ok()
+                    .filter(|n| *n > 0)
+                    .ok_or_else(|| {
+                        CliError::Usage(format!(
+                            "batch_tokens `{text}` is neither auto nor a number above 0"
+                        ))
+                    })?,
+            ),
         };
         let folder = self.model_folder(flags.model.as_deref(), precision)?;
-        let device = flags.device.as_deref().unwrap_or(&set.device).parse::<Device>()?;
-        let library = Some(PathBuf::from(&self.settings().onnxruntime.library)).filter(|path| !path.as_os_str().is_empty());
+        let device = flags
+            .device
+            .as_deref()
+            .unwrap_or(&set.device)
+            .parse::<Device>()?;
+        let library = Some(PathBuf::from(&self.settings().onnxruntime.library))
+            .filter(|path| !path.as_os_str().is_empty());
         let threads = Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0);
-        let engine = OnnxEngine::load(&folder, &EngineOptions { device, threads, library })?;
+        let engine = OnnxEngine::load(
+            &folder,
+            &EngineOptions {
+                device,
+                threads,
+                library,
+            },
+        )?;
         let chosen = engine.chosen();
         tracing::info!(
             model = %folder.name, kind = folder.kind.as_str(), precision = %folder.precision,
             device = %chosen.device, "model loaded: {}", chosen.reason
         );
-        let default = if chosen.device == Device::Cpu { CPU_BATCH_TOKENS } else { CUDA_BATCH_TOKENS };
-        Ok(Labeler::load(folder, Box::new(engine), batch_tokens.unwrap_or(default))?)
+        let default = if chosen.device == Device::Cpu {
+            CPU_BATCH_TOKENS
+        } else {
+            CUDA_BATCH_TOKENS
+        };
+        Ok(Labeler::load(
+            folder,
+            Box::new(engine),
+            batch_tokens.unwrap_or(default),
+        )?)
     }
 
     /// The model folder that a flag or the settings name.
-    pub fn model_folder(&self, flag: Option<&Path>, precision: &str) -> Result<ModelFolder, CliError> {
+    pub fn model_folder(
+        &self,
+        flag: Option<&Path>,
+        precision: &str,
+    ) -> Result<ModelFolder, CliError> {
         let named = flag.unwrap_or(&self.settings().classify.model);
         let precision = Some(precision).filter(|precision| *precision != "auto");
         Ok(ModelFolder::open(&find_model(named), precision)?)
@@ -181,18 +245,28 @@ impl Setup {
     /// How the backlog is worked off.
     pub fn backlog(&self, limit: Option<u64>) -> backlog::Options {
         let set = &self.settings().classify;
-        Options { lease: Duration::from_secs(set.lease_secs.max(3)), max_attempts: set.max_attempts, window: WINDOW, limit }
+        Options {
+            lease: Duration::from_secs(set.lease_secs.max(3)),
+            max_attempts: set.max_attempts,
+            window: WINDOW,
+            limit,
+        }
     }
 
     /// Writes the records of runs where `--run-json` says.
     pub fn write_run_json(&self, flags: &RunFlags, records: &[&RunRecord]) -> Result<(), CliError> {
-        let Some(path) = &flags.run_json else { return Ok(()) };
+        let Some(path) = &flags.run_json else {
+            return Ok(());
+        };
         let records: Vec<_> = records.iter().map(|record| record.to_json()).collect();
         let text = match records.as_slice() {
             [one] => format!("{one:#}\n"),
             several => format!("{:#}\n", serde_json::Value::from(several)),
         };
-        std::fs::write(path, text).map_err(|source| CliError::Write { path: path.display().to_string(), source })
+        std::fs::write(path, text).map_err(|source| CliError::Write {
+            path: path.display().to_string(),
+            source,
+        })
     }
 }
 
@@ -201,11 +275,19 @@ fn find_model(named: &Path) -> PathBuf {
     if named.is_absolute() || named.exists() {
         return named.to_owned();
     }
-    let program = std::env::current_exe().and_then(std::fs::canonicalize).unwrap_or_default();
-    program.ancestors().skip(1).map(|folder| folder.join(named)).find(|path| path.exists()).unwrap_or(named.to_owned())
+    let program = std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .unwrap_or_default();
+    program
+        .ancestors()
+        .skip(1)
+        .map(|folder| folder.join(named))
+        .find(|path| path.exists())
+        .unwrap_or(named.to_owned())
 }
 
 /// Reads a setting that is one of a few words.
 pub fn word<T: FromStr<Err = UnknownWord>>(what: &'static str, text: &str) -> Result<T, CliError> {
-    text.parse().map_err(|source| CliError::Word { what, source })
+    text.parse()
+        .map_err(|source| CliError::Word { what, source })
 }

@@ -40,7 +40,9 @@ pub fn watch(stop: CancellationToken) -> Signals {
                 if stop.is_cancelled() {
                     std::process::exit(i32::from(Exit::Signal(number).code()));
                 }
-                tracing::warn!("stopping: what is in hand is finished first; once more ends at once");
+                tracing::warn!(
+                    "stopping: what is in hand is finished first; once more ends at once"
+                );
                 signals.0.store(number, Ordering::SeqCst);
                 stop.cancel();
             }

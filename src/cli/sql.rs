@@ -37,11 +37,15 @@ impl Sql {
             (Some("-"), _) => {
                 let mut text = String::new();
                 let read = std::io::stdin().read_to_string(&mut text);
-                read.map_err(|error| CliError::Usage(format!("read the query from stdin: {error}")))?;
+                read.map_err(|error| {
+                    CliError::Usage(format!("read the query from stdin: {error}"))
+                })?;
                 text
             }
             (Some(query), _) => query.to_owned(),
-            (None, Some(name)) => sql::named(name).map_err(|error| CliError::Usage(error.to_string()))?,
+            (None, Some(name)) => {
+                sql::named(name).map_err(|error| CliError::Usage(error.to_string()))?
+            }
             (None, None) => unreachable!("clap asks for one of them"),
         };
         let store = setup.store(Access::ReadOnly).await?;
@@ -49,7 +53,11 @@ impl Sql {
         output::print_table(&table, self.format)?;
         if self.format == Format::Table {
             let n = table.rows.len();
-            output::print(&if n == 1 { "(1 row)\n".to_owned() } else { format!("({n} rows)\n") })?;
+            output::print(&if n == 1 {
+                "(1 row)\n".to_owned()
+            } else {
+                format!("({n} rows)\n")
+            })?;
         }
         Ok(Exit::Done)
     }

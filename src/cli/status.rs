@@ -22,12 +22,21 @@ pub struct Status {
 impl Status {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let standing = store.standing(setup.settings().classify.max_attempts, setup.clock.now().into()).await?;
+        let standing = store
+            .standing(
+                setup.settings().classify.max_attempts,
+                setup.clock.now().into(),
+            )
+            .await?;
         let runs = store.recent_runs(RUNS).await?;
         match self.format {
             Format::Json | Format::Ndjson => {
                 let all = json!({ "backlog": standing, "runs": runs });
-                output::print(&if self.format == Format::Json { format!("{all:#}\n") } else { format!("{all}\n") })?;
+                output::print(&if self.format == Format::Json {
+                    format!("{all:#}\n")
+                } else {
+                    format!("{all}\n")
+                })?;
             }
             Format::Csv => output::print_table(&backlog(&standing), self.format)?,
             Format::Table => {
@@ -41,7 +50,16 @@ impl Status {
 }
 
 fn backlog(standing: &Standing) -> Table {
-    let Standing { posts, labelled, unlabelled, set_aside, claimed, oldest_unlabelled, model, label_set } = standing;
+    let Standing {
+        posts,
+        labelled,
+        unlabelled,
+        set_aside,
+        claimed,
+        oldest_unlabelled,
+        model,
+        label_set,
+    } = standing;
     let row = |what: &str, value: Value| vec![Value::from(what), value];
     Table {
         columns: vec!["backlog".into(), "value".into()],
@@ -51,7 +69,10 @@ fn backlog(standing: &Standing) -> Table {
             row("not labelled yet", json!(unlabelled)),
             row("held by workers now", json!(claimed)),
             row("set aside after failing", json!(set_aside)),
-            row("oldest one not labelled, collected at", json!(oldest_unlabelled)),
+            row(
+                "oldest one not labelled, collected at",
+                json!(oldest_unlabelled),
+            ),
             row("current model", json!(model)),
             row("current label set", json!(label_set)),
         ],
@@ -59,18 +80,35 @@ fn backlog(standing: &Standing) -> Table {
 }
 
 fn runs_table(runs: &[RunRow]) -> Table {
-    let columns = ["id", "stage", "status", "started", "seconds", "posts", "posts/s"].map(String::from).to_vec();
+    let columns = [
+        "id", "stage", "status", "started", "seconds", "posts", "posts/s",
+    ]
+    .map(String::from)
+    .to_vec();
     let row = |run: &RunRow| {
-        let seconds = run.finished_at.map(|end| (end.as_datetime() - run.started_at.as_datetime()).num_seconds());
+        let seconds = run
+            .finished_at
+            .map(|end| (end.as_datetime() - run.started_at.as_datetime()).num_seconds());
         vec![
             json!(run.id),
             json!(run.stage),
             json!(run.status),
-            json!(run.started_at.as_datetime().format("%Y-%m-%d %H:%M:%S").to_string()),
+            json!(
+                run.started_at
+                    .as_datetime()
+                    .format("%Y-%m-%d %H:%M:%S")
+                    .to_string()
+            ),
             json!(seconds),
             run.counts.get("posts").cloned().unwrap_or(Value::Null),
-            run.counts.get("posts_per_sec").cloned().unwrap_or(Value::Null),
+            run.counts
+                .get("posts_per_sec")
+                .cloned()
+                .unwrap_or(Value::Null),
         ]
     };
-    Table { columns, rows: runs.iter().map(row).collect() }
+    Table {
+        columns,
+        rows: runs.iter().map(row).collect(),
+    }
 }

@@ -92,7 +92,9 @@ pub fn listing_records(path: &Path) -> Result<Records, DumpError> {
     let ListingPage {
         posts, rejected, ..
     } = read_listing(path)?;
-    let posts = posts.into_iter().map(|post| Ok(Record { post, topic: None }));
+    let posts = posts
+        .into_iter()
+        .map(|post| Ok(Record { post, topic: None }));
     Ok(Box::new(posts.chain(rejected.into_iter().map(Err))))
 }
 

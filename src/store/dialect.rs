@@ -62,9 +62,13 @@ pub fn backend(url: &str) -> Result<Backend> {
 
 /// A URL without its password.
 pub fn redact(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
     // The last `@`: a password may hold one that nobody escaped.
-    let Some((userinfo, host)) = rest.rsplit_once('@') else { return url.to_owned() };
+    let Some((userinfo, host)) = rest.rsplit_once('@') else {
+        return url.to_owned();
+    };
     let user = userinfo.split_once(':').map_or(userinfo, |(user, _)| user);
     let password = if userinfo.contains(':') { ":***" } else { "" };
     format!("{scheme}://{user}{password}@{host}")
@@ -80,9 +84,11 @@ impl Dialect for Sqlite {
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
     const SKIP_LOCKED: &'static str = "";
     const FOR_UPDATE: &'static str = "";
-    const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
+    const HAS_SCHEMA: &'static str =
+        "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
-    const BYTES: &'static str = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+    const BYTES: &'static str =
+        "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
         done.rows_affected()
@@ -108,7 +114,8 @@ impl Dialect for Sqlite {
         } else if access == Access::Create {
             "check that its folder exists and that you may write there".to_owned()
         } else {
-            "there is no such file, or you may not read it; `topicmill db create` makes one".to_owned()
+            "there is no such file, or you may not read it; `topicmill db create` makes one"
+                .to_owned()
         };
         let options = SqliteConnectOptions::from_str(url)
             .map_err(open_error(url, "the URL is not well formed"))?
@@ -124,12 +131,16 @@ impl Dialect for Sqlite {
                 // last transactions, never the file. Lost labels are computed again.
                 .synchronous(SqliteSynchronous::Normal),
         };
-        let connected =
-            PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(BUSY_TIMEOUT).connect_with(options);
-        connected.await.map_err(|source| match super::sql::known_failure(&source) {
-            Some(failure) => failure,
-            None => open_error(url, hint)(source),
-        })
+        let connected = PoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(BUSY_TIMEOUT)
+            .connect_with(options);
+        connected
+            .await
+            .map_err(|source| match super::sql::known_failure(&source) {
+                Some(failure) => failure,
+                None => open_error(url, hint)(source),
+            })
     }
 }
 
@@ -157,9 +168,14 @@ impl Dialect for Postgres {
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
         let options = PgConnectOptions::from_str(url)
-            .map_err(open_error(url, "the URL is not well formed; escape special characters of the password"))?
+            .map_err(open_error(
+                url,
+                "the URL is not well formed; escape special characters of the password",
+            ))?
             .application_name("topicmill");
-        let pool = PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(CONNECT_TIMEOUT);
+        let pool = PoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(CONNECT_TIMEOUT);
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
         match sqlx::ConnectOptions::connect(&options).await {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
@@ -169,7 +185,9 @@ impl Dialect for Postgres {
                 if let Err(error) = created
                     && sqlx::ConnectOptions::connect(&options).await.is_err()
                 {
-                    return Err(open_error(url, "it does not exist and may not be created")(error));
+                    return Err(open_error(url, "it does not exist and may not be created")(
+                        error,
+                    ));
                 }
             }
             Err(error) => {
@@ -181,7 +199,9 @@ impl Dialect for Postgres {
             Access::ReadOnly => options.options([("default_transaction_read_only", "on")]),
             Access::Create | Access::Existing => options,
         };
-        pool.connect_with(options).await.map_err(open_error(url, "it answered once and then no more"))
+        pool.connect_with(options)
+            .await
+            .map_err(open_error(url, "it answered once and then no more"))
     }
 }
 
@@ -190,7 +210,9 @@ fn is_missing_database(error: &sqlx::Error) -> bool {
 }
 
 fn connect_hint(error: &sqlx::Error) -> &'static str {
-    let code = error.as_database_error().and_then(|e| e.code().map(|c| c.into_owned()));
+    let code = error
+        .as_database_error()
+        .and_then(|e| e.code().map(|c| c.into_owned()));
     match code.as_deref() {
         Some("3D000") => "it does not exist; `topicmill db create` makes it",
         Some("28P01" | "28000") => "the server refused the user or the password",
@@ -206,7 +228,10 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        assert_eq!(redact("postgres://me:s3@cr/et@host:5432/db"), "postgres://me:***@host:5432/db");
+        assert_eq!(
+            redact("postgres://me:s3@cr/et@host:5432/db"),
+            "postgres://me:***@host:5432/db"
+        );
         assert_eq!(redact("postgres://me@host/db"), "postgres://me@host/db");
         assert_eq!(redact("sqlite:topicmill.db"), "sqlite:topicmill.db");
     }

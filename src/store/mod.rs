@@ -15,8 +15,8 @@ use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
 
 use crate::domain::{
-    Fullname, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage, TextHash,
-    Timestamp,
+    Fullname, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage,
+    TextHash, Timestamp,
 };
 
 pub use self::dialect::redact as redact_url;
@@ -27,7 +27,9 @@ use self::sql::SqlStore;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The URL names no database that topicmill knows.
-    #[error("`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`")]
+    #[error(
+        "`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`"
+    )]
     Url(String),
     /// The database cannot be reached or opened.
     #[error("open the database `{url}`: {hint}")]
@@ -53,7 +55,9 @@ pub enum StoreError {
         known: i64,
     },
     /// There is no schema yet, or an old one.
-    #[error("the database `{0}` has no tables of topicmill, or old ones: run `topicmill db migrate`")]
+    #[error(
+        "the database `{0}` has no tables of topicmill, or old ones: run `topicmill db migrate`"
+    )]
     NotMigrated(String),
     /// A migration failed.
     #[error("migrate the database: {0}")]

@@ -11,13 +11,14 @@ use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row, Transaction, Type,
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row,
+    Transaction, Type,
 };
 
 use super::dialect::{Dialect, redact};
 use super::{
-    Access, Claim, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId, RunRow, Standing, StoreError,
-    Target, Upserted, Written,
+    Access, Claim, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId, RunRow,
+    Standing, StoreError, Target, Upserted, Written,
 };
 use crate::domain::{Fullname, LabelSet, Mode, Post, RunStatus, Stage, TextHash, Timestamp};
 
@@ -27,8 +28,20 @@ const POSTS_A_STATEMENT: usize = 500;
 const ROWS_A_STATEMENT: usize = 2_000;
 
 const TABLES: [&str; 14] = [
-    "posts", "sightings", "runs", "watermarks", "models", "label_sets", "labels", "current_target", "hypotheses",
-    "pair_logits", "classifications", "label_scores", "leases", "backlog",
+    "posts",
+    "sightings",
+    "runs",
+    "watermarks",
+    "models",
+    "label_sets",
+    "labels",
+    "current_target",
+    "hypotheses",
+    "pair_logits",
+    "classifications",
+    "label_scores",
+    "leases",
+    "backlog",
 ];
 
 /// A database behind a pool of connections.
@@ -40,7 +53,10 @@ pub struct SqlStore<DB: Dialect> {
 
 impl<DB: Dialect> Clone for SqlStore<DB> {
     fn clone(&self) -> Self {
-        Self { pool: self.pool.clone(), url: self.url.clone() }
+        Self {
+            pool: self.pool.clone(),
+            url: self.url.clone(),
+        }
     }
 }
 
@@ -51,7 +67,9 @@ trait Doing<T> {
 
 impl<T> Doing<T> for Result<T, sqlx::Error> {
     fn doing(self, what: &'static str) -> Result<T> {
-        self.map_err(|source| known_failure(&source).unwrap_or(StoreError::Statement { what, source }))
+        self.map_err(|source| {
+            known_failure(&source).unwrap_or(StoreError::Statement { what, source })
+        })
     }
 }
 
@@ -59,7 +77,10 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
 pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     let error = error.as_database_error()?;
     let code = error.code()?;
-    if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+    if error
+        .try_downcast_ref::<sqlx::sqlite::SqliteError>()
+        .is_some()
+    {
         // Extended codes carry the primary one in their low byte.
         return match code.parse::<u32>().ok()? & 0xff {
             8 => Some(StoreError::ReadOnly),
@@ -75,7 +96,11 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
 }
 
 fn corrupt(table: &'static str, row: impl ToString, detail: impl ToString) -> StoreError {
-    StoreError::Corrupt { table, row: row.to_string(), detail: detail.to_string() }
+    StoreError::Corrupt {
+        table,
+        row: row.to_string(),
+        detail: detail.to_string(),
+    }
 }
 
 fn at(time: Timestamp) -> DateTime<Utc> {
@@ -113,11 +138,18 @@ where
     // ----- opening -------------------------------------------------------------------------------------
 
     pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
-        let store = Self { pool: DB::open(url, access).await?, url: redact(url) };
+        let store = Self {
+            pool: DB::open(url, access).await?,
+            url: redact(url),
+        };
         let found = store.schema().await?;
         let known = Self::latest();
         match (found.cmp(&known), access) {
-            (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer { url: store.url, found, known }),
+            (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer {
+                url: store.url,
+                found,
+                known,
+            }),
             (std::cmp::Ordering::Equal, _) => Ok(store),
             (std::cmp::Ordering::Less, Access::Create) => {
                 store.migrate().await?;
@@ -129,7 +161,11 @@ where
 
     /// Latest schema version that this program has.
     fn latest() -> i64 {
-        DB::migrator().iter().map(|migration| migration.version).max().unwrap_or(0)
+        DB::migrator()
+            .iter()
+            .map(|migration| migration.version)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Schema version of the database; 0 if it has none.
@@ -138,21 +174,32 @@ where
         if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
             return Ok(0);
         }
-        self.number("SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success", WHAT).await
+        self.number(
+            "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success",
+            WHAT,
+        )
+        .await
     }
 
     pub(super) async fn migrate(&self) -> Result<i64> {
         let found = self.schema().await?;
         let known = Self::latest();
         if found > known {
-            return Err(StoreError::Newer { url: self.url.clone(), found, known });
+            return Err(StoreError::Newer {
+                url: self.url.clone(),
+                found,
+                known,
+            });
         }
-        DB::migrate(&self.pool).await.map_err(|error| match &error {
-            sqlx::migrate::MigrateError::Execute(source) | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
-                known_failure(source).unwrap_or(StoreError::Migrate(error))
-            }
-            _ => StoreError::Migrate(error),
-        })?;
+        DB::migrate(&self.pool)
+            .await
+            .map_err(|error| match &error {
+                sqlx::migrate::MigrateError::Execute(source)
+                | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
+                    known_failure(source).unwrap_or(StoreError::Migrate(error))
+                }
+                _ => StoreError::Migrate(error),
+            })?;
         Ok(found)
     }
 
@@ -162,16 +209,28 @@ where
     }
 
     async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
-        sqlx::query::<DB>(sql).fetch_one(&self.pool).await.and_then(|row| row.try_get(0)).doing(what)
+        sqlx::query::<DB>(sql)
+            .fetch_one(&self.pool)
+            .await
+            .and_then(|row| row.try_get(0))
+            .doing(what)
     }
 
     async fn begin(&self) -> Result<Transaction<'static, DB>> {
-        self.pool.begin_with(DB::BEGIN_WRITE).await.doing("begin a transaction")
+        self.pool
+            .begin_with(DB::BEGIN_WRITE)
+            .await
+            .doing("begin a transaction")
     }
 
     // ----- runs ----------------------------------------------------------------------------------------
 
-    pub(super) async fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> Result<RunId> {
+    pub(super) async fn begin_run(
+        &self,
+        stage: Stage,
+        worker: &str,
+        now: Timestamp,
+    ) -> Result<RunId> {
         sqlx::query::<DB>(
             "INSERT INTO runs (stage, status, worker, started_at) VALUES ($1, $2, $3, $4) RETURNING id",
         )
@@ -187,7 +246,13 @@ where
     }
 
     pub(super) async fn finish_run(
-        &self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp,
+        &self,
+        run: RunId,
+        status: RunStatus,
+        counts: &Value,
+        outcomes: &Value,
+        error: Option<&str>,
+        now: Timestamp,
     ) -> Result<()> {
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, counts = $3, outcomes = $4, error = $5, finished_at = $6 WHERE id = $1",
@@ -219,12 +284,17 @@ where
                 stage: row.try_get(1)?,
                 status: row.try_get(2)?,
                 started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
-                finished_at: row.try_get::<Option<DateTime<Utc>>, _>(4)?.map(Timestamp::from),
+                finished_at: row
+                    .try_get::<Option<DateTime<Utc>>, _>(4)?
+                    .map(Timestamp::from),
                 counts: row.try_get::<Json<Value>, _>(5)?.0,
                 error: row.try_get(6)?,
             })
         };
-        rows.iter().map(decode).collect::<Result<_, _>>().doing(WHAT)
+        rows.iter()
+            .map(decode)
+            .collect::<Result<_, _>>()
+            .doing(WHAT)
     }
 
     // ----- posts ---------------------------------------------------------------------------------------
@@ -259,11 +329,16 @@ where
         Ok(upserted)
     }
 
-    async fn upsert_posts(tx: &mut Transaction<'static, DB>, posts: &[&Post], now: Timestamp) -> Result<Upserted> {
+    async fn upsert_posts(
+        tx: &mut Transaction<'static, DB>,
+        posts: &[&Post],
+        now: Timestamp,
+    ) -> Result<Upserted> {
         if posts.is_empty() {
             return Ok(Upserted::default());
         }
-        let mut known = QueryBuilder::<DB>::new("SELECT fullname, text_hash FROM posts WHERE fullname IN (");
+        let mut known =
+            QueryBuilder::<DB>::new("SELECT fullname, text_hash FROM posts WHERE fullname IN (");
         let mut list = known.separated(", ");
         for post in posts {
             list.push_bind(post.fullname.as_str());
@@ -273,10 +348,17 @@ where
             .build()
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect())
+            .and_then(|rows| {
+                rows.iter()
+                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+                    .collect()
+            })
             .doing("look up known posts")?;
 
-        let hashes: Vec<TextHash> = posts.iter().map(|post| TextHash::of(&post.text())).collect();
+        let hashes: Vec<TextHash> = posts
+            .iter()
+            .map(|post| TextHash::of(&post.text()))
+            .collect();
         let mut upserted = Upserted::default();
         for (post, hash) in posts.iter().zip(&hashes) {
             match known.get(post.fullname.as_str()) {
@@ -325,17 +407,27 @@ where
              created_at = excluded.created_at, updated_at = excluded.updated_at, \
              removed_at = COALESCE(posts.removed_at, excluded.removed_at)",
         );
-        insert.build().execute(&mut **tx).await.doing("store posts")?;
+        insert
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("store posts")?;
         Ok(upserted)
     }
 
     async fn insert_sightings(
-        tx: &mut Transaction<'static, DB>, page: &Page<'_>, topic: &str, ranks: &[usize],
+        tx: &mut Transaction<'static, DB>,
+        page: &Page<'_>,
+        topic: &str,
+        ranks: &[usize],
     ) -> Result<()> {
-        let mut insert =
-            QueryBuilder::<DB>::new("INSERT INTO sightings (run_id, topic, fullname, listing, rank, score) ");
+        let mut insert = QueryBuilder::<DB>::new(
+            "INSERT INTO sightings (run_id, topic, fullname, listing, rank, score) ",
+        );
         insert.push_values(ranks, |mut row, &i| {
-            let rank = page.listing.map(|_| i64::from(page.first_rank) + i64::try_from(i).unwrap_or(i64::MAX));
+            let rank = page
+                .listing
+                .map(|_| i64::from(page.first_rank) + i64::try_from(i).unwrap_or(i64::MAX));
             row.push_bind(page.run.0)
                 .push_bind(topic)
                 .push_bind(page.posts[i].fullname.as_str())
@@ -347,12 +439,25 @@ where
         insert.push(
             " ON CONFLICT (run_id, topic, fullname) DO UPDATE SET rank = excluded.rank, score = excluded.score",
         );
-        insert.build().execute(&mut **tx).await.doing("store sightings")?;
+        insert
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("store sightings")?;
         Ok(())
     }
 
-    async fn upsert_watermark(tx: &mut Transaction<'static, DB>, page: &Page<'_>, topic: &str) -> Result<()> {
-        let newest = page.posts.iter().filter(|post| !post.stickied).map(|post| post.created_at).max();
+    async fn upsert_watermark(
+        tx: &mut Transaction<'static, DB>,
+        page: &Page<'_>,
+        topic: &str,
+    ) -> Result<()> {
+        let newest = page
+            .posts
+            .iter()
+            .filter(|post| !post.stickied)
+            .map(|post| post.created_at)
+            .max();
         sqlx::query::<DB>(
             "INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, \
              updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
@@ -437,14 +542,17 @@ where
             let mut insert = QueryBuilder::<DB>::new(
                 "INSERT INTO labels (label_set_id, position, slug, label, hypothesis, descriptions) ",
             );
-            insert.push_values(chunk.iter().zip(&hypotheses).enumerate(), |mut row, (i, (label, hypothesis))| {
-                row.push_bind(id)
-                    .push_bind(count((chunk_index * ROWS_A_STATEMENT + i) as u64))
-                    .push_bind(label.slug.as_str())
-                    .push_bind(label.label.as_str())
-                    .push_bind(hypothesis.as_str())
-                    .push_bind(Json(Value::from(label.descriptions.clone())));
-            });
+            insert.push_values(
+                chunk.iter().zip(&hypotheses).enumerate(),
+                |mut row, (i, (label, hypothesis))| {
+                    row.push_bind(id)
+                        .push_bind(count((chunk_index * ROWS_A_STATEMENT + i) as u64))
+                        .push_bind(label.slug.as_str())
+                        .push_bind(label.label.as_str())
+                        .push_bind(hypothesis.as_str())
+                        .push_bind(Json(Value::from(label.descriptions.clone())));
+                },
+            );
             insert.push(" ON CONFLICT DO NOTHING");
             insert.build().execute(&mut *tx).await.doing(WHAT)?;
         }
@@ -503,7 +611,12 @@ where
         .doing("find unlabelled posts")
     }
 
-    pub(super) async fn claimable(&self, target: Target, max_attempts: u32, now: Timestamp) -> Result<u64> {
+    pub(super) async fn claimable(
+        &self,
+        target: Target,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
         sqlx::query::<DB>(
             "SELECT COUNT(*) FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
               WHERE b.model_id = $1 AND b.label_set_id = $2 AND b.attempts < $3 \
@@ -521,7 +634,13 @@ where
     }
 
     pub(super) async fn claim(
-        &self, target: Target, worker: &str, run: RunId, limit: u32, max_attempts: u32, now: Timestamp,
+        &self,
+        target: Target,
+        worker: &str,
+        run: RunId,
+        limit: u32,
+        max_attempts: u32,
+        now: Timestamp,
         lease: Duration,
     ) -> Result<Claim> {
         const WHAT: &str = "claim posts";
@@ -562,9 +681,16 @@ where
             .map(|done| DB::rows_affected(&done))
             .doing(WHAT)?;
         if picked == 0 {
-            sqlx::query::<DB>("DELETE FROM leases WHERE id = $1").bind(id).execute(&mut *tx).await.doing(WHAT)?;
+            sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+                .bind(id)
+                .execute(&mut *tx)
+                .await
+                .doing(WHAT)?;
             tx.commit().await.doing(WHAT)?;
-            return Ok(Claim { lease: Lease(id), posts: Vec::new() });
+            return Ok(Claim {
+                lease: Lease(id),
+                posts: Vec::new(),
+            });
         }
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
@@ -576,19 +702,32 @@ where
         .doing(WHAT)?;
         tx.commit().await.doing(WHAT)?;
         let posts = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
-        Ok(Claim { lease: Lease(id), posts })
+        Ok(Claim {
+            lease: Lease(id),
+            posts,
+        })
     }
 
     fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
         const WHAT: &str = "read claimed posts";
         let fullname: String = row.try_get(0).doing(WHAT)?;
         let hash: Vec<u8> = row.try_get(1).doing(WHAT)?;
-        let text_hash =
-            TextHash::try_from(hash.as_slice()).map_err(|_| corrupt("posts", &fullname, "`text_hash` has not 16 bytes"))?;
-        Ok(ClaimedPost { fullname, text_hash, title: row.try_get(2).doing(WHAT)?, selftext: row.try_get(3).doing(WHAT)? })
+        let text_hash = TextHash::try_from(hash.as_slice())
+            .map_err(|_| corrupt("posts", &fullname, "`text_hash` has not 16 bytes"))?;
+        Ok(ClaimedPost {
+            fullname,
+            text_hash,
+            title: row.try_get(2).doing(WHAT)?,
+            selftext: row.try_get(3).doing(WHAT)?,
+        })
     }
 
-    pub(super) async fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> Result<bool> {
+    pub(super) async fn renew(
+        &self,
+        lease_id: Lease,
+        now: Timestamp,
+        lease: Duration,
+    ) -> Result<bool> {
         sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1 AND expires_at > $3")
             .bind(lease_id.0)
             .bind(at(now) + lease)
@@ -600,11 +739,20 @@ where
     }
 
     pub(super) async fn complete(
-        &self, lease_id: Lease, target: Target, mode: Mode, run: RunId, now: Timestamp, done: &[Classified],
+        &self,
+        lease_id: Lease,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        done: &[Classified],
     ) -> Result<Written> {
         const WHAT: &str = "store labels";
         let mut tx = self.begin().await?;
-        let live = format!("SELECT 1 FROM leases WHERE id = $1 AND expires_at > $2 {}", DB::FOR_UPDATE);
+        let live = format!(
+            "SELECT 1 FROM leases WHERE id = $1 AND expires_at > $2 {}",
+            DB::FOR_UPDATE
+        );
         let live = sqlx::query::<DB>(AssertSqlSafe(live))
             .bind(lease_id.0)
             .bind(at(now))
@@ -619,7 +767,10 @@ where
         for chunk in done.chunks(POSTS_A_STATEMENT) {
             // What is not in the backlog under this lease any more (deleted, say) is not ours to write.
             let held = Self::take_out_of_backlog(&mut tx, lease_id, target, chunk).await?;
-            let chunk: Vec<&Classified> = chunk.iter().filter(|one| held.contains(&one.fullname)).collect();
+            let chunk: Vec<&Classified> = chunk
+                .iter()
+                .filter(|one| held.contains(&one.fullname))
+                .collect();
             if chunk.is_empty() {
                 continue;
             }
@@ -642,11 +793,20 @@ where
     }
 
     async fn take_out_of_backlog(
-        tx: &mut Transaction<'static, DB>, lease: Lease, target: Target, done: &[Classified],
+        tx: &mut Transaction<'static, DB>,
+        lease: Lease,
+        target: Target,
+        done: &[Classified],
     ) -> Result<HashSet<String>> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id = ");
-        delete.push_bind(lease.0).push(" AND model_id = ").push_bind(target.model);
-        delete.push(" AND label_set_id = ").push_bind(target.label_set).push(" AND fullname IN (");
+        delete
+            .push_bind(lease.0)
+            .push(" AND model_id = ")
+            .push_bind(target.model);
+        delete
+            .push(" AND label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND fullname IN (");
         let mut list = delete.separated(", ");
         for one in done {
             list.push_bind(one.fullname.as_str());
@@ -660,9 +820,19 @@ where
             .doing("take posts out of the backlog")
     }
 
-    async fn insert_logits(tx: &mut Transaction<'static, DB>, target: Target, done: &[&Classified]) -> Result<()> {
-        let rows: Vec<_> =
-            done.iter().flat_map(|one| one.logits.iter().map(move |(id, logits)| (&one.text_hash, id, logits))).collect();
+    async fn insert_logits(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        done: &[&Classified],
+    ) -> Result<()> {
+        let rows: Vec<_> = done
+            .iter()
+            .flat_map(|one| {
+                one.logits
+                    .iter()
+                    .map(move |(id, logits)| (&one.text_hash, id, logits))
+            })
+            .collect();
         for chunk in rows.chunks(ROWS_A_STATEMENT) {
             let mut insert = QueryBuilder::<DB>::new(
                 "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction, neutral) ",
@@ -676,13 +846,22 @@ where
                     .push_bind(logits.neutral);
             });
             insert.push(" ON CONFLICT DO NOTHING");
-            insert.build().execute(&mut **tx).await.doing("store logits")?;
+            insert
+                .build()
+                .execute(&mut **tx)
+                .await
+                .doing("store logits")?;
         }
         Ok(())
     }
 
     async fn upsert_classifications(
-        tx: &mut Transaction<'static, DB>, target: Target, mode: Mode, run: RunId, now: Timestamp, slugs: &[String],
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        slugs: &[String],
         done: &[&Classified],
     ) -> Result<()> {
         let mut insert = QueryBuilder::<DB>::new(
@@ -708,14 +887,28 @@ where
              abstained = excluded.abstained, mode = excluded.mode, run_id = excluded.run_id, \
              classified_at = excluded.classified_at",
         );
-        insert.build().execute(&mut **tx).await.doing("store classifications")?;
+        insert
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("store classifications")?;
         Ok(())
     }
 
-    async fn upsert_scores(tx: &mut Transaction<'static, DB>, target: Target, done: &[&Classified]) -> Result<()> {
+    async fn upsert_scores(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        done: &[&Classified],
+    ) -> Result<()> {
         let rows: Vec<_> = done
             .iter()
-            .flat_map(|one| one.scores.scores.iter().enumerate().map(move |(i, score)| (one.fullname.as_str(), i, score)))
+            .flat_map(|one| {
+                one.scores
+                    .scores
+                    .iter()
+                    .enumerate()
+                    .map(move |(i, score)| (one.fullname.as_str(), i, score))
+            })
             .collect();
         for chunk in rows.chunks(ROWS_A_STATEMENT) {
             let mut insert = QueryBuilder::<DB>::new(
@@ -731,7 +924,11 @@ where
             insert.push(
                 " ON CONFLICT (model_id, label_set_id, fullname, position) DO UPDATE SET score = excluded.score",
             );
-            insert.build().execute(&mut **tx).await.doing("store scores")?;
+            insert
+                .build()
+                .execute(&mut **tx)
+                .await
+                .doing("store scores")?;
         }
         Ok(())
     }
@@ -754,17 +951,27 @@ where
     pub(super) async fn release(&self, lease_id: Lease) -> Result<()> {
         const WHAT: &str = "release a lease";
         let mut tx = self.begin().await?;
-        sqlx::query::<DB>("UPDATE backlog SET lease_id = NULL, attempts = attempts - 1 WHERE lease_id = $1")
+        sqlx::query::<DB>(
+            "UPDATE backlog SET lease_id = NULL, attempts = attempts - 1 WHERE lease_id = $1",
+        )
+        .bind(lease_id.0)
+        .execute(&mut *tx)
+        .await
+        .doing(WHAT)?;
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(lease_id.0)
             .execute(&mut *tx)
             .await
             .doing(WHAT)?;
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1").bind(lease_id.0).execute(&mut *tx).await.doing(WHAT)?;
         tx.commit().await.doing(WHAT)
     }
 
     pub(super) async fn expire(&self, lease_id: Lease) -> Result<()> {
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1").bind(lease_id.0).execute(&self.pool).await.doing("end a lease")?;
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+            .bind(lease_id.0)
+            .execute(&self.pool)
+            .await
+            .doing("end a lease")?;
         Ok(())
     }
 
@@ -772,7 +979,11 @@ where
         sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
             .fetch_all(&self.pool)
             .await
-            .and_then(|rows| rows.iter().map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?))).collect())
+            .and_then(|rows| {
+                rows.iter()
+                    .map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?)))
+                    .collect()
+            })
             .doing("read the leases")
     }
 
@@ -789,8 +1000,11 @@ where
         .await
         .doing(WHAT)?;
         let Some(target) = target else {
-            let oldest = sqlx::query::<DB>("SELECT MIN(collected_at) FROM posts").fetch_one(&self.pool).await;
-            let oldest: Option<DateTime<Utc>> = oldest.and_then(|row| row.try_get(0)).doing(WHAT)?;
+            let oldest = sqlx::query::<DB>("SELECT MIN(collected_at) FROM posts")
+                .fetch_one(&self.pool)
+                .await;
+            let oldest: Option<DateTime<Utc>> =
+                oldest.and_then(|row| row.try_get(0)).doing(WHAT)?;
             return Ok(Standing {
                 posts,
                 labelled: 0,
@@ -802,7 +1016,10 @@ where
                 label_set: None,
             });
         };
-        let (model_id, label_set_id): (i64, i64) = (target.try_get(0).doing(WHAT)?, target.try_get(1).doing(WHAT)?);
+        let (model_id, label_set_id): (i64, i64) = (
+            target.try_get(0).doing(WHAT)?,
+            target.try_get(1).doing(WHAT)?,
+        );
         let open = sqlx::query::<DB>(
             "SELECT COUNT(*), MIN(p.collected_at) FROM posts p WHERE NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
@@ -833,7 +1050,10 @@ where
             unlabelled,
             set_aside: held.try_get(1).doing(WHAT)?,
             claimed: held.try_get(0).doing(WHAT)?,
-            oldest_unlabelled: open.try_get::<Option<DateTime<Utc>>, _>(1).doing(WHAT)?.map(Timestamp::from),
+            oldest_unlabelled: open
+                .try_get::<Option<DateTime<Utc>>, _>(1)
+                .doing(WHAT)?
+                .map(Timestamp::from),
             model: target.try_get(2).doing(WHAT)?,
             label_set: target.try_get(3).doing(WHAT)?,
         })
@@ -841,11 +1061,17 @@ where
 
     pub(super) async fn info(&self) -> Result<Info> {
         const WHAT: &str = "read what database this is";
-        let server = sqlx::query::<DB>(DB::SERVER).fetch_one(&self.pool).await.and_then(|row| row.try_get(0));
+        let server = sqlx::query::<DB>(DB::SERVER)
+            .fetch_one(&self.pool)
+            .await
+            .and_then(|row| row.try_get(0));
         let mut rows = Vec::with_capacity(TABLES.len());
         for table in TABLES {
             let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
-            let count = sqlx::query::<DB>(sql).fetch_one(&self.pool).await.and_then(|row| row.try_get(0));
+            let count = sqlx::query::<DB>(sql)
+                .fetch_one(&self.pool)
+                .await
+                .and_then(|row| row.try_get(0));
             rows.push((table.to_owned(), count.doing(WHAT)?));
         }
         Ok(Info {

@@ -24,18 +24,38 @@ fn posts(n: usize) -> String {
 }
 
 fn number(program: &Program, sql: &str) -> i64 {
-    let rows: Value = serde_json::from_str(&program.ok(&["sql", sql, "--format", "json"]).stdout).unwrap();
-    rows[0].as_object().unwrap().values().next().unwrap().as_i64().unwrap()
+    let rows: Value =
+        serde_json::from_str(&program.ok(&["sql", sql, "--format", "json"]).stdout).unwrap();
+    rows[0]
+        .as_object()
+        .unwrap()
+        .values()
+        .next()
+        .unwrap()
+        .as_i64()
+        .unwrap()
 }
 
 #[test]
 fn the_demo_goes_the_whole_way_and_its_three_commands_work() {
     let program = Program::new();
     let demo = program.ok(&["demo"]);
-    assert!(demo.stdout.contains("agreement") && demo.stdout.contains("climate"), "{}", demo.stdout);
-    assert!(demo.stderr.contains("r/sports missing") && demo.stderr.contains("r/education private"), "{}", demo.stderr);
+    assert!(
+        demo.stdout.contains("agreement") && demo.stdout.contains("climate"),
+        "{}",
+        demo.stdout
+    );
+    assert!(
+        demo.stderr.contains("r/sports missing") && demo.stderr.contains("r/education private"),
+        "{}",
+        demo.stderr
+    );
 
-    let commands: Vec<&str> = demo.stdout.lines().filter(|line| line.contains("--database")).collect();
+    let commands: Vec<&str> = demo
+        .stdout
+        .lines()
+        .filter(|line| line.contains("--database"))
+        .collect();
     assert_eq!(commands.len(), 3, "{}", demo.stdout);
     for line in commands {
         let words: Vec<&str> = line.split_whitespace().skip(1).collect();
@@ -43,7 +63,11 @@ fn the_demo_goes_the_whole_way_and_its_three_commands_work() {
     }
 
     let again = program.ok(&["demo"]);
-    assert!(again.stderr.contains("classifying done posts=0"), "nothing is labelled twice: {}", again.stderr);
+    assert!(
+        again.stderr.contains("classifying done posts=0"),
+        "nothing is labelled twice: {}",
+        again.stderr
+    );
     assert_eq!(again.stdout, demo.stdout);
 }
 
@@ -56,21 +80,41 @@ fn every_named_query_answers_on_both_databases() {
         program.ok(&[&url[..], &["import", &file]].concat());
         program.ok(&[&url[..], &["classify"]].concat());
         let list = program.ok(&["sql", "--list", "--format", "ndjson"]).stdout;
-        let names: Vec<Value> = list.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let names: Vec<Value> = list
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
         assert!(names.len() >= 5);
         for name in names.iter().map(|query| query["name"].as_str().unwrap()) {
             for format in ["table", "csv", "json", "ndjson"] {
-                let ran = program.ok(&[&url[..], &["sql", "--named", name, "--format", format]].concat());
-                assert!(!ran.stdout.is_empty() || format == "ndjson", "{name} {format}");
+                let ran =
+                    program.ok(&[&url[..], &["sql", "--named", name, "--format", format]].concat());
+                assert!(
+                    !ran.stdout.is_empty() || format == "ndjson",
+                    "{name} {format}"
+                );
             }
         }
-        let csv = program.ok(&[&url[..], &["sql", "--named", "agreement", "--format", "csv"]].concat()).stdout;
-        assert!(csv.starts_with("topic,posts,labelled,agreed,agreement\ngaming,30,30,10,0.333"), "{csv}");
-        let status = program.ok(&[&url[..], &["status", "--format", "json"]].concat()).stdout;
+        let csv = program
+            .ok(&[
+                &url[..],
+                &["sql", "--named", "agreement", "--format", "csv"],
+            ]
+            .concat())
+            .stdout;
+        assert!(
+            csv.starts_with("topic,posts,labelled,agreed,agreement\ngaming,30,30,10,0.333"),
+            "{csv}"
+        );
+        let status = program
+            .ok(&[&url[..], &["status", "--format", "json"]].concat())
+            .stdout;
         let status: Value = serde_json::from_str(&status).unwrap();
         assert_eq!(status["backlog"]["labelled"], 30);
         assert_eq!(status["runs"][0]["status"], "done");
-        let info = program.ok(&[&url[..], &["db", "info", "--format", "csv"]].concat()).stdout;
+        let info = program
+            .ok(&[&url[..], &["db", "info", "--format", "csv"]].concat())
+            .stdout;
         assert!(info.contains("rows of posts,30"), "{info}");
     }
 }
@@ -81,15 +125,33 @@ fn classify_labels_only_what_is_new() {
     let first = program.write("first.ndjson", posts(20));
     let more = program.write("more.ndjson", posts(25));
     program.ok(&["import", &first]);
-    assert!(program.ok(&["classify", "--limit", "12"]).stderr.contains("posts=12"));
+    assert!(
+        program
+            .ok(&["classify", "--limit", "12"])
+            .stderr
+            .contains("posts=12")
+    );
     assert!(program.ok(&["classify"]).stderr.contains("posts=8"));
     program.ok(&["import", &more]);
     assert!(program.ok(&["classify"]).stderr.contains("posts=5"));
     assert_eq!(number(&program, "SELECT COUNT(*) FROM classifications"), 25);
     let record = program.folder.path().join("run.json");
-    program.ok(&["classify", "--mode", "multi", "--run-json", record.to_str().unwrap()]);
+    program.ok(&[
+        "classify",
+        "--mode",
+        "multi",
+        "--run-json",
+        record.to_str().unwrap(),
+    ]);
     let record: Value = serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-    assert_eq!((&record["stage"], &record["status"], &record["counts"]["posts"]), (&json!("classify"), &json!("done"), &json!(25)));
+    assert_eq!(
+        (
+            &record["stage"],
+            &record["status"],
+            &record["counts"]["posts"]
+        ),
+        (&json!("classify"), &json!("done"), &json!(25))
+    );
 }
 
 #[test]
@@ -105,11 +167,29 @@ fn a_bad_file_loses_nothing_of_what_is_good() {
         let file = program.write("mixed.ndjson", &mixed);
         let ran = program.run(&["--database", &database.url, "import", &file]);
         assert_eq!(ran.code, 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("line 4") && ran.stderr.contains("rejected=2"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("line 4") && ran.stderr.contains("rejected=2"),
+            "{}",
+            ran.stderr
+        );
         program.ok(&["--database", &database.url, "classify"]);
-        let labelled = program.ok(&["--database", &database.url, "sql", "SELECT COUNT(*) AS n FROM classifications", "--format", "csv"]);
+        let labelled = program.ok(&[
+            "--database",
+            &database.url,
+            "sql",
+            "SELECT COUNT(*) AS n FROM classifications",
+            "--format",
+            "csv",
+        ]);
         assert_eq!(labelled.stdout, "n\n5\n");
-        let nul = program.ok(&["--database", &database.url, "sql", "SELECT title FROM posts WHERE fullname = 't3_nul'", "--format", "csv"]);
+        let nul = program.ok(&[
+            "--database",
+            &database.url,
+            "sql",
+            "SELECT title FROM posts WHERE fullname = 't3_nul'",
+            "--format",
+            "csv",
+        ]);
         assert_eq!(nul.stdout, "title\nab\n");
     }
 }
@@ -119,32 +199,86 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
     (&["import", "missing.ndjson"], 2, "missing.ndjson"),
     (&["import", "."], 2, "is a directory"),
     (&["import", "empty.ndjson"], 2, "is empty"),
-    (&["import", "--format", "listing", "text.ndjson"], 2, "listing"),
+    (
+        &["import", "--format", "listing", "text.ndjson"],
+        2,
+        "listing",
+    ),
     (&["classify", "--model", "nowhere"], 5, "nowhere"),
     (&["classify", "--device", "tpu"], 2, "tpu"),
     (&["classify", "--mode", "triple"], 2, "single, multi"),
     (&["classify", "--batch-tokens", "0"], 2, "batch_tokens"),
     (&["classify", "--device", "cuda"], 5, "CUDA"),
-    (&["classify", "--pipeline", "missing.toml"], 2, "missing.toml"),
+    (
+        &["classify", "--pipeline", "missing.toml"],
+        2,
+        "missing.toml",
+    ),
     (&["classify", "--pipeline", "text.ndjson"], 2, "text.ndjson"),
     (&["collect"], 2, "client_id"),
     (&["collect", "--source", "mars"], 2, "mars"),
-    (&["collect", "--source", "sample", "--topic", "knitting"], 2, "knitting"),
-    (&["collect", "--source", "sample", "--listing", "worst"], 2, "worst"),
+    (
+        &["collect", "--source", "sample", "--topic", "knitting"],
+        2,
+        "knitting",
+    ),
+    (
+        &["collect", "--source", "sample", "--listing", "worst"],
+        2,
+        "worst",
+    ),
     (&["sql", "SELECT 1"], 4, "topicmill db create"),
     (&["sql", "--named", "nothing"], 2, "agreement"),
     (&["sql"], 2, "QUERY"),
     (&["status"], 4, "topicmill db create"),
     (&["--database", "mysql://x/y", "status"], 2, "sqlite:PATH"),
-    (&["--database", "sqlite:.", "collect", "--source", "sample"], 4, "directory"),
-    (&["--database", "sqlite:no/such/folder/x.db", "collect", "--source", "sample"], 4, "folder"),
-    (&["--database", "postgres://u:s3cret@127.0.0.1:1/x", "status"], 4, "is the server running"),
+    (
+        &["--database", "sqlite:.", "collect", "--source", "sample"],
+        4,
+        "directory",
+    ),
+    (
+        &[
+            "--database",
+            "sqlite:no/such/folder/x.db",
+            "collect",
+            "--source",
+            "sample",
+        ],
+        4,
+        "folder",
+    ),
+    (
+        &["--database", "postgres://u:s3cret@127.0.0.1:1/x", "status"],
+        4,
+        "is the server running",
+    ),
     (&["--config", "missing.toml", "status"], 2, "missing.toml"),
-    (&["--config", "unknown.toml", "status"], 2, "`reddit.client_secrte` in unknown.toml"),
+    (
+        &["--config", "unknown.toml", "status"],
+        2,
+        "`reddit.client_secrte` in unknown.toml",
+    ),
     (&["--log-format", "xml", "status"], 2, "xml"),
     (&["score", "empty.ndjson", "out.ndjson"], 2, "empty.ndjson"),
-    (&["score", "texts.ndjson", "out.ndjson", "--label", "x", "--template", "none"], 2, "{}"),
-    (&["score", "texts.ndjson", "no/such/folder/out.ndjson"], 2, "folder"),
+    (
+        &[
+            "score",
+            "texts.ndjson",
+            "out.ndjson",
+            "--label",
+            "x",
+            "--template",
+            "none",
+        ],
+        2,
+        "{}",
+    ),
+    (
+        &["score", "texts.ndjson", "no/such/folder/out.ndjson"],
+        2,
+        "folder",
+    ),
     (&["nonsense"], 2, "nonsense"),
 ];
 
@@ -158,8 +292,16 @@ fn misuse_says_what_to_do_and_exits_with_its_code() {
     for (args, code, said) in MISUSE {
         let ran = program.run(args);
         assert_eq!(ran.code, *code, "topicmill {args:?}\n{}", ran.stderr);
-        assert!(ran.stderr.contains(said), "topicmill {args:?} does not say `{said}`:\n{}", ran.stderr);
-        assert!(!ran.stderr.contains("panicked") && !ran.stderr.contains("s3cret"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains(said),
+            "topicmill {args:?} does not say `{said}`:\n{}",
+            ran.stderr
+        );
+        assert!(
+            !ran.stderr.contains("panicked") && !ran.stderr.contains("s3cret"),
+            "{}",
+            ran.stderr
+        );
     }
     for name in ["topicmill.db", "out.ndjson"] {
         let left = program.folder.path().join(name);
@@ -174,9 +316,18 @@ fn a_wrong_library_is_one_sentence_and_exit_5() {
     let foreign = program.write("libforeign.so", "not a library");
     for library in [foreign.as_str(), "/no/such/libonnxruntime.so"] {
         let mut command = program.command(&["classify"]);
-        let ran = finished(command.env("TOPICMILL__ONNXRUNTIME__LIBRARY", library).output().unwrap());
+        let ran = finished(
+            command
+                .env("TOPICMILL__ONNXRUNTIME__LIBRARY", library)
+                .output()
+                .unwrap(),
+        );
         assert_eq!(ran.code, 5, "{}", ran.stderr);
-        assert!(ran.stderr.contains(library) && ran.stderr.contains("onnxruntime.library"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains(library) && ran.stderr.contains("onnxruntime.library"),
+            "{}",
+            ran.stderr
+        );
     }
 }
 
@@ -195,13 +346,20 @@ fn a_read_only_database_is_told_and_left_alone() {
 #[test]
 fn secrets_are_never_printed() {
     let program = Program::new();
-    for args in [&["config", "show", "--origin"][..], &["-vv", "collect"], &["-vv", "doctor", "--offline"]] {
+    for args in [
+        &["config", "show", "--origin"][..],
+        &["-vv", "collect"],
+        &["-vv", "doctor", "--offline"],
+    ] {
         let mut command = program.command(args);
         command
             .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
             .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-hush")
             .env("TOPICMILL__REDDIT__PASSWORD", "hush-hush")
-            .env("TOPICMILL__DATABASE__URL", "postgres://me:hush-hush@127.0.0.1:1/db");
+            .env(
+                "TOPICMILL__DATABASE__URL",
+                "postgres://me:hush-hush@127.0.0.1:1/db",
+            );
         let ran = finished(command.output().unwrap());
         let all = ran.stdout + &ran.stderr;
         assert!(!all.contains("hush-hush"), "{all}");
@@ -214,21 +372,40 @@ fn completions_and_help_come_without_settings() {
     let program = Program::new();
     program.write("topicmill.toml", "broken [");
     for shell in ["bash", "zsh", "fish"] {
-        assert!(program.ok(&["completions", shell]).stdout.contains("topicmill"));
+        assert!(
+            program
+                .ok(&["completions", shell])
+                .stdout
+                .contains("topicmill")
+        );
     }
     assert_eq!(program.run(&["status"]).code, 2);
-    for args in [&["--help"][..], &["classify", "--help"], &["score", "--help"]] {
+    for args in [
+        &["--help"][..],
+        &["classify", "--help"],
+        &["score", "--help"],
+    ] {
         let help = finished(program.command(args).env("COLUMNS", "80").output().unwrap()).stdout;
-        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{help}"
+        );
     }
 }
 
 /// Starts `classify` and waits until it has written some labels.
 fn start_classify(program: &Program) -> Child {
-    let mut child = program.command(&["classify", "--threads", "1"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = program
+        .command(&["classify", "--threads", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let mut lines = stderr.lines();
-    let seen = lines.by_ref().map_while(Result::ok).any(|line| line.contains("classify: posts"));
+    let seen = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .any(|line| line.contains("classify: posts"));
     assert!(seen, "no progress was logged");
     // Whoever stops reading a pipe kills its writer.
     std::thread::spawn(move || lines.for_each(drop));
@@ -243,15 +420,31 @@ fn an_interrupted_run_finishes_its_batch_and_the_next_one_the_rest() {
         program.ok(&["import", &file]);
         let mut child = start_classify(&program);
         let pid = child.id().to_string();
-        assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        assert!(
+            std::process::Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
         assert_eq!(child.wait().unwrap().code(), Some(code));
 
         let labelled = number(&program, "SELECT COUNT(*) FROM classifications");
         assert!(labelled > 0 && labelled < 3_000, "{labelled}");
-        assert_eq!(number(&program, "SELECT COUNT(*) FROM leases"), 0, "what was in hand was given back");
-        assert_eq!(number(&program, "SELECT COALESCE(MAX(attempts), 0) FROM backlog"), 0);
+        assert_eq!(
+            number(&program, "SELECT COUNT(*) FROM leases"),
+            0,
+            "what was in hand was given back"
+        );
+        assert_eq!(
+            number(&program, "SELECT COALESCE(MAX(attempts), 0) FROM backlog"),
+            0
+        );
         program.ok(&["classify", "--limit", "50"]);
-        assert_eq!(number(&program, "SELECT COUNT(*) FROM classifications"), labelled + 50);
+        assert_eq!(
+            number(&program, "SELECT COUNT(*) FROM classifications"),
+            labelled + 50
+        );
     }
 }
 
@@ -264,12 +457,21 @@ fn a_killed_run_is_finished_by_the_next_one_at_once() {
     child.kill().unwrap();
     child.wait().unwrap();
     let before = number(&program, "SELECT COUNT(*) FROM classifications");
-    assert!(number(&program, "SELECT COUNT(*) FROM leases") > 0, "the dead still hold posts");
+    assert!(
+        number(&program, "SELECT COUNT(*) FROM leases") > 0,
+        "the dead still hold posts"
+    );
     let ran = program.ok(&["classify"]);
     assert!(ran.stderr.contains("a worker that died"), "{}", ran.stderr);
     assert!(before < 1_500);
-    assert_eq!(number(&program, "SELECT COUNT(*) FROM classifications"), 1_500);
-    assert_eq!(number(&program, "SELECT COUNT(*) FROM label_scores"), 1_500 * 16);
+    assert_eq!(
+        number(&program, "SELECT COUNT(*) FROM classifications"),
+        1_500
+    );
+    assert_eq!(
+        number(&program, "SELECT COUNT(*) FROM label_scores"),
+        1_500 * 16
+    );
     assert_eq!(number(&program, "SELECT COUNT(*) FROM backlog"), 0);
 }
 
@@ -282,8 +484,20 @@ fn two_runs_at_once_share_the_work() {
         let both: Vec<Child> = (0..2)
             .map(|i| {
                 let record = program.folder.path().join(format!("{i}.json"));
-                let args = ["--database", &database.url, "classify", "--threads", "1", "--run-json", record.to_str().unwrap()];
-                program.command(&args).stderr(Stdio::piped()).spawn().unwrap()
+                let args = [
+                    "--database",
+                    &database.url,
+                    "classify",
+                    "--threads",
+                    "1",
+                    "--run-json",
+                    record.to_str().unwrap(),
+                ];
+                program
+                    .command(&args)
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
             })
             .collect();
         for child in both {
@@ -293,8 +507,12 @@ fn two_runs_at_once_share_the_work() {
         }
         let done: i64 = (0..2)
             .map(|i| {
-                let record = std::fs::read_to_string(program.folder.path().join(format!("{i}.json"))).unwrap();
-                serde_json::from_str::<Value>(&record).unwrap()["counts"]["posts"].as_i64().unwrap()
+                let record =
+                    std::fs::read_to_string(program.folder.path().join(format!("{i}.json")))
+                        .unwrap();
+                serde_json::from_str::<Value>(&record).unwrap()["counts"]["posts"]
+                    .as_i64()
+                    .unwrap()
             })
             .sum();
         assert_eq!(done, 2_500, "each post by one of them");
@@ -304,16 +522,43 @@ fn two_runs_at_once_share_the_work() {
 #[test]
 fn score_goes_from_file_to_file() {
     let program = Program::new();
-    let texts = program.write("texts.ndjson", "{\"id\": 7, \"text\": \"a recipe for bread\"}\nno json\n{\"id\": \"x\", \"text\": \"\"}\n");
+    let texts = program.write(
+        "texts.ndjson",
+        "{\"id\": 7, \"text\": \"a recipe for bread\"}\nno json\n{\"id\": \"x\", \"text\": \"\"}\n",
+    );
     let out = program.folder.path().join("out.ndjson");
-    let args = ["score", &texts, out.to_str().unwrap(), "--label", "cooking", "--label", "football"];
+    let args = [
+        "score",
+        &texts,
+        out.to_str().unwrap(),
+        "--label",
+        "cooking",
+        "--label",
+        "football",
+    ];
     let ran = program.run(&args);
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let lines: Vec<Value> = std::fs::read_to_string(&out).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!((&lines[0]["id"], &lines[0]["label"]), (&json!(7), &json!("cooking")));
-    assert!(lines[1]["error"].is_string() && lines[1]["line"] == 2, "{}", lines[1]);
+    let lines: Vec<Value> = std::fs::read_to_string(&out)
+        .unwrap()
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(
+        (&lines[0]["id"], &lines[0]["label"]),
+        (&json!(7), &json!("cooking"))
+    );
+    assert!(
+        lines[1]["error"].is_string() && lines[1]["line"] == 2,
+        "{}",
+        lines[1]
+    );
     assert_eq!(lines[2]["id"], "x");
-    let sum: f64 = lines[0]["scores"].as_object().unwrap().values().map(|v| v.as_f64().unwrap()).sum();
+    let sum: f64 = lines[0]["scores"]
+        .as_object()
+        .unwrap()
+        .values()
+        .map(|v| v.as_f64().unwrap())
+        .sum();
     assert!((sum - 1.0).abs() < 1e-9);
     let again = program.run(&args);
     assert_eq!(again.code, 2, "an output is not overwritten by mistake");
@@ -323,13 +568,21 @@ fn score_goes_from_file_to_file() {
 #[test]
 fn ten_thousand_labels_and_one_too_long_are_taken_or_refused_in_words() {
     let program = Program::new();
-    let topic = |i: usize| format!("[[topic]]\nslug = \"t{i}\"\nlabel = \"subject {i}\"\nsubreddits = [\"gaming\"]\n");
+    let topic = |i: usize| {
+        format!("[[topic]]\nslug = \"t{i}\"\nlabel = \"subject {i}\"\nsubreddits = [\"gaming\"]\n")
+    };
     let many: String = (0..10_000).map(topic).collect();
-    let pipeline = program.write("many.toml", format!("name = \"many\"\nmode = \"single\"\n{many}"));
+    let pipeline = program.write(
+        "many.toml",
+        format!("name = \"many\"\nmode = \"single\"\n{many}"),
+    );
     let file = program.write("posts.ndjson", posts(2));
     program.ok(&["import", &file]);
     program.ok(&["classify", "--pipeline", &pipeline]);
-    assert_eq!(number(&program, "SELECT COUNT(*) FROM label_scores"), 20_000);
+    assert_eq!(
+        number(&program, "SELECT COUNT(*) FROM label_scores"),
+        20_000
+    );
 
     let long = "very ".repeat(300);
     let pipeline = program.write(
@@ -338,5 +591,9 @@ fn ten_thousand_labels_and_one_too_long_are_taken_or_refused_in_words() {
     );
     let ran = program.run(&["classify", "--pipeline", &pipeline]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
-    assert!(ran.stderr.contains("`toolong`") && ran.stderr.contains("128"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`toolong`") && ran.stderr.contains("128"),
+        "{}",
+        ran.stderr
+    );
 }

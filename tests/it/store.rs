@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use topicmill::domain::{
-    Label, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage, Timestamp,
+    Label, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage,
+    Timestamp,
 };
-use topicmill::store::{Access, Claim, Classified, ModelRow, Page, RunId, Store, StoreError, Target, Written};
+use topicmill::store::{
+    Access, Claim, Classified, ModelRow, Page, RunId, Store, StoreError, Target, Written,
+};
 
 use crate::support::postgres::databases;
 
@@ -39,7 +42,11 @@ fn post(id: &str, title: &str, body: &str) -> Post {
 }
 
 fn labels(threshold: f64) -> LabelSet {
-    let label = |slug: &str| Label { slug: slug.into(), label: format!("{slug} things"), descriptions: vec![] };
+    let label = |slug: &str| Label {
+        slug: slug.into(),
+        label: format!("{slug} things"),
+        descriptions: vec![],
+    };
     LabelSet {
         name: "two".into(),
         template: "This text is about {}.".into(),
@@ -73,7 +80,9 @@ struct Fixture {
 
 async fn fixture(store: Store, posts: usize) -> Fixture {
     let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
-    let posts: Vec<Post> = (0..posts).map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), "")).collect();
+    let posts: Vec<Post> = (0..posts)
+        .map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), ""))
+        .collect();
     save(&store, run, &posts, 0).await;
     let model = ModelRow {
         name: "m".into(),
@@ -87,40 +96,79 @@ async fn fixture(store: Store, posts: usize) -> Fixture {
         model: store.ensure_model(&model).await.unwrap(),
         label_set: store.ensure_label_set(&labels(0.0), at(0)).await.unwrap(),
     };
-    let texts = ["This text is about gaming things.".to_owned(), "This text is about food things.".to_owned()];
+    let texts = [
+        "This text is about gaming things.".to_owned(),
+        "This text is about food things.".to_owned(),
+    ];
     let hypotheses = store.ensure_hypotheses(&texts).await.unwrap();
-    assert_eq!(store.ensure_hypotheses(&texts).await.unwrap(), hypotheses, "made once");
+    assert_eq!(
+        store.ensure_hypotheses(&texts).await.unwrap(),
+        hypotheses,
+        "made once"
+    );
     store.set_current(target).await.unwrap();
     store.enqueue_missing(target).await.unwrap();
-    Fixture { store, run, target, hypotheses }
+    Fixture {
+        store,
+        run,
+        target,
+        hypotheses,
+    }
 }
 
 impl Fixture {
     async fn claim(&self, limit: u32, now: i64) -> Claim {
-        self.store.claim(self.target, "w", self.run, limit, 3, at(now), LEASE).await.unwrap()
+        self.store
+            .claim(self.target, "w", self.run, limit, 3, at(now), LEASE)
+            .await
+            .unwrap()
     }
 
     fn done(&self, claim: &Claim) -> Vec<Classified> {
-        let logits = |entailment| PairLogits { entailment, contradiction: Some(-1.0), neutral: None };
+        let logits = |entailment| PairLogits {
+            entailment,
+            contradiction: Some(-1.0),
+            neutral: None,
+        };
         claim
             .posts
             .iter()
             .map(|post| Classified {
                 fullname: post.fullname.clone(),
                 text_hash: post.text_hash,
-                scores: Scores { scores: vec![0.75, 0.25], best: 0, margin: 0.5, abstained: false },
-                logits: vec![(self.hypotheses[0], logits(2.0)), (self.hypotheses[1], logits(0.5))],
+                scores: Scores {
+                    scores: vec![0.75, 0.25],
+                    best: 0,
+                    margin: 0.5,
+                    abstained: false,
+                },
+                logits: vec![
+                    (self.hypotheses[0], logits(2.0)),
+                    (self.hypotheses[1], logits(0.5)),
+                ],
             })
             .collect()
     }
 
     async fn complete(&self, claim: &Claim, now: i64) -> Written {
         let done = self.done(claim);
-        self.store.complete(claim.lease, self.target, Mode::Single, self.run, at(now), &done).await.unwrap()
+        self.store
+            .complete(
+                claim.lease,
+                self.target,
+                Mode::Single,
+                self.run,
+                at(now),
+                &done,
+            )
+            .await
+            .unwrap()
     }
 
     async fn count(&self, sql: &str) -> i64 {
-        self.store.query(sql).await.unwrap().rows[0][0].as_i64().unwrap()
+        self.store.query(sql).await.unwrap().rows[0][0]
+            .as_i64()
+            .unwrap()
     }
 }
 
@@ -129,9 +177,18 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
     for database in databases() {
         let store = database.open().await;
         let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
-        let twice = [post("a", "A", ""), post("b", "B", "body"), post("a", "A again", "")];
+        let twice = [
+            post("a", "A", ""),
+            post("b", "B", "body"),
+            post("a", "A again", ""),
+        ];
         let first = save(&store, run, &twice, 0).await;
-        assert_eq!((first.new, first.changed, first.unchanged), (2, 0, 0), "{}", database.url);
+        assert_eq!(
+            (first.new, first.changed, first.unchanged),
+            (2, 0, 0),
+            "{}",
+            database.url
+        );
 
         let mut voted = post("b", "B", "body");
         voted.score = Some(99);
@@ -139,8 +196,18 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
         let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
         assert_eq!((second.new, second.changed, second.unchanged), (0, 1, 1));
 
-        let rows = store.query("SELECT title, score, author FROM posts ORDER BY fullname").await.unwrap().rows;
-        assert_eq!(rows, [vec![json!("A edited"), json!(12), json!("someone")], vec![json!("B"), json!(99), json!("someone")]]);
+        let rows = store
+            .query("SELECT title, score, author FROM posts ORDER BY fullname")
+            .await
+            .unwrap()
+            .rows;
+        assert_eq!(
+            rows,
+            [
+                vec![json!("A edited"), json!(12), json!("someone")],
+                vec![json!("B"), json!(99), json!("someone")]
+            ]
+        );
         let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
         assert_eq!(seen.rows[0][0], json!(2));
     }
@@ -152,7 +219,11 @@ async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
         let f = fixture(database.open().await, 5).await;
         let first = f.claim(3, 1).await;
         let second = f.claim(10, 1).await;
-        assert_eq!((first.posts.len(), second.posts.len()), (3, 2), "nobody claims twice");
+        assert_eq!(
+            (first.posts.len(), second.posts.len()),
+            (3, 2),
+            "nobody claims twice"
+        );
         assert!(f.claim(10, 1).await.posts.is_empty());
         assert_eq!(f.complete(&first, 2).await, Written::Stored(3));
         assert_eq!(f.complete(&second, 2).await, Written::Stored(2));
@@ -165,11 +236,22 @@ async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
         assert_eq!(f.count("SELECT COUNT(*) FROM backlog").await, 0);
         assert_eq!(f.count("SELECT COUNT(*) FROM leases").await, 0);
         assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label = 'gaming things' AND topic = 'gaming'").await, 5);
-        let agreement = f.store.query("SELECT posts, labelled, agreed, agreement FROM topic_agreement").await.unwrap();
+        let agreement = f
+            .store
+            .query("SELECT posts, labelled, agreed, agreement FROM topic_agreement")
+            .await
+            .unwrap();
         assert_eq!(agreement.rows, [[json!(5), json!(5), json!(5), json!(1.0)]]);
-        assert_eq!(f.store.enqueue_missing(f.target).await.unwrap(), 0, "nothing is left to do");
+        assert_eq!(
+            f.store.enqueue_missing(f.target).await.unwrap(),
+            0,
+            "nothing is left to do"
+        );
         let standing = f.store.standing(3, at(3)).await.unwrap();
-        assert_eq!((standing.posts, standing.labelled, standing.unlabelled), (5, 5, 0));
+        assert_eq!(
+            (standing.posts, standing.labelled, standing.unlabelled),
+            (5, 5, 0)
+        );
     }
 }
 
@@ -179,14 +261,28 @@ async fn an_edited_post_is_labelled_again_and_keeps_no_stale_label() {
         let f = fixture(database.open().await, 1).await;
         let claim = f.claim(1, 1).await;
         f.complete(&claim, 2).await;
-        save(&f.store, f.run, &[post("p000", "Title 0", "now with a body")], 3).await;
-        assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL").await, 0);
+        save(
+            &f.store,
+            f.run,
+            &[post("p000", "Title 0", "now with a body")],
+            3,
+        )
+        .await;
+        assert_eq!(
+            f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL")
+                .await,
+            0
+        );
         assert_eq!(f.store.enqueue_missing(f.target).await.unwrap(), 1);
         let again = f.claim(1, 4).await;
         assert_ne!(again.posts[0].text_hash, claim.posts[0].text_hash);
         f.complete(&again, 5).await;
         assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 1);
-        assert_eq!(f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL").await, 1);
+        assert_eq!(
+            f.count("SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL")
+                .await,
+            1
+        );
     }
 }
 
@@ -214,7 +310,10 @@ async fn a_failing_post_is_set_aside_and_a_released_one_is_not() {
         for attempt in 0..3 {
             let claim = f.claim(1, attempt).await;
             let name = claim.posts[0].fullname.clone();
-            f.store.fail(claim.lease, &[(name, "too odd".into())]).await.unwrap();
+            f.store
+                .fail(claim.lease, &[(name, "too odd".into())])
+                .await
+                .unwrap();
             f.store.release(claim.lease).await.unwrap();
         }
         assert!(f.claim(1, 10).await.posts.is_empty());
@@ -234,7 +333,10 @@ async fn what_stops_holding_posts_gives_them_back() {
     for database in databases() {
         let f = fixture(database.open().await, 4).await;
         let claim = f.claim(4, 0).await;
-        assert_eq!(f.store.lease_holders().await.unwrap(), [(claim.lease, "w".to_owned())]);
+        assert_eq!(
+            f.store.lease_holders().await.unwrap(),
+            [(claim.lease, "w".to_owned())]
+        );
         f.store.expire(claim.lease).await.unwrap();
         assert_eq!(f.claim(4, 1).await.posts.len(), 4);
     }
@@ -244,11 +346,31 @@ async fn what_stops_holding_posts_gives_them_back() {
 async fn runs_are_recorded() {
     for database in databases() {
         let store = database.open().await;
-        let run = store.begin_run(Stage::Import, "host:1", at(0)).await.unwrap();
+        let run = store
+            .begin_run(Stage::Import, "host:1", at(0))
+            .await
+            .unwrap();
         assert_eq!(store.recent_runs(5).await.unwrap()[0].status, "running");
-        store.finish_run(run, RunStatus::Partial, &json!({"posts": 3}), &json!([]), Some("why"), at(9)).await.unwrap();
+        store
+            .finish_run(
+                run,
+                RunStatus::Partial,
+                &json!({"posts": 3}),
+                &json!([]),
+                Some("why"),
+                at(9),
+            )
+            .await
+            .unwrap();
         let row = &store.recent_runs(5).await.unwrap()[0];
-        assert_eq!((row.status.as_str(), row.counts["posts"].as_i64(), row.error.as_deref()), ("partial", Some(3), Some("why")));
+        assert_eq!(
+            (
+                row.status.as_str(),
+                row.counts["posts"].as_i64(),
+                row.error.as_deref()
+            ),
+            ("partial", Some(3), Some("why"))
+        );
         assert_eq!(row.finished_at, Some(at(9)));
     }
 }
@@ -256,17 +378,35 @@ async fn runs_are_recorded() {
 #[tokio::test]
 async fn a_reader_cannot_write_and_an_empty_database_says_so() {
     for database in databases() {
-        let missing = Store::open(&database.url, Access::ReadOnly).await.unwrap_err();
+        let missing = Store::open(&database.url, Access::ReadOnly)
+            .await
+            .unwrap_err();
         assert!(matches!(missing, StoreError::Open { .. }), "{missing}");
         database.open().await.close().await.unwrap();
         let reader = Store::open(&database.url, Access::ReadOnly).await.unwrap();
-        for write in ["DELETE FROM posts", "DROP TABLE posts", "CREATE TABLE x (y INTEGER)"] {
-            assert!(matches!(reader.query(write).await, Err(StoreError::Query(_))), "{write}");
+        for write in [
+            "DELETE FROM posts",
+            "DROP TABLE posts",
+            "CREATE TABLE x (y INTEGER)",
+        ] {
+            assert!(
+                matches!(reader.query(write).await, Err(StoreError::Query(_))),
+                "{write}"
+            );
         }
-        assert!(reader.query("SELECT 1; SELECT 2").await.is_err(), "one statement at a time");
-        let typed = reader.query("SELECT 1 AS i, 0.5 AS f, 'x' AS t, NULL AS n").await.unwrap();
+        assert!(
+            reader.query("SELECT 1; SELECT 2").await.is_err(),
+            "one statement at a time"
+        );
+        let typed = reader
+            .query("SELECT 1 AS i, 0.5 AS f, 'x' AS t, NULL AS n")
+            .await
+            .unwrap();
         assert_eq!(typed.columns, ["i", "f", "t", "n"]);
-        assert_eq!(typed.rows, [[json!(1), json!(0.5), json!("x"), json!(null)]]);
+        assert_eq!(
+            typed.rows,
+            [[json!(1), json!(0.5), json!("x"), json!(null)]]
+        );
     }
 }
 
@@ -277,13 +417,20 @@ async fn a_database_of_a_later_version_is_refused() {
         let add = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
                    VALUES (9999, 'from the future', TRUE, '', 0)";
         match &store {
-            Store::Sqlite(_) => drop(sqlx::Connection::close(sqlite_execute(&database.url, add).await).await),
-            Store::Postgres(_) => drop(sqlx::Connection::close(postgres_execute(&database.url, add).await).await),
+            Store::Sqlite(_) => {
+                drop(sqlx::Connection::close(sqlite_execute(&database.url, add).await).await)
+            }
+            Store::Postgres(_) => {
+                drop(sqlx::Connection::close(postgres_execute(&database.url, add).await).await)
+            }
         }
         store.close().await.unwrap();
         for access in [Access::Create, Access::Existing, Access::ReadOnly] {
             let error = Store::open(&database.url, access).await.unwrap_err();
-            assert!(matches!(error, StoreError::Newer { found: 9999, .. }), "{error}");
+            assert!(
+                matches!(error, StoreError::Newer { found: 9999, .. }),
+                "{error}"
+            );
         }
     }
 }

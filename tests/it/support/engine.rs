@@ -12,6 +12,13 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
+/// ONNX Runtime's library as the tests found it, for programs that run elsewhere.
+pub fn library() -> PathBuf {
+    load_runtime(None)
+        .map(|runtime| runtime.library().to_owned())
+        .unwrap_or_default()
+}
+
 /// Whether ONNX Runtime is here. Without it a test fails on CI and is left out, loudly, elsewhere.
 pub fn runtime_is_here(test: &str) -> bool {
     match load_runtime(None) {

@@ -21,21 +21,32 @@ pub fn databases() -> Vec<TestDatabase> {
 pub fn sqlite() -> TestDatabase {
     let folder = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", folder.path().join("test.db").display());
-    TestDatabase { url, _folder: folder }
+    TestDatabase {
+        url,
+        _folder: folder,
+    }
 }
 
 /// A database of its own on the server of `TEST_DATABASE_URL`.
 pub fn postgres() -> Option<TestDatabase> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let Ok(server) = std::env::var("TEST_DATABASE_URL") else {
-        assert!(std::env::var_os("CI").is_none(), "TEST_DATABASE_URL is not set: run `make test`");
-        eprintln!("\n*** NOT TESTED ON POSTGRESQL: TEST_DATABASE_URL is not set; `make test` sets it ***\n");
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "TEST_DATABASE_URL is not set: run `make test`"
+        );
+        eprintln!(
+            "\n*** NOT TESTED ON POSTGRESQL: TEST_DATABASE_URL is not set; `make test` sets it ***\n"
+        );
         return None;
     };
     let (base, _) = server.rsplit_once('/').expect("a URL ends with /database");
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let url = format!("{base}/test_{}_{number}", std::process::id());
-    Some(TestDatabase { url, _folder: tempfile::tempdir().unwrap() })
+    Some(TestDatabase {
+        url,
+        _folder: tempfile::tempdir().unwrap(),
+    })
 }
 
 impl TestDatabase {

@@ -19,7 +19,9 @@ pub struct Ran {
 
 impl Program {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// A command that knows the repository's model and library, and nothing else of this machine's settings.
@@ -32,7 +34,10 @@ impl Program {
         }
         command
             .env_remove("DATABASE_URL")
-            .env("TOPICMILL__CLASSIFY__MODEL", root.join("models/minilm-reddit-topics"))
+            .env(
+                "TOPICMILL__CLASSIFY__MODEL",
+                root.join("models/minilm-reddit-topics"),
+            )
             .env("ORT_DYLIB_PATH", super::engine::library());
         command
     }
@@ -44,7 +49,11 @@ impl Program {
     /// Runs, and expects success.
     pub fn ok(&self, args: &[&str]) -> Ran {
         let ran = self.run(args);
-        assert_eq!(ran.code, 0, "topicmill {args:?}\n{}{}", ran.stdout, ran.stderr);
+        assert_eq!(
+            ran.code, 0,
+            "topicmill {args:?}\n{}{}",
+            ran.stdout, ran.stderr
+        );
         ran
     }
 
@@ -57,7 +66,10 @@ impl Program {
 
 pub fn finished(output: Output) -> Ran {
     use std::os::unix::process::ExitStatusExt;
-    let code = output.status.code().unwrap_or_else(|| -output.status.signal().unwrap_or(0));
+    let code = output
+        .status
+        .code()
+        .unwrap_or_else(|| -output.status.signal().unwrap_or(0));
     Ran {
         code,
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
