@@ -30,7 +30,7 @@ pub enum ConfigError {
         layer: Origin,
         /// What is wrong.
         #[source]
-        source: config::ConfigError,
+        source: Box<config::ConfigError>,
     },
     /// A key that does not exist.
     #[error("unknown setting `{key}` in {layer}; {hint}")]
@@ -54,7 +54,7 @@ pub enum ConfigError {
     },
     /// Values that do not fit together or into a struct.
     #[error("read the settings: {0}")]
-    Shape(#[source] config::ConfigError),
+    Shape(#[source] Box<config::ConfigError>),
 }
 
 /// Where a value comes from.
@@ -202,9 +202,10 @@ pub fn is_secret(key: &str) -> bool {
 /// See [`ConfigError`]; each names the key and where it stands.
 pub fn load(
     file: Option<&Path>,
-    env: HashMap<String, String>,
+    env: impl IntoIterator<Item = (String, String)>,
     flags: &[(&str, String)],
 ) -> Result<Loaded, ConfigError> {
+    let env: HashMap<String, String> = env.into_iter().collect();
     let defaults = collect(
         |_| Origin::Default,
         &File::from_str(DEFAULTS, FileFormat::Toml),
@@ -244,13 +245,13 @@ pub fn load(
         let text = check_kind(&key, &value, default, &origin)?;
         builder = builder
             .set_override(&key, value)
-            .map_err(ConfigError::Shape)?;
+            .map_err(|error| ConfigError::Shape(Box::new(error)))?;
         values.insert(key, (text, origin));
     }
     let settings = builder
         .build()
         .and_then(config::Config::try_deserialize)
-        .map_err(ConfigError::Shape)?;
+        .map_err(|error| ConfigError::Shape(Box::new(error)))?;
     Ok(Loaded { settings, values })
 }
 
@@ -287,7 +288,7 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
     }
     let read = source.collect().map_err(|source| ConfigError::Read {
         layer: origin("…"),
-        source,
+        source: Box::new(source),
     })?;
     let mut flat = Vec::new();
     for (key, value) in read {
@@ -375,7 +376,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_the_file() {
-        let loaded = load(None, HashMap::new(), &[]).unwrap();
+        let loaded = load(None, [], &[]).unwrap();
         assert_eq!(loaded.settings.reddit.requests_per_minute, 100);
         assert_eq!(loaded.settings.database.url.reveal(), "sqlite:topicmill.db");
         assert!(
@@ -450,9 +451,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
         std::fs::write(&path, "[reddit]\nclient_secrte = \"x\"\n").unwrap();
-        let error = load(Some(&path), HashMap::new(), &[])
-            .unwrap_err()
-            .to_string();
+        let error = load(Some(&path), [], &[]).unwrap_err().to_string();
         assert!(
             error.contains("`reddit.client_secrte`") && error.contains("t.toml"),
             "{error}"
@@ -484,13 +483,13 @@ mod tests {
         let path = dir.path().join("t.toml");
         std::fs::write(&path, "[reddit\n").unwrap();
         assert!(
-            load(Some(&path), HashMap::new(), &[])
+            load(Some(&path), [], &[])
                 .unwrap_err()
                 .to_string()
                 .contains("t.toml")
         );
         assert!(matches!(
-            load(Some(dir.path()), HashMap::new(), &[]),
+            load(Some(dir.path()), [], &[]),
             Err(ConfigError::NoFile(_))
         ));
     }

@@ -276,6 +276,10 @@ pub fn is_placeholder(body: &str) -> bool {
 
 /// A post as last seen.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "as many independent marks as Reddit puts on a post"
+)]
 pub struct Post {
     /// Its key.
     pub fullname: Fullname,

@@ -19,7 +19,7 @@ use super::tokenize::{EncodedText, Encoder, TokenizeError};
 use crate::clock::SharedClock;
 use crate::domain::{LabelSet, post_text};
 use crate::store::{
-    ClaimedPost, Classified, Lease, ModelRow, RunId, Store, StoreError, Target, Written,
+    Claimant, ClaimedPost, Classified, Lease, ModelRow, RunId, Store, StoreError, Target, Written,
 };
 
 /// Most posts of one write.
@@ -177,7 +177,7 @@ pub async fn label(
     }
     if let Ok(done) = &mut done {
         engine??;
-        done.seconds = (worker.clock.elapsed() - started).as_secs_f64();
+        done.seconds = worker.clock.elapsed().saturating_sub(started).as_secs_f64();
         #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
         let posts = done.posts as f64;
         done.posts_per_sec = if done.seconds > 0.0 {
@@ -228,6 +228,12 @@ async fn claim_windows(
     windows: mpsc::Sender<Window>,
 ) -> Result<(), BacklogError> {
     let mut left = options.limit.unwrap_or(u64::MAX);
+    let claimant = Claimant {
+        worker: worker.name,
+        run: worker.run,
+        max_attempts: options.max_attempts,
+        lease: options.lease,
+    };
     while left > 0 && !worker.stop.is_cancelled() {
         // A place in the channel first: posts are claimed only when the engine is about to need them.
         let Ok(place) = windows.reserve().await else {
@@ -235,18 +241,7 @@ async fn claim_windows(
         };
         let wanted = options.window.min(u32::try_from(left).unwrap_or(u32::MAX));
         let now = worker.clock.now().into();
-        let claim = worker
-            .store
-            .claim(
-                target,
-                worker.name,
-                worker.run,
-                wanted,
-                options.max_attempts,
-                now,
-                options.lease,
-            )
-            .await?;
+        let claim = worker.store.claim(target, &claimant, wanted, now).await?;
         if claim.posts.is_empty() {
             break;
         }
@@ -258,13 +253,13 @@ async fn claim_windows(
             .map(|post| post_text(&post.title, &post.selftext))
             .collect();
         let encoder = Arc::clone(encoder);
-        let encoded = tokio::task::spawn_blocking(move || encoder.encode(&texts))
+        let texts = tokio::task::spawn_blocking(move || encoder.encode(&texts))
             .await
             .map_err(|error| BacklogError::Thread(error.to_string()))??;
         place.send(Window {
             lease: claim.lease,
             posts: claim.posts,
-            texts: encoded,
+            texts,
         });
     }
     Ok(())
@@ -344,7 +339,7 @@ async fn write_events(
         let full = waiting
             .get(&lease)
             .is_some_and(|posts| posts.len() >= WRITE_POSTS);
-        let due = worker.clock.elapsed() - written_at >= WRITE_EVERY;
+        let due = worker.clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
         if full || due || ended {
             let posts = waiting.remove(&lease).unwrap_or_default();
             let n = posts.len() as u64;

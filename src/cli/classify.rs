@@ -21,7 +21,7 @@ pub struct Classify {
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
     #[command(flatten)]
-    run: RunFlags,
+    record: RunFlags,
 }
 
 impl Classify {
@@ -30,7 +30,7 @@ impl Classify {
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         let store = setup.store(Access::Create).await?;
         let (done, record) = label(setup, &store, &self.model, &set, self.limit).await?;
-        setup.write_run_json(&self.run, &[&record])?;
+        self.record.write(&[&record])?;
         store.close().await?;
         Ok(exit(&done))
     }

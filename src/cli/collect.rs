@@ -19,7 +19,7 @@ pub struct Collect {
     #[command(flatten)]
     pub what: What,
     #[command(flatten)]
-    run: RunFlags,
+    record: RunFlags,
 }
 
 /// What is collected, and from where.
@@ -45,7 +45,7 @@ impl Collect {
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let store = setup.store(Access::Create).await?;
         let (reports, record) = collecting.run(setup, &store).await?;
-        setup.write_run_json(&self.run, &[&record])?;
+        self.record.write(&[&record])?;
         store.close().await?;
         Ok(exit(&reports, &record))
     }

@@ -158,8 +158,7 @@ async fn database(setup: &Setup) -> Finding {
 async fn credentials(setup: &Setup, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if setup.settings().reddit.client_id.is_empty() {
-        let detail = "set reddit.client_id, client_secret and user_agent (see the README); without a key there \
-                      are `topicmill demo`, `collect --source sample` and `import`";
+        let detail = "set client_id, client_secret and user_agent of [reddit], see the README";
         return Finding {
             what: WHAT,
             state: State::Missing,

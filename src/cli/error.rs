@@ -129,17 +129,21 @@ impl CliError {
             | Self::Dump(_)
             | Self::Device(_)
             | Self::Word { .. }
-            | Self::Usage(_) => Exit::Usage,
+            | Self::Usage(_)
+            | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
+            Self::Reddit(error) if error.is_of_the_settings() => Exit::Usage,
             Self::Reddit(error) => Exit::from(error.outcome()),
-            Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
             Self::Store(_) | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
             }
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
+            Self::Files(FilesError::Full(_)) | Self::Runtime(_) | Self::Write { .. } => {
+                Exit::Partial
+            }
+            Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,
-            Self::Runtime(_) | Self::Write { .. } => Exit::Partial,
         }
     }
 }

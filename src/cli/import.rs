@@ -22,7 +22,7 @@ pub struct Import {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
-    run: RunFlags,
+    record: RunFlags,
 }
 
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
@@ -60,7 +60,7 @@ impl Import {
                 "importing done"
             );
         }
-        setup.write_run_json(&self.run, &[&record])?;
+        self.record.write(&[&record])?;
         store.close().await?;
         Ok(if record.status == RunStatus::Done {
             Exit::Done

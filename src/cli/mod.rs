@@ -50,7 +50,7 @@ struct Global {
     /// Settings file [default: topicmill.toml here, if there is one]
     #[arg(long, global = true, value_name = "F", help_heading = "Global options")]
     config: Option<PathBuf>,
-    /// sqlite:PATH or postgres://user:password@host/database
+    /// `sqlite:PATH` or `postgres://user:password@host/database`
     #[arg(
         long,
         global = true,
@@ -128,7 +128,7 @@ fn start(cli: Cli) -> Result<Exit, CliError> {
     let setup = Setup::load(&cli.global)?;
     let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
     let exit = runtime.block_on(async {
-        let signals = signals::watch(setup.stop.clone());
+        let signals = signals::watch(&setup.stop);
         let exit = dispatch(cli.command, &setup).await?;
         // What a signal ended says so, however well it ended.
         Ok(signals.exit().unwrap_or(exit))

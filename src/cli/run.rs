@@ -17,7 +17,7 @@ pub struct Run {
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
-    run: RunFlags,
+    record: RunFlags,
 }
 
 impl Run {
@@ -29,12 +29,12 @@ impl Run {
         let (reports, collected) = collecting.run(setup, &store).await?;
         let first = collect::exit(&reports, &collected);
         if setup.stop.is_cancelled() {
-            setup.write_run_json(&self.run, &[&collected])?;
+            self.record.write(&[&collected])?;
             return Ok(first);
         }
         // What was collected before, and what was collected now of the topics that could be read.
         let (done, classified) = classify::label(setup, &store, &self.model, &set, None).await?;
-        setup.write_run_json(&self.run, &[&collected, &classified])?;
+        self.record.write(&[&collected, &classified])?;
         store.close().await?;
         Ok(if first == Exit::Done {
             classify::exit(&done)

@@ -87,7 +87,7 @@ impl Setup {
                 .clone()
                 .map(|format| ("log.format", format)),
         );
-        let loaded = config::load(global.config.as_deref(), std::env::vars().collect(), &flags)?;
+        let loaded = config::load(global.config.as_deref(), std::env::vars(), &flags)?;
         let format = match loaded.settings.log.format.as_str() {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
@@ -252,10 +252,12 @@ impl Setup {
             limit,
         }
     }
+}
 
+impl RunFlags {
     /// Writes the records of runs where `--run-json` says.
-    pub fn write_run_json(&self, flags: &RunFlags, records: &[&RunRecord]) -> Result<(), CliError> {
-        let Some(path) = &flags.run_json else {
+    pub fn write(&self, records: &[&RunRecord]) -> Result<(), CliError> {
+        let Some(path) = &self.run_json else {
             return Ok(());
         };
         let records: Vec<_> = records.iter().map(|record| record.to_json()).collect();

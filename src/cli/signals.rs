@@ -24,7 +24,7 @@ impl Signals {
 }
 
 /// Cancels `stop` on the first signal.
-pub fn watch(stop: CancellationToken) -> Signals {
+pub fn watch(stop: &CancellationToken) -> Signals {
     let signals = Signals::default();
     for (kind, number) in [(SignalKind::interrupt(), 2), (SignalKind::terminate(), 15)] {
         let (stop, signals) = (stop.clone(), signals.clone());

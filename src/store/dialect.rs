@@ -206,13 +206,17 @@ impl Dialect for Postgres {
 }
 
 fn is_missing_database(error: &sqlx::Error) -> bool {
-    error.as_database_error().and_then(|e| e.code()).as_deref() == Some("3D000")
+    error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code)
+        .as_deref()
+        == Some("3D000")
 }
 
 fn connect_hint(error: &sqlx::Error) -> &'static str {
     let code = error
         .as_database_error()
-        .and_then(|e| e.code().map(|c| c.into_owned()));
+        .and_then(|e| e.code().map(std::borrow::Cow::into_owned));
     match code.as_deref() {
         Some("3D000") => "it does not exist; `topicmill db create` makes it",
         Some("28P01" | "28000") => "the server refused the user or the password",

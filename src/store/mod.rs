@@ -159,6 +159,19 @@ pub struct ModelRow {
     pub max_tokens: i64,
 }
 
+/// Who claims, and on what terms.
+#[derive(Debug, Clone, Copy)]
+pub struct Claimant<'a> {
+    /// Name of the worker.
+    pub worker: &'a str,
+    /// The run that the labels will belong to.
+    pub run: RunId,
+    /// Posts that failed this often are left alone.
+    pub max_attempts: u32,
+    /// How long the claim lives unless it is renewed.
+    pub lease: Duration,
+}
+
 /// A claim on part of the backlog. Its holder may write for these posts until it expires or is lost.
 #[derive(Debug, Clone)]
 pub struct Claim {
@@ -330,8 +343,8 @@ face! {
     fn enqueue_missing(&self, target: Target) -> u64;
     /// How many posts of the backlog can be claimed now.
     fn claimable(&self, target: Target, max_attempts: u32, now: Timestamp) -> u64;
-    /// Claims up to `limit` posts until `now + lease`, returning expired claims to the backlog first.
-    fn claim(&self, target: Target, worker: &str, run: RunId, limit: u32, max_attempts: u32, now: Timestamp, lease: Duration) -> Claim;
+    /// Claims up to `limit` posts, returning expired claims to the backlog first.
+    fn claim(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
     /// Moves the end of a lease to `now + lease`; false if it is lost.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
     /// Stores classifications under a live lease and takes the posts out of the backlog.

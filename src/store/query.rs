@@ -17,6 +17,7 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn refused(error: sqlx::Error) -> StoreError {
     let text = match &error {
         sqlx::Error::Database(database) => database.message().to_owned(),

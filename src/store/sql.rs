@@ -17,8 +17,8 @@ use sqlx::{
 
 use super::dialect::{Dialect, redact};
 use super::{
-    Access, Claim, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId, RunRow,
-    Standing, StoreError, Target, Upserted, Written,
+    Access, Claim, Claimant, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId,
+    RunRow, Standing, StoreError, Target, Upserted, Written,
 };
 use crate::domain::{Fullname, LabelSet, Mode, Post, RunStatus, Stage, TextHash, Timestamp};
 
@@ -92,14 +92,6 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
         "25006" => Some(StoreError::ReadOnly),
         "53100" => Some(StoreError::Full),
         _ => None,
-    }
-}
-
-fn corrupt(table: &'static str, row: impl ToString, detail: impl ToString) -> StoreError {
-    StoreError::Corrupt {
-        table,
-        row: row.to_string(),
-        detail: detail.to_string(),
     }
 }
 
@@ -636,12 +628,9 @@ where
     pub(super) async fn claim(
         &self,
         target: Target,
-        worker: &str,
-        run: RunId,
+        claimant: &Claimant<'_>,
         limit: u32,
-        max_attempts: u32,
         now: Timestamp,
-        lease: Duration,
     ) -> Result<Claim> {
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
@@ -654,10 +643,10 @@ where
         let id: i64 = sqlx::query::<DB>(
             "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
         )
-        .bind(worker)
-        .bind(run.0)
+        .bind(claimant.worker)
+        .bind(claimant.run.0)
         .bind(at(now))
-        .bind(at(now) + lease)
+        .bind(at(now) + claimant.lease)
         .fetch_one(&mut *tx)
         .await
         .and_then(|row| row.try_get(0))
@@ -674,7 +663,7 @@ where
             .bind(id)
             .bind(target.model)
             .bind(target.label_set)
-            .bind(i64::from(max_attempts))
+            .bind(i64::from(claimant.max_attempts))
             .bind(i64::from(limit))
             .execute(&mut *tx)
             .await
@@ -712,8 +701,11 @@ where
         const WHAT: &str = "read claimed posts";
         let fullname: String = row.try_get(0).doing(WHAT)?;
         let hash: Vec<u8> = row.try_get(1).doing(WHAT)?;
-        let text_hash = TextHash::try_from(hash.as_slice())
-            .map_err(|_| corrupt("posts", &fullname, "`text_hash` has not 16 bytes"))?;
+        let text_hash = TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.clone(),
+            detail: "`text_hash` has not 16 bytes".into(),
+        })?;
         Ok(ClaimedPost {
             fullname,
             text_hash,

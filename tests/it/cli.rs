@@ -215,7 +215,7 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
         "missing.toml",
     ),
     (&["classify", "--pipeline", "text.ndjson"], 2, "text.ndjson"),
-    (&["collect"], 2, "client_id"),
+    (&["collect"], 3, "client_id"),
     (&["collect", "--source", "mars"], 2, "mars"),
     (
         &["collect", "--source", "sample", "--topic", "knitting"],

@@ -8,12 +8,12 @@ use topicmill::domain::{
     Timestamp,
 };
 use topicmill::store::{
-    Access, Claim, Classified, ModelRow, Page, RunId, Store, StoreError, Target, Written,
+    Access, Claim, Claimant, Classified, ModelRow, Page, RunId, Store, StoreError, Target, Written,
 };
 
 use crate::support::postgres::databases;
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 
 fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
@@ -118,8 +118,14 @@ async fn fixture(store: Store, posts: usize) -> Fixture {
 
 impl Fixture {
     async fn claim(&self, limit: u32, now: i64) -> Claim {
+        let claimant = Claimant {
+            worker: "w",
+            run: self.run,
+            max_attempts: 3,
+            lease: LEASE,
+        };
         self.store
-            .claim(self.target, "w", self.run, limit, 3, at(now), LEASE)
+            .claim(self.target, &claimant, limit, at(now))
             .await
             .unwrap()
     }
@@ -418,10 +424,10 @@ async fn a_database_of_a_later_version_is_refused() {
                    VALUES (9999, 'from the future', TRUE, '', 0)";
         match &store {
             Store::Sqlite(_) => {
-                drop(sqlx::Connection::close(sqlite_execute(&database.url, add).await).await)
+                drop(sqlx::Connection::close(sqlite_execute(&database.url, add).await).await);
             }
             Store::Postgres(_) => {
-                drop(sqlx::Connection::close(postgres_execute(&database.url, add).await).await)
+                drop(sqlx::Connection::close(postgres_execute(&database.url, add).await).await);
             }
         }
         store.close().await.unwrap();

@@ -27,7 +27,7 @@ pub enum RedditError {
     UserAgent(String),
     /// No application to act as.
     #[error(
-        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit, or read the sample Reddit, which needs none"
+        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit; without a key there are `topicmill demo`, `collect --source sample` and `import`"
     )]
     ClientId,
     /// A quota that lets nothing through.
@@ -110,6 +110,14 @@ pub enum RedditError {
 }
 
 impl RedditError {
+    /// Whether the settings are wrong, rather than Reddit's answer.
+    pub fn is_of_the_settings(&self) -> bool {
+        matches!(
+            self,
+            Self::BaseUrl { .. } | Self::UserAgent(_) | Self::RequestsPerMinute | Self::Client(_)
+        )
+    }
+
     /// The word for it in a topic's report.
     pub fn outcome(&self) -> Outcome {
         match self {

@@ -132,10 +132,10 @@ impl Reddit {
     ) -> Result<Self, RedditError> {
         let mut token_url = settings::base_url("auth_url", &settings.auth_url)?;
         let api_url = settings::base_url("api_url", &settings.api_url)?;
-        settings::check_user_agent(&settings.user_agent)?;
         if settings.client_id.is_empty() {
             return Err(RedditError::ClientId);
         }
+        settings::check_user_agent(&settings.user_agent)?;
         let per_minute =
             NonZeroU32::new(settings.requests_per_minute).ok_or(RedditError::RequestsPerMinute)?;
         let on_this_machine = settings::is_loopback(&token_url) && settings::is_loopback(&api_url);

@@ -72,7 +72,7 @@ pub fn finished(output: Output) -> Ran {
         .unwrap_or_else(|| -output.status.signal().unwrap_or(0));
     Ran {
         code,
-        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
