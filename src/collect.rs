@@ -128,7 +128,7 @@ pub async fn collect(
     Ok(reports)
 }
 
-/// One line a topic; fields that say nothing are left out.
+/// A line a topic, and one for each subreddit that was passed over; fields that say nothing are left out.
 fn log_report(report: &TopicReport) {
     let TopicReport {
         topic,
@@ -136,21 +136,18 @@ fn log_report(report: &TopicReport) {
         outcome,
         posts,
         new,
-        changed,
         ..
     } = report;
-    let skipped: Vec<_> = report
-        .skipped
-        .iter()
-        .map(|(name, why)| format!("r/{name} {why}"))
-        .collect();
-    let skipped = Some(skipped.join(", ")).filter(|skipped| !skipped.is_empty());
-    let rejected = Some(report.rejected).filter(|n| *n > 0);
+    for (name, why) in &report.skipped {
+        tracing::info!(%topic, "r/{name} is {why}: trying the next one");
+    }
+    let some = |n: u64| Some(n).filter(|n| *n > 0);
+    let (changed, rejected) = (some(report.changed), some(report.rejected));
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, posts, new, changed, rejected, skipped, "collected r/{subreddit}");
+        tracing::info!(%topic, posts, new, changed, rejected, "collected r/{subreddit}");
     } else {
         let detail = report.detail.as_deref().unwrap_or("stopped");
-        tracing::warn!(%topic, %outcome, posts, skipped, "not collected: {detail}");
+        tracing::warn!(%topic, %outcome, posts, "not collected: {detail}");
     }
 }
 
@@ -350,7 +347,10 @@ pub async fn import(
         for record in chunk {
             match record {
                 Ok(Record { post, topic }) => {
-                    let topic = topic.or_else(|| topic_of(&post, topics));
+                    let topic = topic.map_or_else(
+                        || topic_of(&post, topics),
+                        |named| Some(slug_of(named, topics)),
+                    );
                     match by_topic.iter_mut().find(|(known, _)| *known == topic) {
                         Some((_, posts)) => posts.push(post),
                         None => by_topic.push((topic, vec![post])),
@@ -381,6 +381,14 @@ pub async fn import(
         }
     }
     Ok(done)
+}
+
+/// The slug of the topic that a record names, by its slug or by its label; a name of neither kind stays.
+fn slug_of(named: String, topics: &[Topic]) -> String {
+    let known = topics
+        .iter()
+        .find(|topic| topic.slug == named || topic.label == named);
+    known.map_or(named, |topic| topic.slug.clone())
 }
 
 /// The topic that a post's subreddit is read for.

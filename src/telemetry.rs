@@ -5,7 +5,7 @@
 
 use std::io::IsTerminal;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tracing_indicatif::IndicatifLayer;
 use tracing_indicatif::span_ext::IndicatifSpanExt;
 use tracing_subscriber::filter::EnvFilter;
@@ -63,6 +63,12 @@ pub fn init(format: LogFormat, verbosity: i8) {
     }
 }
 
+/// The rate of a bar in three digits; its own has as many as a float.
+fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
+    // A bar has nobody to tell of an error.
+    let _ = write!(out, "{:.1}/s", state.per_sec());
+}
+
 /// How far work is: a bar on a terminal, a log line at each tenth of the way without one.
 #[derive(Debug)]
 pub struct Progress {
@@ -80,7 +86,7 @@ impl Progress {
     /// Work on `total` things called `unit`.
     pub fn start(name: &'static str, unit: &'static str, total: u64) -> Self {
         let template = format!(
-            "{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{per_sec:>12}}  {{eta:>4}} left"
+            "{name:<9} {{bar:24.cyan/dim}} {{pos:>6}}/{{len}} {unit}  {{rate:>9}}  {{eta:>4}} left"
         );
         Self::new(name, unit, &template, Some(total))
     }
@@ -95,7 +101,7 @@ impl Progress {
 
     /// Work on things called `unit`, nobody knows how many.
     pub fn counter(name: &'static str, unit: &'static str) -> Self {
-        let template = format!("{name:<9} {{spinner}} {{pos:>6}} {unit}  {{per_sec:>12}}");
+        let template = format!("{name:<9} {{spinner}} {{pos:>6}} {unit}  {{rate:>9}}");
         Self::new(name, unit, &template, None)
     }
 
@@ -105,7 +111,7 @@ impl Progress {
             let span = tracing::info_span!("progress", name);
             let style =
                 ProgressStyle::with_template(template).expect("the template is well formed");
-            span.pb_set_style(&style.progress_chars("━╸─"));
+            span.pb_set_style(&style.progress_chars("━╸─").with_key("rate", rate));
             if let Some(total) = total {
                 span.pb_set_length(total);
             }
@@ -148,9 +154,8 @@ impl Progress {
         if before / step == done / step {
             return;
         }
-        let rate = format!("{:.1}", self.count.per_sec());
         let left_secs = total.map(|_| self.count.eta().as_secs());
         let (name, unit) = (self.name, self.unit);
-        tracing::info!(done, total, rate, left_secs, "{name}: {unit}");
+        tracing::info!(done, total, rate = %format_args!("{:.1}/s", self.count.per_sec()), left_secs, "{name}: {unit}");
     }
 }

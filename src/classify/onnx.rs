@@ -400,7 +400,7 @@ fn open(
         Device::Cpu => cpu("asked for"),
         Device::Cuda(number) => cuda(number, "asked for"),
         // Asked before it is tried: the runtime logs an error on trying.
-        Device::Auto if !runtime.knows_cuda() => cpu("this ONNX Runtime was built without CUDA"),
+        Device::Auto if !runtime.knows_cuda() => cpu("no CUDA in this ONNX Runtime"),
         Device::Auto => match cuda(0, "found") {
             Err(OnnxError::Cuda { detail, .. }) => cpu(&format!("CUDA cannot be used: {detail}")),
             other => other,

@@ -58,7 +58,7 @@ pub async fn label(
         posts = done.posts,
         pairs = done.pairs,
         failed = done.failed,
-        posts_per_sec = format!("{:.1}", done.posts_per_sec),
+        posts_per_sec = %format_args!("{:.1}", done.posts_per_sec),
         "classifying done"
     );
     if done.held_elsewhere > 0 {

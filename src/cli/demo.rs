@@ -10,7 +10,7 @@ use crate::config::Origin;
 use crate::store::{Access, Store};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
-const DATABASE: &str = "sqlite:topicmill-demo.db";
+const DATABASE: &str = "sqlite:demo.db";
 
 /// Flags of `demo`.
 #[derive(Debug, Args)]

@@ -216,8 +216,13 @@ impl Setup {
         )?;
         let chosen = engine.chosen();
         tracing::info!(
-            model = %folder.name, kind = folder.kind.as_str(), precision = %folder.precision,
-            device = %chosen.device, "model loaded: {}", chosen.reason
+            "scoring with {} on {}: {}",
+            folder.name,
+            chosen.device,
+            chosen.reason
+        );
+        tracing::debug!(
+            kind = folder.kind.as_str(), precision = %folder.precision, max_tokens = folder.max_tokens, "model"
         );
         let default = if chosen.device == Device::Cpu {
             CPU_BATCH_TOKENS

@@ -46,7 +46,8 @@ fn the_demo_goes_the_whole_way_and_its_three_commands_work() {
         demo.stdout
     );
     assert!(
-        demo.stderr.contains("r/sports missing") && demo.stderr.contains("r/education private"),
+        demo.stderr.contains("r/sports is missing")
+            && demo.stderr.contains("r/education is private"),
         "{}",
         demo.stderr
     );

@@ -1,7 +1,9 @@
 //! The integration tests, one binary: real databases, real sockets, a real ONNX Runtime, the real program.
 
 mod cli;
+mod house;
 mod parity;
+mod readme;
 mod source;
 mod store;
 mod support;

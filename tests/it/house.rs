@@ -1,0 +1,169 @@
+//! The house rules that a compiler does not check: who may use whom, and that what is written down in two
+//! places says the same in both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use crate::support::engine::repository;
+use crate::support::program::Program;
+
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+/// Path below `src` and text without comments of every source file.
+fn code() -> Vec<(String, String)> {
+    let root = repository("src");
+    let mut files = Vec::new();
+    sources(&root, &mut files);
+    files
+        .into_iter()
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"));
+            let code = code.collect::<Vec<_>>().join("\n");
+            (
+                path.strip_prefix(&root).unwrap().display().to_string(),
+                code,
+            )
+        })
+        .collect()
+}
+
+fn module_of(path: &str) -> &str {
+    path.split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+/// The arrows that lib.rs lists.
+fn allowed() -> BTreeMap<String, BTreeSet<String>> {
+    let lib = std::fs::read_to_string(repository("src/lib.rs")).unwrap();
+    lib.lines()
+        .filter_map(|line| line.strip_prefix("//! ")?.split_once(" -> "))
+        .map(|(from, to)| {
+            let to = to.split(", ").map(|name| name.trim().to_owned()).collect();
+            (from.trim().to_owned(), to)
+        })
+        .collect()
+}
+
+#[test]
+fn modules_use_only_those_that_the_map_lists() {
+    let allowed = allowed();
+    assert!(allowed.len() >= 8, "the map of lib.rs was not found");
+    let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, code) in code() {
+        let from = module_of(&path);
+        for rest in code.split("crate::").skip(1) {
+            let name: String = rest
+                .chars()
+                .take_while(|c| c.is_ascii_lowercase() || *c == '_')
+                .collect();
+            // `crate::` of another crate's macro, or this module itself.
+            if name.is_empty() || name == from || from == "lib" || from == "main" {
+                continue;
+            }
+            let ok = allowed.get(from).is_some_and(|to| to.contains(&name));
+            assert!(
+                ok,
+                "src/{path} uses `{name}`: lib.rs does not list {from} -> {name}"
+            );
+            used.entry(from.to_owned()).or_default().insert(name);
+        }
+    }
+    assert_eq!(used, allowed, "lib.rs lists an arrow that nobody needs");
+}
+
+#[test]
+fn only_onnx_names_the_runtime_and_only_source_names_roux() {
+    for (path, code) in code() {
+        let names = |word: &str| {
+            code.contains(&format!("use {word}::")) || code.contains(&format!(" {word}::"))
+        };
+        assert!(
+            !names("ort") || path == "classify/onnx.rs",
+            "src/{path} names ort"
+        );
+        assert!(
+            !names("roux") || path.starts_with("source/"),
+            "src/{path} names roux"
+        );
+        assert!(
+            !names("anyhow") || path == "main.rs",
+            "src/{path} names anyhow"
+        );
+    }
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let mut files = Vec::new();
+    sources(&repository("src"), &mut files);
+    for path in files {
+        assert!(
+            std::fs::read_to_string(&path).unwrap().starts_with("//! "),
+            "{}",
+            path.display()
+        );
+    }
+}
+
+/// Commands of `topicmill --help`.
+fn commands() -> Vec<String> {
+    let help = Program::new().ok(&["--help"]).stdout;
+    let listed = help
+        .split("Commands:")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap()
+        .to_owned();
+    let names = listed
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn the_readme_names_every_command_and_no_other() {
+    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+    let commands = commands();
+    assert!(commands.len() >= 10, "{commands:?}");
+    for command in &commands {
+        assert!(
+            readme.contains(&format!("topicmill {command}")),
+            "README.md does not name `topicmill {command}`"
+        );
+    }
+    for rest in readme.split("`topicmill ").skip(1) {
+        let word: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
+        assert!(
+            word.is_empty() || commands.contains(&word),
+            "README.md names `topicmill {word}`, which is not there"
+        );
+    }
+}
+
+#[test]
+fn the_readme_names_every_section_of_the_settings() {
+    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+    let defaults = std::fs::read_to_string(repository("config/topicmill.toml")).unwrap();
+    for section in defaults.lines().filter(|line| line.starts_with('[')) {
+        assert!(
+            readme.contains(section),
+            "README.md does not name {section}"
+        );
+    }
+}

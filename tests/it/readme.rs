@@ -1,0 +1,151 @@
+//! Every command of the README runs, in the order in which a reader gives them.
+//!
+//! What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what needs
+//! the network, and the machine that is not there. Reddit itself is played by the sample Reddit.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use topicmill::clock::{Clock, SystemClock};
+use topicmill::source::sample::SampleReddit;
+
+use crate::support::engine::{library, repository};
+use crate::support::postgres::postgres;
+
+/// Lines of the README and what runs in their place.
+const INSTEAD: &[(&str, &str)] = &[
+    ("make demo", "topicmill demo"),
+    ("make test", "true # this is it"),
+    (
+        "export PATH=\"$PWD/target/release:$PATH\"",
+        "true # the test's own PATH has it",
+    ),
+    (
+        "export DATABASE_URL=postgres://me:secret@localhost/topicmill",
+        "export DATABASE_URL=\"$TEST_URL\"",
+    ),
+    (
+        "pip install \"optimum[onnxruntime]\"",
+        "true # needs the network",
+    ),
+    (
+        "optimum-cli export onnx --model facebook/bart-large-mnli --task text-classification models/bart-large-mnli",
+        "mkdir -p models && cp -r \"$REPOSITORY/tests/it/fixtures/models/tiny-bart-mnli\" models/bart-large-mnli",
+    ),
+    (
+        "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
+        "true # half a gigabyte",
+    ),
+    (
+        "export TOPICMILL__ONNXRUNTIME__LIBRARY=.venv/cuda/onnxruntime/capi/libonnxruntime.so.1.31.1",
+        "true # the CPU's library, which has no CUDA",
+    ),
+    (
+        "topicmill classify --device cuda",
+        "topicmill classify --device cuda || test $? = 5",
+    ),
+];
+
+/// The lines of the `sh` blocks.
+fn commands(readme: &str) -> Vec<&str> {
+    let blocks = readme
+        .split("```sh\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap());
+    blocks.flat_map(str::lines).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_of_the_readme_runs() {
+    let Some(database) = postgres() else { return };
+    let reddit = SampleReddit::start(SystemClock::shared().now().into())
+        .await
+        .unwrap();
+    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+    let lines = commands(&readme);
+    assert!(lines.len() > 20);
+    for (line, _) in INSTEAD {
+        assert!(
+            lines.contains(line),
+            "README.md has no line `{line}` any more"
+        );
+    }
+
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(repository("pipelines"), folder.path().join("pipelines")).unwrap();
+    let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("posts.ndjson", post);
+    write(
+        "listing.json",
+        &format!(
+            r#"{{"kind": "Listing", "data": {{"after": null, "children": [{{"kind": "t3", "data": {post}}}]}}}}"#
+        ),
+    );
+    write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-e", "-x"])
+        .current_dir(folder.path())
+        .env(
+            "PATH",
+            format!(
+                "{}:{}",
+                binary_folder().display(),
+                std::env::var("PATH").unwrap()
+            ),
+        )
+        .env("REPOSITORY", repository(""))
+        .env("TEST_URL", &database.url)
+        .env("ORT_DYLIB_PATH", library())
+        .env(
+            "TOPICMILL__CLASSIFY__MODEL",
+            repository("models/minilm-reddit-topics"),
+        )
+        .env("TOPICMILL__REDDIT__AUTH_URL", reddit.auth_url())
+        .env("TOPICMILL__REDDIT__API_URL", reddit.api_url())
+        .env_remove("DATABASE_URL")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let script: String = lines
+        .iter()
+        .map(|line| {
+            INSTEAD
+                .iter()
+                .find(|(written, _)| written == line)
+                .map_or(*line, |(_, instead)| instead)
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let mut child = shell.spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(script.as_bytes())
+        .unwrap();
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap())
+        .await
+        .unwrap();
+    let (stdout, stderr) = (
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    );
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+
+    // What the README shows of a query's answer begins as the answer does.
+    for shown in readme.split("```text\n").skip(1) {
+        let heading = shown.lines().next().unwrap();
+        assert!(
+            stdout.contains(heading),
+            "README.md shows an answer with the columns `{heading}`:\n{stdout}"
+        );
+    }
+}
+
+fn binary_folder() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_topicmill")).parent().unwrap()
+}
