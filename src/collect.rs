@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
-use crate::domain::{Listing, Outcome, Post, SourceKind, Topic, TopicReport, hex};
+use crate::domain::{Listing, Outcome, Post, Rejections, SourceKind, Topic, TopicReport, hex};
 use crate::source::dump::{Record, Records};
 use crate::source::reddit::{Reddit, RedditError};
 use crate::source::{ListingPage, Rejected};
@@ -142,7 +142,7 @@ fn log_report(report: &TopicReport) {
         tracing::info!(%topic, "r/{name} is {why}: trying the next one");
     }
     let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (changed, rejected) = (some(report.changed), some(report.rejected));
+    let (changed, rejected) = (some(report.changed), some(report.rejected.total()));
     if *outcome == Outcome::Ok {
         tracing::info!(%topic, posts, new, changed, rejected, "collected r/{subreddit}");
     } else {
@@ -166,7 +166,7 @@ async fn collect_topic(
         posts: 0,
         new: 0,
         changed: 0,
-        rejected: 0,
+        rejected: Rejections::default(),
         detail: None,
     };
     for subreddit in &topic.subreddits {
@@ -293,10 +293,10 @@ impl Reader<'_, '_> {
 
     fn note_rejected(&mut self, rejected: &[Rejected]) {
         for Rejected { at, reason } in rejected {
-            if self.report.rejected < REJECTED_SHOWN {
+            if self.report.rejected.total() < REJECTED_SHOWN {
                 tracing::warn!(subreddit = %self.subreddit, %at, "passed over: {reason}");
             }
-            self.report.rejected += 1;
+            self.report.rejected.add(reason);
         }
     }
 }
@@ -309,7 +309,7 @@ fn take(left: &mut u32) -> bool {
 }
 
 /// What an import did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Records that are posts.
     pub posts: u64,
@@ -318,7 +318,7 @@ pub struct Imported {
     /// Of those, known with another text.
     pub changed: u64,
     /// Records that are no post, or not a whole one.
-    pub rejected: u64,
+    pub rejected: Rejections,
 }
 
 /// Stores the records of a file. A record belongs to the topic that it names, else to the one that reads its
@@ -357,10 +357,10 @@ pub async fn import(
                     }
                 }
                 Err(Rejected { at, reason }) => {
-                    if done.rejected < REJECTED_SHOWN {
+                    if done.rejected.total() < REJECTED_SHOWN {
                         tracing::warn!(file = %name, %at, "passed over: {reason}");
                     }
-                    done.rejected += 1;
+                    done.rejected.add(&reason);
                 }
             }
         }

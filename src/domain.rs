@@ -1,6 +1,7 @@
 //! The plain types that every module shares. No I/O, no clock, no database: what a post is, what a label
 //! set is, and the few rules that follow from the words alone (which text of a post counts, how it is hashed).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -452,6 +453,39 @@ pub struct Scores {
     pub abstained: bool,
 }
 
+/// Records that did not become posts: how many for which reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Rejections(BTreeMap<String, u64>);
+
+impl Rejections {
+    /// Reasons that are told apart; a broken file can have as many as lines.
+    const MOST_REASONS: usize = 20;
+
+    /// One more.
+    pub fn add(&mut self, reason: &str) {
+        self.add_many(reason, 1);
+    }
+
+    /// All of another count.
+    pub fn extend(&mut self, other: &Self) {
+        for (reason, n) in &other.0 {
+            self.add_many(reason, *n);
+        }
+    }
+
+    fn add_many(&mut self, reason: &str, n: u64) {
+        let room = self.0.len() < Self::MOST_REASONS || self.0.contains_key(reason);
+        let reason = if room { reason } else { "other reasons" };
+        *self.0.entry(reason.to_owned()).or_default() += n;
+    }
+
+    /// How many in all.
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
 /// What a run did for one topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TopicReport {
@@ -472,7 +506,7 @@ pub struct TopicReport {
     /// Of those, known with another text.
     pub changed: u64,
     /// Children of the listing that are no post, or not a whole one.
-    pub rejected: u64,
+    pub rejected: Rejections,
     /// What went wrong, in words, where something did.
     pub detail: Option<String>,
 }
@@ -526,6 +560,29 @@ mod tests {
         assert_eq!(
             post_text("Title", "I said [removed] once"),
             "Title\n\nI said [removed] once"
+        );
+    }
+
+    #[test]
+    fn rejections_are_counted_by_reason_and_the_reasons_are_bounded() {
+        let mut some = Rejections::default();
+        some.add("a comment, not a post");
+        some.add("a comment, not a post");
+        let mut all = Rejections::default();
+        (0..100).for_each(|i| all.add(&format!("reason {i}")));
+        all.extend(&some);
+        assert_eq!(all.total(), 102);
+        assert_eq!(
+            serde_json::to_value(&all)
+                .unwrap()
+                .as_object()
+                .unwrap()
+                .len(),
+            21
+        );
+        assert_eq!(
+            serde_json::to_value(&some).unwrap(),
+            serde_json::json!({"a comment, not a post": 2})
         );
     }
 

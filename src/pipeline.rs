@@ -14,8 +14,8 @@ use crate::classify::labeler::Labeler;
 use crate::clock::SharedClock;
 use crate::collect::{self, Authors, Imported, Sink};
 use crate::domain::{
-    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, RunStatus, Stage, Topic, TopicReport,
-    UnknownWord,
+    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
+    TopicReport, UnknownWord,
 };
 use crate::source::dump::Records;
 use crate::source::reddit::Reddit;
@@ -339,6 +339,8 @@ impl Context {
         };
         self.recorded(Stage::Collect, work, |reports| {
             let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
+            let mut rejected = Rejections::default();
+            reports.iter().for_each(|report| rejected.extend(&report.rejected));
             let finished = reports.len() == topics.len();
             let status = match finished {
                 _ if self.stop.is_cancelled() => RunStatus::Stopped,
@@ -347,7 +349,7 @@ impl Context {
             };
             let counts = json!({
                 "topics": topics.len(), "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
-                "new": sum(|r| r.new), "changed": sum(|r| r.changed), "rejected": sum(|r| r.rejected),
+                "new": sum(|r| r.new), "changed": sum(|r| r.changed), "rejected": rejected.total(), "rejected_for": rejected,
                 "reddit": reddit.traffic(),
             });
             (status, counts, json!(reports))
@@ -372,22 +374,26 @@ impl Context {
                 let done = collect::import(&sink, &name, &mut records, topics, &self.stop).await?;
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
-                    rejected = done.rejected, "imported"
+                    rejected = done.rejected.total(), "imported"
                 );
                 total.posts += done.posts;
                 total.new += done.new;
                 total.changed += done.changed;
-                total.rejected += done.rejected;
+                total.rejected.extend(&done.rejected);
             }
             Ok::<_, StoreError>(total)
         };
         self.recorded(Stage::Import, work, |done| {
-            let status = match done.rejected {
+            let status = match done.rejected.total() {
                 _ if self.stop.is_cancelled() => RunStatus::Stopped,
                 0 => RunStatus::Done,
                 _ => RunStatus::Partial,
             };
-            (status, json!(done), json!([]))
+            let counts = json!({
+                "posts": done.posts, "new": done.new, "changed": done.changed,
+                "rejected": done.rejected.total(), "rejected_for": done.rejected,
+            });
+            (status, counts, json!([]))
         })
         .await
     }

@@ -183,7 +183,7 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
             format!(
                 "accepted, scope `{}`, token until {}",
                 token.scope,
-                token.ends_at.as_datetime().format("%H:%M UTC")
+                token.ends_at.as_datetime().format("%Y-%m-%d %H:%M UTC")
             )
         }),
     )

@@ -56,7 +56,7 @@ impl Import {
             tracing::info!(
                 posts = done.posts,
                 new = done.new,
-                rejected = done.rejected,
+                rejected = done.rejected.total(),
                 "importing done"
             );
         }

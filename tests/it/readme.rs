@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use topicmill::clock::{Clock, SystemClock};
+use topicmill::clock::SystemClock;
 use topicmill::source::sample::SampleReddit;
 
 use crate::support::engine::{library, repository};
