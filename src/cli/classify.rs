@@ -5,6 +5,7 @@ use clap::Args;
 use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::backlog::{Labelled, Step};
+use crate::classify::labeler::Labeler;
 use crate::domain::LabelSet;
 use crate::pipeline::RunRecord;
 use crate::store::{Access, Store};
@@ -28,8 +29,9 @@ impl Classify {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
-        let store = setup.store(Access::Create).await?;
-        let (done, record) = label(setup, &store, &self.model, &set, self.limit).await?;
+        let labeler = setup.labeler(&self.model)?;
+        let store = setup.store(Access::Existing).await?;
+        let (done, record) = label(setup, &store, labeler, &set, self.limit).await?;
         self.record.write(&[&record])?;
         store.close().await?;
         Ok(exit(&done))
@@ -40,11 +42,10 @@ impl Classify {
 pub async fn label(
     setup: &Setup,
     store: &Store,
-    model: &ModelFlags,
+    labeler: Labeler,
     set: &LabelSet,
     limit: Option<u64>,
 ) -> Result<(Labelled, RunRecord), CliError> {
-    let labeler = setup.labeler(model)?;
     let options = setup.backlog(limit);
     let bar = Progress::start("classify", "posts", 0);
     let context = setup.context(store.clone());

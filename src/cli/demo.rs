@@ -43,7 +43,8 @@ impl Demo {
             return Ok(collected);
         }
         let set = setup.label_set(&self.model, pipeline.label_set)?;
-        let (done, _) = classify::label(setup, &store, &self.model, &set, None).await?;
+        let labeler = setup.labeler(&self.model)?;
+        let (done, _) = classify::label(setup, &store, labeler, &set, None).await?;
         if setup.stop.is_cancelled() {
             return Ok(classify::exit(&done));
         }

@@ -25,6 +25,8 @@ impl Run {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
+        // A model that cannot be loaded is told before an hour of collecting.
+        let labeler = setup.labeler(&self.model)?;
         let store = setup.store(Access::Create).await?;
         let (reports, collected) = collecting.run(setup, &store).await?;
         let first = collect::exit(&reports, &collected);
@@ -33,7 +35,7 @@ impl Run {
             return Ok(first);
         }
         // What was collected before, and what was collected now of the topics that could be read.
-        let (done, classified) = classify::label(setup, &store, &self.model, &set, None).await?;
+        let (done, classified) = classify::label(setup, &store, labeler, &set, None).await?;
         self.record.write(&[&collected, &classified])?;
         store.close().await?;
         Ok(if first == Exit::Done {
