@@ -1,6 +1,6 @@
 """Draw what a terminal showed as an SVG: text on stdin, picture on stdout.
 
-    topicmill demo 2>&1 | python tools/terminal_svg.py "make demo" > docs/demo.svg
+    topicmill demo 2>&1 | python tools/terminal_svg.py "topicmill demo" > docs/demo.svg
 
 The first argument is the command shown at the prompt. Colours of the terminal (SGR 1, 2, 31 to 36) are
 kept; anything else is drawn in the colour of the text. Standard library only.
@@ -12,6 +12,7 @@ import sys
 
 CHAR_WIDTH, LINE_HEIGHT, MARGIN = 8.4, 19, 18
 COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#56d4dd"}
+NO_BREAK = "\u00a0"  # Plain spaces collapse in an SVG.
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -41,7 +42,7 @@ def draw(lines, columns):
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
         f'<rect width="{width}" height="{height}" rx="8" fill="#0d1117"/>',
         '<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace" '
-        'font-size="14" fill="#e6edf3" xml:space="preserve">',
+        'font-size="14" fill="#e6edf3">',
     ]
     for number, line in enumerate(lines):
         y = MARGIN + (number + 0.75) * LINE_HEIGHT
@@ -52,7 +53,7 @@ def draw(lines, columns):
             if text.strip():
                 out.append(
                     f'<text x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'
-                    f"{style}>{html.escape(text)}</text>"
+                    f"{style}>{html.escape(text).replace(' ', NO_BREAK)}</text>"
                 )
             column += len(text)
     return "\n".join([*out, "</g>", "</svg>", ""])
