@@ -569,7 +569,9 @@ mod tests {
         some.add("a comment, not a post");
         some.add("a comment, not a post");
         let mut all = Rejections::default();
-        (0..100).for_each(|i| all.add(&format!("reason {i}")));
+        for i in 0..100 {
+            all.add(&format!("reason {i}"));
+        }
         all.extend(&some);
         assert_eq!(all.total(), 102);
         assert_eq!(

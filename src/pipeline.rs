@@ -340,7 +340,9 @@ impl Context {
         self.recorded(Stage::Collect, work, |reports| {
             let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
             let mut rejected = Rejections::default();
-            reports.iter().for_each(|report| rejected.extend(&report.rejected));
+            for report in reports {
+                rejected.extend(&report.rejected);
+            }
             let finished = reports.len() == topics.len();
             let status = match finished {
                 _ if self.stop.is_cancelled() => RunStatus::Stopped,
