@@ -12,12 +12,10 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::SharedClock;
 use crate::domain::{Listing, Outcome, Post, Rejections, SourceKind, Topic, TopicReport, hex};
 use crate::source::dump::{Record, Records};
-use crate::source::reddit::{Reddit, RedditError};
+use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
 use crate::source::{ListingPage, Rejected};
 use crate::store::{Page, Result, RunId, Store, Upserted};
 
-/// Most posts that Reddit gives a page.
-const PAGE: u32 = 100;
 /// Posts of a file that are stored in one transaction.
 const IMPORT_CHUNK: usize = 2_000;
 /// Rejected records that are told one by one; the others are counted.
@@ -67,7 +65,7 @@ impl Sink<'_> {
             topic,
             subreddit,
             listing,
-            first_rank,
+            ranks,
             after,
         } = at;
         let now = self.clock.now().into();
@@ -77,7 +75,7 @@ impl Sink<'_> {
             topic,
             subreddit,
             listing,
-            first_rank,
+            ranks,
             after,
             posts: &posts,
             now,
@@ -93,13 +91,14 @@ struct Place<'a> {
     topic: Option<&'a str>,
     subreddit: &'a str,
     listing: Option<Listing>,
-    first_rank: u32,
+    ranks: &'a [u32],
     after: Option<&'a str>,
 }
 
 /// Collects every topic; `progress` hears how many more topics are done.
 ///
-/// When `stop` is cancelled, what was read so far is stored and the reports so far are returned.
+/// When `stop` is cancelled, what was read so far is stored. `reports` gets one entry a topic that was begun,
+/// also where an error ends the run.
 ///
 /// # Errors
 /// Those of the store. What Reddit refuses is in the reports.
@@ -109,8 +108,8 @@ pub async fn collect(
     topics: &[Topic],
     stop: &CancellationToken,
     progress: &(dyn Fn(u64) + Send + Sync),
-) -> Result<Vec<TopicReport>> {
-    let mut reports = Vec::with_capacity(topics.len());
+    reports: &mut Vec<TopicReport>,
+) -> Result<()> {
     for topic in topics {
         if stop.is_cancelled() {
             break;
@@ -125,7 +124,7 @@ pub async fn collect(
             break;
         }
     }
-    Ok(reports)
+    Ok(())
 }
 
 /// A line a topic, and one for each subreddit that was passed over; fields that say nothing are left out.
@@ -186,7 +185,11 @@ async fn collect_topic(
         let read = tokio::select! {
             read = reader.read() => read?,
             // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
-            () = stop.cancelled() => return Ok(report),
+            () = stop.cancelled() => {
+                report.outcome = Outcome::Stopped;
+                report.detail = None;
+                return Ok(report);
+            }
         };
         match read {
             Ok(()) if report.posts > 0 => {
@@ -214,11 +217,11 @@ async fn collect_topic(
 fn is_of_the_subreddit(outcome: Outcome) -> bool {
     use Outcome::{
         Auth, Banned, EdgeBlocked, Empty, Gated, Missing, Ok, Private, Quarantined, RateLimited,
-        Server,
+        Server, Stopped,
     };
     match outcome {
         Empty | Private | Banned | Quarantined | Gated | Missing => true,
-        Ok | EdgeBlocked | Auth | RateLimited | Server => false,
+        Ok | EdgeBlocked | Auth | RateLimited | Server | Stopped => false,
     }
 }
 
@@ -240,7 +243,7 @@ impl Reader<'_, '_> {
             let asked = self.reddit.listing_page(
                 self.subreddit,
                 self.topic.listing,
-                wanted.min(PAGE),
+                wanted.min(PAGE_LIMIT),
                 after.as_deref(),
             );
             let page = match asked.await {
@@ -248,21 +251,23 @@ impl Reader<'_, '_> {
                 Err(error) => return Ok(Err(error)),
             };
             let ListingPage {
-                mut posts,
+                posts,
                 rejected,
                 after: next,
             } = page;
             self.note_rejected(&rejected);
-            let page_len = u32::try_from(posts.len()).unwrap_or(u32::MAX);
+            let on_page = u32::try_from(posts.len()).unwrap_or(u32::MAX);
             // A listing that moves while it is read shows posts twice; pinned ones come on top of the limit.
-            posts.retain(|post| {
+            let mut wants = |post: &Post| {
                 seen.insert(post.fullname.clone()) && (post.stickied || take(&mut wanted))
-            });
+            };
+            let (ranks, posts): (Vec<u32>, Vec<Post>) =
+                (rank..).zip(posts).filter(|(_, post)| wants(post)).unzip();
             // `after` may come back unchanged, or lead round in a circle.
             let next = next.filter(|cursor| cursors.insert(cursor.clone()));
-            self.save(posts, rank, next.as_deref().filter(|_| wanted > 0))
+            self.save(posts, &ranks, next.as_deref().filter(|_| wanted > 0))
                 .await?;
-            rank += page_len;
+            rank += on_page;
             after = next;
             if after.is_none() {
                 break;
@@ -271,7 +276,7 @@ impl Reader<'_, '_> {
         Ok(Ok(()))
     }
 
-    async fn save(&mut self, posts: Vec<Post>, first_rank: u32, after: Option<&str>) -> Result<()> {
+    async fn save(&mut self, posts: Vec<Post>, ranks: &[u32], after: Option<&str>) -> Result<()> {
         let received = posts.len() as u64;
         let source = self.reddit.source();
         let (topic, listing) = (Some(self.topic.slug.as_str()), Some(self.topic.listing));
@@ -280,7 +285,7 @@ impl Reader<'_, '_> {
             topic,
             subreddit: self.subreddit,
             listing,
-            first_rank,
+            ranks,
             after,
         };
         let stored = self.sink.save(posts, place).await?;
@@ -321,10 +326,21 @@ pub struct Imported {
     pub rejected: Rejections,
 }
 
+impl Imported {
+    /// Adds what another file gave.
+    pub fn add(&mut self, other: &Self) {
+        self.posts += other.posts;
+        self.new += other.new;
+        self.changed += other.changed;
+        self.rejected.extend(&other.rejected);
+    }
+}
+
 /// Stores the records of a file. A record belongs to the topic that it names, else to the one that reads its
 /// subreddit, else to none.
 ///
-/// When `stop` is cancelled, the chunk under way is stored and what was done so far is returned.
+/// When `stop` is cancelled, the chunk under way is stored first. What is done is added to `done`, also where
+/// an error ends the run.
 ///
 /// # Errors
 /// Those of the store. Records that cannot be read are counted, the first ones logged.
@@ -334,8 +350,8 @@ pub async fn import(
     records: &mut Records,
     topics: &[Topic],
     stop: &CancellationToken,
-) -> Result<Imported> {
-    let mut done = Imported::default();
+    done: &mut Imported,
+) -> Result<()> {
     while !stop.is_cancelled() {
         // Reading is fast and bounded by the chunk; the runtime has other threads.
         let chunk: Vec<_> =
@@ -372,7 +388,7 @@ pub async fn import(
                 topic,
                 subreddit: "",
                 listing: None,
-                first_rank: 0,
+                ranks: &[],
                 after: None,
             };
             let stored = sink.save(posts, place).await?;
@@ -380,7 +396,7 @@ pub async fn import(
             done.changed += stored.changed;
         }
     }
-    Ok(done)
+    Ok(())
 }
 
 /// The slug of the topic that a record names, by its slug or by its label; a name of neither kind stays.

@@ -24,13 +24,12 @@ pub enum ConfigError {
     #[error("read the settings: there is no file `{0}`; check --config")]
     NoFile(PathBuf),
     /// A layer cannot be read.
-    #[error("read the settings of {layer}: {source}")]
+    #[error("read the settings of {layer}: {detail}")]
     Read {
         /// Which one.
         layer: Origin,
-        /// What is wrong.
-        #[source]
-        source: Box<config::ConfigError>,
+        /// Where and what, without the line itself, which may hold a secret.
+        detail: String,
     },
     /// A key that does not exist.
     #[error("unknown setting `{key}` in {layer}; {hint}")]
@@ -286,9 +285,9 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
             _ => out.push((prefix.to_owned(), value)),
         }
     }
-    let read = source.collect().map_err(|source| ConfigError::Read {
+    let read = source.collect().map_err(|error| ConfigError::Read {
         layer: origin("…"),
-        source: Box::new(source),
+        detail: without_excerpt(&error.to_string()),
     })?;
     let mut flat = Vec::new();
     for (key, value) in read {
@@ -298,6 +297,17 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
         .into_iter()
         .map(|(key, value)| (key.clone(), (value, origin(&key))))
         .collect())
+}
+
+/// The first and the last line of a parser's message: place and trouble. Between them it quotes the file.
+fn without_excerpt(message: &str) -> String {
+    let mut lines = message
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let rest = lines.rfind(|line| !line.contains('|') && !line.starts_with('^'));
+    rest.map_or(first.to_owned(), |last| format!("{first}: {last}"))
 }
 
 fn unknown_key<'a>(
@@ -481,13 +491,13 @@ mod tests {
     fn a_file_that_is_no_toml_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
-        std::fs::write(&path, "[reddit\n").unwrap();
+        std::fs::write(&path, "[reddit]\nclient_secret = \"hush-hush\n").unwrap();
+        let error = load(Some(&path), [], &[]).unwrap_err().to_string();
         assert!(
-            load(Some(&path), [], &[])
-                .unwrap_err()
-                .to_string()
-                .contains("t.toml")
+            error.contains("t.toml") && error.contains("line 2"),
+            "{error}"
         );
+        assert!(!error.contains("hush"), "{error}");
         assert!(matches!(
             load(Some(dir.path()), [], &[]),
             Err(ConfigError::NoFile(_))

@@ -213,6 +213,8 @@ words! {
         RateLimited = "rate-limited",
         /// The server or the way to it failed.
         Server = "server",
+        /// A signal came first.
+        Stopped = "stopped",
     }
 }
 
@@ -464,7 +466,8 @@ impl Rejections {
 
     /// One more.
     pub fn add(&mut self, reason: &str) {
-        self.add_many(reason, 1);
+        // PostgreSQL's JSON takes no NUL, and a reason may quote what it found.
+        self.add_many(&reason.replace('\0', ""), 1);
     }
 
     /// All of another count.

@@ -46,6 +46,11 @@ pub enum ModelError {
         "the model folder `{0}` does not exist: give the path of one, or make one with `optimum-cli export onnx --model facebook/bart-large-mnli DIR`"
     )]
     NoFolder(PathBuf),
+    /// A file stands where the folder should.
+    #[error(
+        "the model `{0}` is a file: give the folder that holds the model's graph, `config.json` and `tokenizer.json`"
+    )]
+    NotAFolder(PathBuf),
     /// A file that every model has is not there.
     #[error(
         "the model folder `{folder}` has no `{file}`: export the model with `optimum-cli export onnx --model facebook/bart-large-mnli DIR`, or copy the file from where the model came from"
@@ -241,6 +246,9 @@ impl ModelFolder {
     /// # Errors
     /// See [`ModelError`].
     pub fn open(dir: &Path, precision: Option<&str>) -> Result<Self, ModelError> {
+        if dir.is_file() {
+            return Err(ModelError::NotAFolder(dir.to_owned()));
+        }
         if !dir.is_dir() {
             return Err(ModelError::NoFolder(dir.to_owned()));
         }

@@ -4,6 +4,7 @@
 //! record the same things in the same way.
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,9 +16,9 @@ use crate::clock::SharedClock;
 use crate::collect::{self, Authors, Imported, Sink};
 use crate::domain::{
     Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
-    TopicReport, UnknownWord,
+    TopicReport,
 };
-use crate::source::dump::Records;
+use crate::source::dump::{self, DumpError, Format};
 use crate::source::reddit::Reddit;
 use crate::store::{RunId, Store, StoreError};
 
@@ -47,16 +48,17 @@ pub enum PipelineError {
         #[source]
         source: Box<toml::de::Error>,
     },
-    /// A word that is none of those expected.
-    #[error("pipeline file `{path}`, topic `{topic}`: {source}")]
-    Word {
+    /// A limit that no listing can meet.
+    #[error(
+        "topic `{topic}`: its limit is {limit}; Reddit lists 1 to 1000 posts, set `limit` in pipeline file `{path}` or `collect.limit`"
+    )]
+    Limit {
         /// As given.
         path: PathBuf,
         /// Slug of the topic.
         topic: String,
-        /// Found and expected words.
-        #[source]
-        source: UnknownWord,
+        /// Posts asked for.
+        limit: u32,
     },
     /// A topic that names no subreddit.
     #[error("pipeline file `{path}`, topic `{topic}`: it has no subreddits; name at least one")]
@@ -159,13 +161,21 @@ impl Pipeline {
                     topic: topic.slug,
                 });
             }
+            let limit = topic.limit.unwrap_or(limit);
+            if !(1..=1000).contains(&limit) {
+                return Err(PipelineError::Limit {
+                    path: path.to_owned(),
+                    topic: topic.slug,
+                    limit,
+                });
+            }
             topics.push(Topic {
                 slug: topic.slug,
                 label: topic.label,
                 descriptions: topic.descriptions,
                 subreddits: topic.subreddits,
                 listing: topic.listing.unwrap_or(listing),
-                limit: topic.limit.unwrap_or(limit),
+                limit,
             });
         }
         let labels = topics
@@ -234,6 +244,8 @@ pub struct RunRecord {
     pub counts: Value,
     /// One entry a topic; empty for stages without topics.
     pub outcomes: Value,
+    /// What ended it, if an error.
+    pub error: Option<String>,
 }
 
 impl RunRecord {
@@ -241,13 +253,13 @@ impl RunRecord {
     pub fn to_json(&self) -> Value {
         json!({
             "id": self.id, "stage": self.stage, "status": self.status,
-            "counts": self.counts, "outcomes": self.outcomes,
+            "counts": self.counts, "outcomes": self.outcomes, "error": self.error,
         })
     }
 }
 
 /// What every stage is given.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Context {
     /// The database.
     pub store: Store,
@@ -257,55 +269,86 @@ pub struct Context {
     pub stop: CancellationToken,
     /// Who works: see [`backlog::worker_name`].
     pub worker: String,
+    records: Mutex<Vec<RunRecord>>,
 }
 
 /// Hears how many more are done.
 pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 
+/// What a stage tells of its work for the record: status, counts, and one entry a topic.
+type Told = (RunStatus, Value, Value);
+
+/// Why an import ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file.
+    #[error(transparent)]
+    Dump(#[from] DumpError),
+}
+
 impl Context {
-    /// Runs a stage between the two writes that record it.
-    async fn recorded<T, E: std::fmt::Display + From<StoreError>>(
+    /// Nothing is recorded yet.
+    pub fn new(store: Store, clock: SharedClock, stop: CancellationToken, worker: String) -> Self {
+        let records = Mutex::default();
+        Self {
+            store,
+            clock,
+            stop,
+            worker,
+            records,
+        }
+    }
+
+    /// The runs recorded so far, those that failed included.
+    pub fn records(&self) -> Vec<RunRecord> {
+        self.records
+            .lock()
+            .expect("no holder of this lock panics")
+            .clone()
+    }
+
+    /// Runs a stage between the two writes that record it. `work` adds to its report as it goes, so that a
+    /// run that fails half-way is recorded with the half that it did.
+    async fn recorded<T: Default, E: std::fmt::Display + From<StoreError>>(
         &self,
         stage: Stage,
-        work: impl AsyncFnOnce(RunId) -> Result<T, E>,
-        tell: impl FnOnce(&T) -> (RunStatus, Value, Value),
-    ) -> Result<(T, RunRecord), E> {
-        let id = self
-            .store
-            .begin_run(stage, &self.worker, self.clock.now().into())
-            .await?;
-        let done = work(id).await;
-        let (status, counts, outcomes, error) = match &done {
-            Ok(result) => {
-                let (status, counts, outcomes) = tell(result);
-                // A stage that had finished when the signal came is not stopped.
-                (status, counts, outcomes, None)
-            }
-            Err(error) => (
-                RunStatus::Failed,
-                json!({}),
-                json!([]),
-                Some(error.to_string()),
-            ),
+        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
+        tell: impl FnOnce(&T) -> Told,
+    ) -> Result<(T, RunStatus), E> {
+        let now = || self.clock.now().into();
+        let id = self.store.begin_run(stage, &self.worker, now()).await?;
+        let mut report = T::default();
+        let ended = work(id, &mut report).await;
+        let (status, counts, outcomes) = tell(&report);
+        let error = ended.as_ref().err().map(ToString::to_string);
+        let status = match error {
+            Some(_) => RunStatus::Failed,
+            None if self.stop.is_cancelled() => RunStatus::Stopped,
+            None => status,
         };
-        let now = self.clock.now().into();
-        let written = self
-            .store
-            .finish_run(id, status, &counts, &outcomes, error.as_deref(), now)
-            .await;
+        let written =
+            self.store
+                .finish_run(id, status, &counts, &outcomes, error.as_deref(), now());
+        let written = written.await;
+        let record = RunRecord {
+            id,
+            stage,
+            status,
+            counts,
+            outcomes,
+            error,
+        };
+        self.records
+            .lock()
+            .expect("no holder of this lock panics")
+            .push(record);
         // What ended the run matters more than that its end could not be written.
-        let result = done?;
+        ended?;
         written?;
-        Ok((
-            result,
-            RunRecord {
-                id,
-                stage,
-                status,
-                counts,
-                outcomes,
-            },
-        ))
+        Ok((report, status))
     }
 
     async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
@@ -332,26 +375,28 @@ impl Context {
         topics: &[Topic],
         store_author: bool,
         progress: OnProgress<'_>,
-    ) -> Result<(Vec<TopicReport>, RunRecord), StoreError> {
-        let work = async |run| {
+    ) -> Result<(Vec<TopicReport>, RunStatus), StoreError> {
+        let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
-            collect::collect(&sink, reddit, topics, &self.stop, progress).await
+            collect::collect(&sink, reddit, topics, &self.stop, progress, reports).await
         };
         self.recorded(Stage::Collect, work, |reports| {
+            let all_read = reports.len() == topics.len()
+                && reports.iter().all(|report| report.outcome == Outcome::Ok);
+            let status = if all_read {
+                RunStatus::Done
+            } else {
+                RunStatus::Partial
+            };
             let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
             let mut rejected = Rejections::default();
             for report in reports {
                 rejected.extend(&report.rejected);
             }
-            let finished = reports.len() == topics.len();
-            let status = match finished {
-                _ if self.stop.is_cancelled() => RunStatus::Stopped,
-                true if reports.iter().all(|report| report.outcome == Outcome::Ok) => RunStatus::Done,
-                _ => RunStatus::Partial,
-            };
             let counts = json!({
                 "topics": topics.len(), "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
-                "new": sum(|r| r.new), "changed": sum(|r| r.changed), "rejected": rejected.total(), "rejected_for": rejected,
+                "new": sum(|r| r.new), "changed": sum(|r| r.changed),
+                "rejected": rejected.total(), "rejected_for": rejected,
                 "reddit": reddit.traffic(),
             });
             (status, counts, json!(reports))
@@ -359,41 +404,48 @@ impl Context {
         .await
     }
 
-    /// Stores the records of files, given as name and reader.
+    /// Stores the records of files.
     ///
     /// # Errors
-    /// Those of the store; records that cannot be read are counted.
+    /// Those of the store, and of a file that cannot be opened; records that cannot be read are counted.
     pub async fn import(
         &self,
-        files: Vec<(String, Records)>,
+        files: &[PathBuf],
+        format: Format,
         topics: &[Topic],
         store_author: bool,
-    ) -> Result<(Imported, RunRecord), StoreError> {
-        let work = async |run| {
+    ) -> Result<(Imported, RunStatus), ImportError> {
+        let work = async |run, total: &mut Imported| {
             let sink = self.sink(run, store_author).await?;
-            let mut total = Imported::default();
-            for (name, mut records) in files {
-                let done = collect::import(&sink, &name, &mut records, topics, &self.stop).await?;
+            for path in files {
+                if self.stop.is_cancelled() {
+                    break;
+                }
+                let mut done = Imported::default();
+                let mut records = dump::records(path, format)?;
+                let name = path.display().to_string();
+                let ended =
+                    collect::import(&sink, &name, &mut records, topics, &self.stop, &mut done)
+                        .await;
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
                     rejected = done.rejected.total(), "imported"
                 );
-                total.posts += done.posts;
-                total.new += done.new;
-                total.changed += done.changed;
-                total.rejected.extend(&done.rejected);
+                total.add(&done);
+                ended?;
             }
-            Ok::<_, StoreError>(total)
+            Ok::<_, ImportError>(())
         };
-        self.recorded(Stage::Import, work, |done| {
-            let status = match done.rejected.total() {
-                _ if self.stop.is_cancelled() => RunStatus::Stopped,
-                0 => RunStatus::Done,
-                _ => RunStatus::Partial,
+        self.recorded(Stage::Import, work, |done: &Imported| {
+            let rejected = done.rejected.total();
+            let status = if rejected == 0 {
+                RunStatus::Done
+            } else {
+                RunStatus::Partial
             };
             let counts = json!({
                 "posts": done.posts, "new": done.new, "changed": done.changed,
-                "rejected": done.rejected.total(), "rejected_for": done.rejected,
+                "rejected": rejected, "rejected_for": done.rejected,
             });
             (status, counts, json!([]))
         })
@@ -410,8 +462,8 @@ impl Context {
         set: &LabelSet,
         options: &backlog::Options,
         progress: backlog::OnStep<'_>,
-    ) -> Result<(Labelled, RunRecord), BacklogError> {
-        let work = async |run| {
+    ) -> Result<(Labelled, RunStatus), BacklogError> {
+        let work = async |run, done: &mut Labelled| {
             let worker = backlog::Worker {
                 store: &self.store,
                 clock: &self.clock,
@@ -419,13 +471,14 @@ impl Context {
                 name: &self.worker,
                 run,
             };
-            backlog::label(&worker, labeler, set, options, progress).await
+            backlog::label(&worker, labeler, set, options, progress, done).await
         };
-        self.recorded(Stage::Classify, work, |done| {
-            let status = match done.failed {
-                _ if self.stop.is_cancelled() => RunStatus::Stopped,
-                0 => RunStatus::Done,
-                _ => RunStatus::Partial,
+        self.recorded(Stage::Classify, work, |done: &Labelled| {
+            let whole = done.failed == 0 && done.set_aside == 0;
+            let status = if whole {
+                RunStatus::Done
+            } else {
+                RunStatus::Partial
             };
             (status, json!(done), json!([]))
         })

@@ -4,6 +4,7 @@
 //! other. Where stderr is no terminal there is no bar, and the stages log a line now and then instead.
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tracing_indicatif::IndicatifLayer;
@@ -14,6 +15,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 /// A log line every so many, where nobody knows how many there will be.
 const LOG_EVERY: u64 = 5_000;
+
+/// Whether bars are drawn: where they are not, log lines tell how far work is.
+static BARS: AtomicBool = AtomicBool::new(false);
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
             registry.with(lines.with_writer(std::io::stderr)).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
+            BARS.store(true, Ordering::Relaxed);
             let bars = IndicatifLayer::new();
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
@@ -107,7 +112,7 @@ impl Progress {
 
     fn new(name: &'static str, unit: &'static str, template: &str, total: Option<u64>) -> Self {
         let count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
-        let span = std::io::stderr().is_terminal().then(|| {
+        let span = BARS.load(Ordering::Relaxed).then(|| {
             let span = tracing::info_span!("progress", name);
             let style =
                 ProgressStyle::with_template(template).expect("the template is well formed");

@@ -65,7 +65,7 @@ CREATE TABLE watermarks (
     topic             TEXT NOT NULL,
     subreddit         TEXT NOT NULL,
     listing           TEXT,
-    after_cursor      TEXT, -- where the next page starts; NULL: read to its end
+    after_cursor      TEXT, -- where the next page starts; NULL: read as far as asked
     newest_created_at TEXT,
     run_id            INTEGER REFERENCES runs (id) ON DELETE SET NULL,
     updated_at        TEXT NOT NULL,
@@ -115,7 +115,8 @@ CREATE TABLE current_target (
 -- The texts that posts are compared with, as the model reads them.
 CREATE TABLE hypotheses (
     id   INTEGER PRIMARY KEY AUTOINCREMENT,
-    text TEXT NOT NULL UNIQUE
+    hash BLOB NOT NULL UNIQUE, -- 16 bytes
+    text TEXT NOT NULL
 );
 
 -- What a model said of a text and a hypothesis: computed once. Of an embedding model `entailment` is the
@@ -158,8 +159,9 @@ CREATE TABLE label_scores (
         REFERENCES classifications (model_id, label_set_id, fullname) ON DELETE CASCADE
 ) WITHOUT ROWID;
 
--- A worker's claim until a time. Its id is the fencing token: it grows, is never used again, and whoever
--- writes must hold a row that has not expired. Deleting the row returns its posts to the backlog.
+-- A worker's claim until a time. Its id is the fencing token: it grows and is never used again, and whoever
+-- writes must hold its row. Who takes an expired claim over deletes the row, which returns its posts to the
+-- backlog; a late writer then finds none, and writes nothing.
 CREATE TABLE leases (
     id         INTEGER PRIMARY KEY AUTOINCREMENT,
     worker     TEXT NOT NULL,
@@ -175,7 +177,7 @@ CREATE TABLE backlog (
     label_set_id INTEGER NOT NULL REFERENCES label_sets (id) ON DELETE CASCADE,
     fullname     TEXT NOT NULL REFERENCES posts (fullname) ON DELETE CASCADE,
     lease_id     INTEGER REFERENCES leases (id) ON DELETE SET NULL,
-    attempts     INTEGER NOT NULL DEFAULT 0,
+    attempts     INTEGER NOT NULL DEFAULT 0, -- that failed
     error        TEXT, -- of the last failed attempt
     PRIMARY KEY (model_id, label_set_id, fullname)
 ) WITHOUT ROWID;

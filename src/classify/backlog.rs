@@ -6,7 +6,7 @@
 //! live leases alive. A write that finds its lease gone is refused by the store, counted, and left to
 //! whoever holds the posts now.
 
-use std::collections::HashMap;
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -22,6 +22,14 @@ use crate::store::{
     Claimant, ClaimedPost, Classified, Lease, ModelRow, RunId, Store, StoreError, Target, Written,
 };
 
+/// Most posts of one claim.
+const WINDOW_POSTS: usize = 1_024;
+/// Most rows that the engine computes for one claim.
+const WINDOW_ROWS: usize = 4_096;
+/// Most scores that one claim gives.
+const WINDOW_SCORES: usize = 100_000;
+/// Scored posts that wait for the writer; with it busy, the engine waits.
+const EVENTS: usize = 64;
 /// Most posts of one write.
 const WRITE_POSTS: usize = 256;
 /// A write that has gathered fewer posts goes out after this time.
@@ -51,8 +59,6 @@ pub struct Options {
     pub lease: Duration,
     /// A post that failed this often is left alone.
     pub max_attempts: u32,
-    /// Most posts of one claim; also the window in which texts are sorted by length.
-    pub window: u32,
     /// Stop after this many posts.
     pub limit: Option<u64>,
 }
@@ -79,12 +85,14 @@ pub struct Labelled {
     pub posts: u64,
     /// Pairs of a post and a label scored for them.
     pub pairs: u64,
-    /// Posts that failed; they return to the backlog until they failed too often.
+    /// Attempts that failed; a post returns to the backlog until it failed too often.
     pub failed: u64,
-    /// Posts whose lease was lost before they could be written; their scores were refused.
+    /// Posts that another worker took over before they could be written; their scores were refused.
     pub refused: u64,
-    /// Posts that other workers hold.
+    /// Posts of the backlog that other workers hold at the end.
     pub held_elsewhere: u64,
+    /// Posts of the backlog that failed too often, in this run or before.
+    pub set_aside: u64,
     /// From the first claim to the last write.
     pub seconds: f64,
     /// `posts` a second.
@@ -118,7 +126,8 @@ enum Event {
     WindowEnd(Lease),
 }
 
-/// Labels the backlog of a store under a model and a label set, and makes them the current ones.
+/// Labels the backlog of a store under a model and a label set, and makes them the current ones. `done` is
+/// added to as labels are written.
 ///
 /// # Errors
 /// See [`BacklogError`]. What was scored until then is written, and the rest given back.
@@ -128,7 +137,8 @@ pub async fn label(
     set: &LabelSet,
     options: &Options,
     progress: OnStep<'_>,
-) -> Result<Labelled, BacklogError> {
+    done: &mut Labelled,
+) -> Result<(), BacklogError> {
     let store = worker.store;
     let prepared = labeler.prepare(set)?;
     let target = target(store, worker, &labeler, set).await?;
@@ -136,17 +146,15 @@ pub async fn label(
     store.set_current(target).await?;
     return_abandoned(store, worker.name).await?;
     store.enqueue_missing(target).await?;
-    progress(Step::Expect(
-        store
-            .claimable(target, options.max_attempts, worker.clock.now().into())
-            .await?,
-    ));
+    let now = || worker.clock.now().into();
+    let waiting = store.waiting(target, options.max_attempts, now()).await?;
+    progress(Step::Expect(waiting.claimable));
 
     let started = worker.clock.elapsed();
     let leases = LiveLeases::default();
     let (window_tx, window_rx) = mpsc::channel::<Window>(1);
-    let (event_tx, event_rx) = mpsc::channel::<Event>(4 * WRITE_POSTS);
-
+    let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
+    let window = window_posts(prepared.rows_per_text(), set.labels.len());
     let encoder = labeler.encoder();
     let engine = {
         let stop = worker.stop.clone();
@@ -154,17 +162,20 @@ pub async fn label(
             score_windows(labeler, &prepared, &hypotheses, window_rx, &event_tx, &stop)
         })
     };
-    let mut done = {
-        let claims = claim_windows(worker, target, options, &encoder, &leases, window_tx);
-        let writes = write_events(worker, target, set, &leases, event_rx, progress);
-        let beats = heartbeat(worker, options.lease, &leases);
+    // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
+    // the engine scores what it was given and closes the channel of events, and the writer writes what is in
+    // it. So each of them comes to its end by itself, and nothing that was scored is dropped.
+    let (claimed, written) = {
+        let claims = claim_windows(
+            worker, target, options, window, &encoder, &leases, window_tx,
+        );
+        let writes = write_events(worker, target, set, &leases, event_rx, progress, done);
         tokio::select! {
-            both = async { tokio::try_join!(claims, writes) } => both.map(|((), done)| done),
-            never = beats => match never? {},
+            both = async { tokio::join!(claims, writes) } => both,
+            never = heartbeat(worker, options.lease, &leases) => match never {},
         }
     };
-    // Whichever way it ended, its channels are closed now, so the thread comes to its end.
-    let engine = engine
+    let scored = engine
         .await
         .map_err(|error| BacklogError::Thread(error.to_string()));
     for lease in leases.all() {
@@ -175,23 +186,30 @@ pub async fn label(
             );
         }
     }
-    if let Ok(done) = &mut done {
-        engine??;
-        done.seconds = worker.clock.elapsed().saturating_sub(started).as_secs_f64();
-        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-        let posts = done.posts as f64;
-        done.posts_per_sec = if done.seconds > 0.0 {
-            posts / done.seconds
-        } else {
-            0.0
-        };
-        done.held_elsewhere = store
-            .standing(options.max_attempts, worker.clock.now().into())
-            .await?
-            .claimed
-            .unsigned_abs();
+    done.seconds = worker.clock.elapsed().saturating_sub(started).as_secs_f64();
+    done.posts_per_sec = rate(done.posts, done.seconds);
+    written?;
+    claimed?;
+    scored??;
+    let waiting = store.waiting(target, options.max_attempts, now()).await?;
+    (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
+    Ok(())
+}
+
+/// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than
+/// one wants to redo.
+fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
+    let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
+    u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(posts: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        posts as f64 / seconds
+    } else {
+        0.0
     }
-    done
 }
 
 async fn target(
@@ -223,6 +241,7 @@ async fn claim_windows(
     worker: &Worker<'_>,
     target: Target,
     options: &Options,
+    window: u32,
     encoder: &Arc<Encoder>,
     leases: &LiveLeases,
     windows: mpsc::Sender<Window>,
@@ -239,7 +258,7 @@ async fn claim_windows(
         let Ok(place) = windows.reserve().await else {
             break;
         };
-        let wanted = options.window.min(u32::try_from(left).unwrap_or(u32::MAX));
+        let wanted = window.min(u32::try_from(left).unwrap_or(u32::MAX));
         let now = worker.clock.now().into();
         let claim = worker.store.claim(target, &claimant, wanted, now).await?;
         if claim.posts.is_empty() {
@@ -317,53 +336,37 @@ async fn write_events(
     leases: &LiveLeases,
     mut events: mpsc::Receiver<Event>,
     progress: OnStep<'_>,
-) -> Result<Labelled, BacklogError> {
-    let mut done = Labelled::default();
-    let mut waiting: HashMap<Lease, Vec<Classified>> = HashMap::new();
-    let pairs_a_post = set.labels.len() as u64;
+    done: &mut Labelled,
+) -> Result<(), BacklogError> {
+    // The engine works on one window at a time, so what waits is of one lease.
+    let mut waiting: Vec<Classified> = Vec::new();
+    let mut of_lease = None;
+    let mut writer = Writer {
+        worker,
+        target,
+        set,
+        progress,
+        done,
+    };
     let mut written_at = worker.clock.elapsed();
     while let Some(event) = events.recv().await {
         let (lease, ended) = match event {
             Event::Scored(lease, one) => {
-                waiting.entry(lease).or_default().push(one);
+                waiting.push(one);
                 (lease, false)
             }
             Event::Failed(lease, fullname, error) => {
                 tracing::warn!(%fullname, "not scored: {error}");
                 worker.store.fail(lease, &[(fullname, error)]).await?;
-                done.failed += 1;
+                writer.done.failed += 1;
                 (lease, false)
             }
             Event::WindowEnd(lease) => (lease, true),
         };
-        let full = waiting
-            .get(&lease)
-            .is_some_and(|posts| posts.len() >= WRITE_POSTS);
+        of_lease = Some(lease);
         let due = worker.clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
-        if full || due || ended {
-            let posts = waiting.remove(&lease).unwrap_or_default();
-            let n = posts.len() as u64;
-            let now = worker.clock.now().into();
-            match worker
-                .store
-                .complete(lease, target, set.mode, worker.run, now, &posts)
-                .await?
-            {
-                Written::Stored(stored) => {
-                    done.posts += stored;
-                    done.pairs += stored * pairs_a_post;
-                    // Posts that were deleted meanwhile need no label.
-                    progress(Step::Done(n));
-                }
-                Written::LeaseLost => {
-                    tracing::warn!(
-                        lease = lease.0,
-                        posts = n,
-                        "the lease was lost; another worker scores these posts"
-                    );
-                    done.refused += n;
-                }
-            }
+        if waiting.len() >= WRITE_POSTS || due || ended {
+            writer.write(lease, &std::mem::take(&mut waiting)).await?;
             written_at = worker.clock.elapsed();
         }
         if ended {
@@ -371,25 +374,66 @@ async fn write_events(
             leases.remove(lease);
         }
     }
-    Ok(done)
+    // An engine that failed does not say that its window ends.
+    match of_lease {
+        Some(lease) if !waiting.is_empty() => writer.write(lease, &waiting).await,
+        _ => Ok(()),
+    }
+}
+
+struct Writer<'a, 'd> {
+    worker: &'a Worker<'a>,
+    target: Target,
+    set: &'a LabelSet,
+    progress: OnStep<'a>,
+    done: &'d mut Labelled,
+}
+
+impl Writer<'_, '_> {
+    async fn write(&mut self, lease: Lease, posts: &[Classified]) -> Result<(), BacklogError> {
+        let Worker {
+            store, clock, run, ..
+        } = *self.worker;
+        let now = clock.now().into();
+        let n = posts.len() as u64;
+        match store
+            .complete(lease, self.target, self.set.mode, run, now, posts)
+            .await?
+        {
+            Written::Stored(stored) => {
+                self.done.posts += stored;
+                self.done.pairs += stored * self.set.labels.len() as u64;
+                // Posts that were deleted meanwhile need no label.
+                (self.progress)(Step::Done(n));
+            }
+            Written::LeaseLost => {
+                tracing::warn!(
+                    lease = lease.0,
+                    posts = n,
+                    "another worker took these posts over; what this one scored is refused"
+                );
+                self.done.refused += n;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Renews the leases of this worker until it is dropped.
-async fn heartbeat(
-    worker: &Worker<'_>,
-    lease: Duration,
-    leases: &LiveLeases,
-) -> Result<std::convert::Infallible, BacklogError> {
+async fn heartbeat(worker: &Worker<'_>, lease: Duration, leases: &LiveLeases) -> Infallible {
     loop {
         worker.clock.sleep(lease / 3).await;
         for id in leases.all() {
-            if !worker
+            match worker
                 .store
                 .renew(id, worker.clock.now().into(), lease)
-                .await?
+                .await
             {
+                Ok(true) => {}
                 // Its posts are refused when they are written; telling twice helps nobody.
-                leases.remove(id);
+                Ok(false) => leases.remove(id),
+                // A lease outlives two beats that were missed.
+                Err(error) => tracing::warn!(lease = id.0, "a lease was not renewed: {error}"),
             }
         }
     }
@@ -417,15 +461,17 @@ impl LiveLeases {
     }
 }
 
-/// The name of this process among workers: host, process namespace and process, so that a process of the
-/// same machine can tell whether it still lives.
+/// The name of this process among workers: host, boot, process namespace and process, so that a process of
+/// the same machine can tell whether it still lives. Names of hosts are not unique; boots are.
 pub fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.split('-').next().unwrap_or_default();
     let host = Some(host.trim())
         .filter(|host| !host.is_empty())
         .unwrap_or("host")
         .to_owned();
-    format!("{host}:{}:{}", pid_namespace(), std::process::id())
+    format!("{host}:{boot}:{}:{}", pid_namespace(), std::process::id())
 }
 
 fn pid_namespace() -> String {
@@ -452,28 +498,11 @@ async fn return_abandoned(store: &Store, me: &str) -> Result<(), StoreError> {
     for (lease, worker) in store.lease_holders().await? {
         if died(&worker, me) {
             tracing::info!(lease = lease.0, %worker, "taking back the posts of a worker that died");
-            store.expire(lease).await?;
+            store.release(lease).await?;
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dead_process_of_this_machine_is_known_and_others_are_left_alone() {
-        let me = worker_name();
-        assert!(!died(&me, &me), "this process lives");
-        let (here, _) = me.rsplit_once(':').unwrap();
-        // Beyond the largest process id that Linux gives out.
-        let gone = format!("{here}:4194305");
-        assert_eq!(
-            died(&gone, &me),
-            std::path::Path::new("/proc/self").exists()
-        );
-        assert!(!died("elsewhere:1:4194305", &me));
-        assert!(!died("nonsense", &me));
-    }
-}
+mod tests;

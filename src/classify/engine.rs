@@ -26,7 +26,7 @@ impl Logits {
 }
 
 /// Why a batch was not computed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
     /// The batch needs more memory than there is.
     #[error(
@@ -70,7 +70,8 @@ pub trait Engine: Send {
     /// Computes one batch.
     ///
     /// # Errors
-    /// See [`EngineError`]. After [`EngineError::NotFinite`] the engine can go on.
+    /// See [`EngineError`]. After [`EngineError::OutOfMemory`] the engine wants a [`restart`](Self::restart);
+    /// after any other it may go on, and the next batch tells whether it can.
     fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError>;
 
     /// Makes the engine anew after [`EngineError::OutOfMemory`], which may leave it unusable.

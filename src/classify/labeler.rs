@@ -61,6 +61,9 @@ pub enum TextError {
     /// The model gave no numbers for it.
     #[error("the model's outputs are not finite: try `classify.precision = \"fp32\"`")]
     NotFinite,
+    /// The engine computes other rows, but not one of this text's.
+    #[error(transparent)]
+    Engine(EngineError),
 }
 
 /// A label set made ready for a model.
@@ -152,16 +155,6 @@ impl Labeler {
         Arc::clone(&self.encoder)
     }
 
-    /// Padded tokens a batch may hold now: less than at first after the memory ran out.
-    pub fn batch_tokens(&self) -> usize {
-        self.budget
-    }
-
-    /// Changes how many padded tokens a batch may hold.
-    pub fn set_batch_tokens(&mut self, batch_tokens: usize) {
-        self.budget = batch_tokens.max(1);
-    }
-
     /// Makes a label set ready: tokenises its hypotheses, or computes the vectors of its labels.
     ///
     /// # Errors
@@ -251,10 +244,12 @@ impl Labeler {
     /// Scores texts and calls `done` with the index and the outcome of each as soon as it is known, in no
     /// particular order. Between batches `stop` is asked whether to go on.
     ///
-    /// Where the memory runs out the budget is halved, for good, and the batch tried again.
+    /// A batch that fails is tried again in halves, down to the row at fault; where the memory ran out the
+    /// budget is halved too, for good.
     ///
     /// # Errors
-    /// [`LabelerError::Engine`], where the trouble is not with one text.
+    /// [`LabelerError::Engine`], where the trouble is not with one text: the engine does not even compute a
+    /// row without text any more.
     pub fn score(
         &mut self,
         prepared: &Prepared,
@@ -370,38 +365,54 @@ impl Labeler {
                 .iter()
                 .map(|row| sequence(&self.encoder, *row))
                 .collect();
-            match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
-                Ok(logits) => rows
-                    .iter()
-                    .enumerate()
-                    .for_each(|(i, row)| done(*row, Ok(logits.row(i)))),
-                Err(EngineError::OutOfMemory { detail, .. }) => {
-                    self.engine.restart()?;
-                    if let [row] = rows[..] {
-                        failed.insert(row.text);
-                        done(row, Err(TextError::OutOfMemory(row.len)));
-                    } else {
-                        self.budget = (longest * rows.len() / 2).max(1);
-                        tracing::warn!(
-                            batch_tokens = self.budget,
-                            detail,
-                            "out of memory: batches are halved"
-                        );
-                        halve(rows);
-                    }
+            let error = match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
+                Ok(logits) => {
+                    let rows = rows.iter().enumerate();
+                    rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
+                    continue;
                 }
-                Err(EngineError::NotFinite(_)) => {
-                    if let [row] = rows[..] {
-                        failed.insert(row.text);
-                        done(row, Err(TextError::NotFinite));
-                    } else {
-                        halve(rows);
-                    }
+                Err(error) => error,
+            };
+            let out_of_memory = matches!(error, EngineError::OutOfMemory { .. });
+            if out_of_memory {
+                self.engine.restart()?;
+            }
+            if let [row] = rows[..] {
+                if !self.engine_works() {
+                    return Err(error);
                 }
-                Err(error) => return Err(error),
+                failed.insert(row.text);
+                let error = match error {
+                    EngineError::OutOfMemory { .. } => TextError::OutOfMemory(row.len),
+                    EngineError::NotFinite(_) => TextError::NotFinite,
+                    other => TextError::Engine(other),
+                };
+                done(row, Err(error));
+            } else {
+                if out_of_memory {
+                    self.budget = (longest * rows.len() / 2).max(1);
+                }
+                tracing::warn!(
+                    rows = rows.len(),
+                    batch_tokens = self.budget,
+                    "a batch failed and is tried again in halves: {error}"
+                );
+                halve(rows);
             }
         }
         Ok(Ended::Done)
+    }
+
+    /// Whether the engine computes a row without text: then a row that failed is itself at fault, else the
+    /// engine is broken, say because its GPU vanished.
+    fn engine_works(&mut self) -> bool {
+        let nothing = EncodedText::default();
+        let row = match self.folder.kind {
+            ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
+            ModelKind::Embedding(_) => self.encoder.single(&nothing),
+        };
+        let computed = self.infer(&Batch::new(&[row], self.encoder.pad_id()));
+        matches!(computed, Ok(_) | Err(EngineError::NotFinite(_)))
     }
 
     /// Computes a batch and checks what came out of it.

@@ -62,7 +62,6 @@ fn in_venv(venv: &Path) -> Option<PathBuf> {
     let pythons = entries(&venv.join("lib"))
         .into_iter()
         .map(|python| python.join("site-packages"));
-    // Windows, and a wheel that was unpacked by hand.
     // Where `make` puts it, and where Windows has its packages.
     let others = [venv.join("native"), venv.join("Lib").join("site-packages")];
     pythons

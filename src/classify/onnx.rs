@@ -90,11 +90,6 @@ impl Runtime {
         &self.library
     }
 
-    /// How it was built, in its own words.
-    pub fn build(&self) -> &'static str {
-        ort::info()
-    }
-
     /// Whether it was built for CUDA; says nothing of a GPU being there.
     pub fn knows_cuda(&self) -> bool {
         ep::CUDA::is_available().unwrap_or(false)

@@ -15,6 +15,10 @@ pub struct Scripted {
     pub memory: usize,
     /// A row that holds this id gives no numbers.
     pub poison: i64,
+    /// A batch that holds this id is not computed.
+    pub curse: i64,
+    /// Batches after which none is computed any more.
+    pub life: usize,
 }
 
 impl Default for Scripted {
@@ -23,6 +27,8 @@ impl Default for Scripted {
             classes: 3,
             memory: usize::MAX,
             poison: -1,
+            curse: -1,
+            life: usize::MAX,
         }
     }
 }
@@ -40,6 +46,13 @@ impl Engine for Scripted {
                 width: batch.width,
                 detail: "scripted".into(),
             });
+        }
+        let Some(life) = self.life.checked_sub(1) else {
+            return Err(EngineError::Run("no device".into()));
+        };
+        self.life = life;
+        if batch.ids.contains(&self.curse) {
+            return Err(EngineError::Run("cursed".into()));
         }
         let mut data = Vec::new();
         for (row, len) in batch.lens.iter().enumerate() {

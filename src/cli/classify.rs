@@ -7,8 +7,8 @@ use super::{CliError, Exit};
 use crate::classify::backlog::{Labelled, Step};
 use crate::classify::labeler::Labeler;
 use crate::domain::LabelSet;
-use crate::pipeline::RunRecord;
-use crate::store::{Access, Store};
+use crate::pipeline::Context;
+use crate::store::Access;
 use crate::telemetry::Progress;
 
 /// Flags of `classify`.
@@ -30,54 +30,56 @@ impl Classify {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         let labeler = setup.labeler(&self.model)?;
-        let store = setup.store(Access::Existing).await?;
-        let (done, record) = label(setup, &store, labeler, &set, self.limit).await?;
-        self.record.write(&[&record])?;
-        store.close().await?;
-        Ok(exit(&done))
+        self.record.check()?;
+        let context = setup.context(setup.store(Access::Existing).await?);
+        let labelled = label(setup, &context, labeler, &set, self.limit).await;
+        self.record.write(&context)?;
+        context.store.close().await?;
+        labelled
     }
 }
 
-/// Labels the backlog of a store, with a bar.
+/// Labels the backlog of a store, with a bar, and tells what to exit with.
 pub async fn label(
     setup: &Setup,
-    store: &Store,
+    context: &Context,
     labeler: Labeler,
     set: &LabelSet,
     limit: Option<u64>,
-) -> Result<(Labelled, RunRecord), CliError> {
+) -> Result<Exit, CliError> {
     let options = setup.backlog(limit);
     let bar = Progress::start("classify", "posts", 0);
-    let context = setup.context(store.clone());
     let heard = |step: Step| match step {
         Step::Expect(n) => bar.expect(limit.map_or(n, |limit| limit.min(n))),
         Step::Done(n) => bar.add(n),
     };
-    let (done, record) = context.classify(labeler, set, &options, &heard).await?;
+    let labelled = context.classify(labeler, set, &options, &heard).await;
     drop(bar);
+    let (done, _) = labelled?;
+    let Labelled {
+        posts,
+        pairs,
+        failed,
+        held_elsewhere,
+        set_aside,
+        ..
+    } = done;
+    let some = |n: u64| Some(n).filter(|n| *n > 0);
+    let (refused, held) = (some(done.refused), some(held_elsewhere));
     tracing::info!(
-        posts = done.posts,
-        pairs = done.pairs,
-        failed = done.failed,
-        posts_per_sec = %format_args!("{:.1}", done.posts_per_sec),
-        "classifying done"
+        posts, pairs, failed, refused, held_elsewhere = held,
+        posts_per_sec = %format_args!("{:.1}", done.posts_per_sec), "classifying done"
     );
-    if done.held_elsewhere > 0 {
-        tracing::info!(
-            posts = done.held_elsewhere,
-            "posts are held by other workers"
+    if set_aside > 0 {
+        tracing::warn!(
+            posts = set_aside,
+            "set aside after failing too often; table backlog has the errors"
         );
     }
-    Ok((done, record))
-}
-
-/// Someone else at work on all that is left is no failure, but not the end either.
-pub fn exit(done: &Labelled) -> Exit {
-    if done.failed > 0 {
-        Exit::Partial
-    } else if done.posts == 0 && done.held_elsewhere > 0 {
-        Exit::TryAgain
-    } else {
-        Exit::Done
-    }
+    Ok(match done {
+        _ if failed > 0 || set_aside > 0 => Exit::Partial,
+        // Someone else at work on all that is left is no failure, but not the end either.
+        _ if posts == 0 && held_elsewhere > 0 => Exit::TryAgain,
+        _ => Exit::Done,
+    })
 }

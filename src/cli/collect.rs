@@ -5,10 +5,10 @@ use clap::Args;
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
-use crate::pipeline::{Pipeline, RunRecord};
+use crate::pipeline::{Context, Pipeline};
 use crate::source::reddit::Reddit;
 use crate::source::sample::SampleReddit;
-use crate::store::{Access, Store};
+use crate::store::Access;
 use crate::telemetry::Progress;
 
 /// Flags of `collect`.
@@ -43,11 +43,12 @@ impl Collect {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
-        let store = setup.store(Access::Create).await?;
-        let (reports, record) = collecting.run(setup, &store).await?;
-        self.record.write(&[&record])?;
-        store.close().await?;
-        Ok(exit(&reports, &record))
+        self.record.check()?;
+        let context = setup.context(setup.store(Access::Create).await?);
+        let collected = collecting.run(setup, &context).await;
+        self.record.write(&context)?;
+        context.store.close().await?;
+        collected
     }
 }
 
@@ -96,26 +97,26 @@ impl Collecting {
         })
     }
 
-    /// Collects, with a bar.
-    pub async fn run(
-        &self,
-        setup: &Setup,
-        store: &Store,
-    ) -> Result<(Vec<TopicReport>, RunRecord), CliError> {
+    /// Collects, with a bar, and tells what to exit with.
+    pub async fn run(&self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
         let topics = &self.pipeline.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
-        let context = setup.context(store.clone());
         let store_author = setup.settings().collect.store_author;
         let collected = context
             .collect(&self.reddit, topics, store_author, &|n| bar.add(n))
-            .await?;
+            .await;
         drop(bar);
-        let counts = &collected.1.counts;
+        let (reports, status) = collected?;
+        let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
         tracing::info!(
-            posts = %counts["posts"], new = %counts["new"], changed = %counts["changed"],
-            rejected = %counts["rejected"], requests = %counts["reddit"]["requests"], "collecting done"
+            posts = sum(|r| r.posts),
+            new = sum(|r| r.new),
+            changed = sum(|r| r.changed),
+            rejected = sum(|r| r.rejected.total()),
+            requests = self.reddit.traffic().requests,
+            "collecting done"
         );
-        Ok(collected)
+        Ok(exit(&reports, status))
     }
 }
 
@@ -145,23 +146,18 @@ async fn sample(setup: &Setup) -> Result<(Reddit, SampleReddit), CliError> {
 }
 
 /// One topic that failed is a partial success; credentials refused, or nothing left of the quota, are not.
-pub fn exit(reports: &[TopicReport], record: &RunRecord) -> Exit {
-    let worst = |outcomes: &[Outcome]| {
+fn exit(reports: &[TopicReport], status: RunStatus) -> Exit {
+    let any = |outcomes: &[Outcome]| {
         reports
             .iter()
             .any(|report| outcomes.contains(&report.outcome))
     };
-    if worst(&[Outcome::Auth, Outcome::EdgeBlocked]) {
-        Exit::Policy
-    } else if !reports.is_empty()
-        && reports
-            .iter()
-            .all(|report| report.outcome == Outcome::RateLimited)
-    {
-        Exit::TryAgain
-    } else if record.status == RunStatus::Done {
-        Exit::Done
-    } else {
-        Exit::Partial
+    let all =
+        |outcome| !reports.is_empty() && reports.iter().all(|report| report.outcome == outcome);
+    match status {
+        RunStatus::Done => Exit::Done,
+        _ if any(&[Outcome::Auth, Outcome::EdgeBlocked]) => Exit::Policy,
+        _ if all(Outcome::RateLimited) => Exit::TryAgain,
+        _ => Exit::Partial,
     }
 }

@@ -4,10 +4,9 @@ use clap::Args;
 
 use super::collect::{Collecting, What};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
-use super::{CliError, Exit, classify, collect, output};
-use crate::analyze::sql;
+use super::{CliError, Exit, classify, output};
 use crate::config::Origin;
-use crate::store::{Access, Store};
+use crate::store::{Access, Store, redact_url};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
 const DATABASE: &str = "sqlite:demo.db";
@@ -27,44 +26,47 @@ impl Demo {
         } else {
             DATABASE
         };
-        let store = Store::open(url, Access::Create).await?;
-
         let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
+        let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
+        let labeler = setup.labeler(&self.model)?;
         let what = What {
             source: "sample".into(),
             ..What::default()
         };
-        let (reports, record) = Collecting::prepare(setup, &pipeline, &what)
-            .await?
-            .run(setup, &store)
-            .await?;
-        let collected = collect::exit(&reports, &record);
+        let collecting = Collecting::prepare(setup, &pipeline, &what).await?;
+        let context = setup.context(Store::open(url, Access::Create).await?);
+
+        let collected = collecting.run(setup, &context).await?;
         if collected != Exit::Done || setup.stop.is_cancelled() {
             return Ok(collected);
         }
-        let set = setup.label_set(&self.model, pipeline.label_set)?;
-        let labeler = setup.labeler(&self.model)?;
-        let (done, _) = classify::label(setup, &store, labeler, &set, None).await?;
+        let labelled = classify::label(setup, &context, labeler, &set, None).await?;
         if setup.stop.is_cancelled() {
-            return Ok(classify::exit(&done));
+            return Ok(labelled);
         }
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
                      FROM topic_agreement ORDER BY agreement DESC, topic";
-        let table = store.query(query).await?;
-        store.close().await?;
+        let table = context.store.query(query).await?;
+        context.store.close().await?;
         output::print(&output::for_people(&table))?;
         output::print(&next_steps(url))?;
-        Ok(classify::exit(&done))
+        Ok(labelled)
     }
 }
 
-/// Where the data is, and three commands that work as they are printed.
+/// Where the data is, and three commands that work as they are printed, but for a password in the URL, which is
+/// not shown.
 fn next_steps(url: &str) -> String {
-    let program = std::env::args()
+    let program = std::env::args_os()
         .next()
         .unwrap_or_else(|| "topicmill".into());
-    debug_assert!(sql::BUILT_IN.iter().any(|(name, _)| *name == "top-posts"));
-    let path = url.trim_start_matches("sqlite:");
+    let program = program.to_string_lossy();
+    let path = redact_url(url);
+    let path = path.trim_start_matches("sqlite:");
+    let url = match redact_url(url) {
+        url if url.contains(char::is_whitespace) => format!("'{url}'"),
+        url => url,
+    };
     format!(
         "\nThe database is {path}. Try next:\n\
          \n  {program} --database {url} sql --named top-posts\

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{self, Format};
-use super::setup::Setup;
+use super::setup::{ModelFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::onnx::load_runtime;
 use crate::store::{Access, Store, StoreError, Table};
@@ -107,16 +107,19 @@ fn library(setup: &Setup) -> Finding {
 }
 
 fn model(setup: &Setup) -> Finding {
-    let found = setup.model_folder(None, &setup.settings().classify.precision);
+    // Only a session tells whether the graph is whole.
+    let found = setup.load_labeler(&ModelFlags::default());
     finding(
         "model",
-        found.map(|folder| {
+        found.map(|(labeler, chosen)| {
+            let folder = labeler.folder();
             format!(
-                "{}: {}, {}, {} tokens",
+                "{}: {}, {}, {} tokens, on {}",
                 folder.dir.display(),
                 folder.kind.as_str(),
                 folder.precision,
-                folder.max_tokens
+                folder.max_tokens,
+                chosen.device
             )
         }),
     )

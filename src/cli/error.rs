@@ -10,7 +10,7 @@ use crate::classify::onnx::OnnxError;
 use crate::config::ConfigError;
 use crate::domain::{Outcome, UnknownWord};
 use crate::model_folder::ModelError;
-use crate::pipeline::PipelineError;
+use crate::pipeline::{ImportError, PipelineError};
 use crate::source::dump::DumpError;
 use crate::source::reddit::RedditError;
 use crate::store::StoreError;
@@ -97,6 +97,8 @@ pub enum CliError {
     #[error(transparent)]
     Backlog(#[from] BacklogError),
     #[error(transparent)]
+    Import(#[from] ImportError),
+    #[error(transparent)]
     Files(#[from] FilesError),
     /// A word that is none of those expected, with the flag or setting that holds it.
     #[error("{what}: {source}")]
@@ -127,13 +129,16 @@ impl CliError {
             Self::Config(_)
             | Self::Pipeline(_)
             | Self::Dump(_)
+            | Self::Import(ImportError::Dump(_))
             | Self::Device(_)
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
             Self::Reddit(error) if error.is_of_the_settings() => Exit::Usage,
             Self::Reddit(error) => Exit::from(error.outcome()),
-            Self::Store(_) | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
+            Self::Store(_)
+            | Self::Import(ImportError::Store(_))
+            | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
             }

@@ -34,35 +34,46 @@ enum Format {
     Ndjson,
 }
 
+impl From<Format> for dump::Format {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Listing => Self::Listing,
+            Format::Ndjson => Self::Ndjson,
+        }
+    }
+}
+
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         // A file that cannot be read is told before anything is stored.
-        let mut files = Vec::with_capacity(self.files.len());
         for path in &self.files {
-            let records = match self.format {
-                Format::Listing => dump::listing_records(path)?,
-                Format::Ndjson => dump::ndjson_records(path)?,
-            };
-            files.push((path.display().to_string(), records));
+            dump::check(path)?;
         }
-        let store = setup.store(Access::Create).await?;
-        let context = setup.context(store.clone());
+        self.record.check()?;
+        let context = setup.context(setup.store(Access::Create).await?);
         let store_author = setup.settings().collect.store_author;
-        let (done, record) = context
-            .import(files, &pipeline.topics, store_author)
-            .await?;
+        let imported = context
+            .import(
+                &self.files,
+                self.format.into(),
+                &pipeline.topics,
+                store_author,
+            )
+            .await;
+        self.record.write(&context)?;
+        context.store.close().await?;
+        let (done, status) = imported?;
         if self.files.len() > 1 {
             tracing::info!(
                 posts = done.posts,
                 new = done.new,
+                changed = done.changed,
                 rejected = done.rejected.total(),
                 "importing done"
             );
         }
-        self.record.write(&[&record])?;
-        store.close().await?;
-        Ok(if record.status == RunStatus::Done {
+        Ok(if status == RunStatus::Done {
             Exit::Done
         } else {
             Exit::Partial

@@ -108,6 +108,26 @@ enum Command {
     Completions(completions::Completions),
 }
 
+impl Command {
+    /// Whether the command has something in hand that a signal lets it finish.
+    fn drains(&self) -> bool {
+        match self {
+            Self::Demo(_)
+            | Self::Collect(_)
+            | Self::Import(_)
+            | Self::Classify(_)
+            | Self::Score(_)
+            | Self::Run(_) => true,
+            Self::Sql(_)
+            | Self::Status(_)
+            | Self::Doctor(_)
+            | Self::Db(_)
+            | Self::Config(_)
+            | Self::Completions(_) => false,
+        }
+    }
+}
+
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -129,7 +149,14 @@ fn start(cli: Cli) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&setup.stop);
-        let exit = dispatch(cli.command, &setup).await?;
+        let exit = if cli.command.drains() {
+            dispatch(cli.command, &setup).await?
+        } else {
+            tokio::select! {
+                exit = dispatch(cli.command, &setup) => exit?,
+                () = setup.stop.cancelled() => Exit::Done,
+            }
+        };
         // What a signal ended says so, however well it ended.
         Ok(signals.exit().unwrap_or(exit))
     });

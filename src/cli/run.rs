@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::collect::{Collecting, What};
 use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup};
-use super::{CliError, Exit, classify, collect};
+use super::{CliError, Exit, classify};
 use crate::store::Access;
 
 /// Flags of `run`.
@@ -27,21 +27,24 @@ impl Run {
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         // A model that cannot be loaded is told before an hour of collecting.
         let labeler = setup.labeler(&self.model)?;
-        let store = setup.store(Access::Create).await?;
-        let (reports, collected) = collecting.run(setup, &store).await?;
-        let first = collect::exit(&reports, &collected);
-        if setup.stop.is_cancelled() {
-            self.record.write(&[&collected])?;
-            return Ok(first);
-        }
-        // What was collected before, and what was collected now of the topics that could be read.
-        let (done, classified) = classify::label(setup, &store, labeler, &set, None).await?;
-        self.record.write(&[&collected, &classified])?;
-        store.close().await?;
-        Ok(if first == Exit::Done {
-            classify::exit(&done)
-        } else {
-            first
-        })
+        self.record.check()?;
+        let context = setup.context(setup.store(Access::Create).await?);
+        let both = async {
+            let collected = collecting.run(setup, &context).await?;
+            if setup.stop.is_cancelled() {
+                return Ok(collected);
+            }
+            // What was collected before, and what was collected now of the topics that could be read.
+            let labelled = classify::label(setup, &context, labeler, &set, None).await?;
+            Ok(if collected == Exit::Done {
+                labelled
+            } else {
+                collected
+            })
+        };
+        let exit = both.await;
+        self.record.write(&context)?;
+        context.store.close().await?;
+        exit
     }
 }

@@ -11,7 +11,7 @@ use super::{CliError, Global};
 use crate::classify::backlog::{self, Options, worker_name};
 use crate::classify::engine::Device;
 use crate::classify::labeler::Labeler;
-use crate::classify::onnx::{EngineOptions, OnnxEngine};
+use crate::classify::onnx::{Chosen, EngineOptions, OnnxEngine};
 use crate::clock::{SharedClock, SystemClock};
 use crate::config::{self, Loaded, Settings};
 use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
@@ -25,8 +25,6 @@ use crate::telemetry::{self, LogFormat};
 const CPU_BATCH_TOKENS: usize = 1_024;
 /// Padded tokens of a batch on a GPU: enough work to hide what a launch costs.
 const CUDA_BATCH_TOKENS: usize = 16_384;
-/// Posts of one claim: sorted together, so that a batch holds posts of one length.
-const WINDOW: u32 = 1_024;
 
 /// Settings and what every command shares.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ pub struct Setup {
 }
 
 /// Flags of commands that use a model.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Default)]
 pub struct ModelFlags {
     /// Folder of the model
     #[arg(long, value_name = "DIR")]
@@ -87,7 +85,17 @@ impl Setup {
                 .clone()
                 .map(|format| ("log.format", format)),
         );
-        let loaded = config::load(global.config.as_deref(), std::env::vars(), &flags)?;
+        let loaded = config::load(
+            global.config.as_deref(),
+            std::env::vars_os().filter_map(as_text),
+            &flags,
+        )?;
+        let lease_secs = loaded.settings.classify.lease_secs;
+        if !(3..=86_400).contains(&lease_secs) {
+            let text =
+                format!("classify.lease_secs is {lease_secs}: set it to between 3 and 86400");
+            return Err(CliError::Usage(text));
+        }
         let format = match loaded.settings.log.format.as_str() {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
@@ -122,12 +130,7 @@ impl Setup {
 
     /// What the stages of a run share.
     pub fn context(&self, store: Store) -> Context {
-        Context {
-            store,
-            clock: self.clock.clone(),
-            stop: self.stop.clone(),
-            worker: worker_name(),
-        }
+        Context::new(store, self.clock.clone(), self.stop.clone(), worker_name())
     }
 
     /// The pipeline file that the flags name, else the built-in one.
@@ -179,8 +182,24 @@ impl Setup {
         Ok(set)
     }
 
-    /// Model folder, engine and tokenizer, ready to score.
+    /// Model folder, engine and tokenizer, ready to score; tells which they are.
     pub fn labeler(&self, flags: &ModelFlags) -> Result<Labeler, CliError> {
+        let (labeler, chosen) = self.load_labeler(flags)?;
+        let folder = labeler.folder();
+        tracing::info!(
+            "scoring with {} on {}: {}",
+            folder.name,
+            chosen.device,
+            chosen.reason
+        );
+        tracing::debug!(
+            kind = folder.kind.as_str(), precision = %folder.precision, max_tokens = folder.max_tokens, "model"
+        );
+        Ok(labeler)
+    }
+
+    /// The same, and where it runs.
+    pub fn load_labeler(&self, flags: &ModelFlags) -> Result<(Labeler, Chosen), CliError> {
         let set = &self.settings().classify;
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
         let batch_tokens = flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens);
@@ -214,26 +233,14 @@ impl Setup {
                 library,
             },
         )?;
-        let chosen = engine.chosen();
-        tracing::info!(
-            "scoring with {} on {}: {}",
-            folder.name,
-            chosen.device,
-            chosen.reason
-        );
-        tracing::debug!(
-            kind = folder.kind.as_str(), precision = %folder.precision, max_tokens = folder.max_tokens, "model"
-        );
+        let chosen = engine.chosen().clone();
         let default = if chosen.device == Device::Cpu {
             CPU_BATCH_TOKENS
         } else {
             CUDA_BATCH_TOKENS
         };
-        Ok(Labeler::load(
-            folder,
-            Box::new(engine),
-            batch_tokens.unwrap_or(default),
-        )?)
+        let labeler = Labeler::load(folder, Box::new(engine), batch_tokens.unwrap_or(default))?;
+        Ok((labeler, chosen))
     }
 
     /// The model folder that a flag or the settings name.
@@ -251,21 +258,31 @@ impl Setup {
     pub fn backlog(&self, limit: Option<u64>) -> backlog::Options {
         let set = &self.settings().classify;
         Options {
-            lease: Duration::from_secs(set.lease_secs.max(3)),
+            lease: Duration::from_secs(set.lease_secs),
             max_attempts: set.max_attempts,
-            window: WINDOW,
             limit,
         }
     }
 }
 
 impl RunFlags {
-    /// Writes the records of runs where `--run-json` says.
-    pub fn write(&self, records: &[&RunRecord]) -> Result<(), CliError> {
+    /// Makes the file of `--run-json`, so that a path that cannot be written is told before the work.
+    pub fn check(&self) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
-        let records: Vec<_> = records.iter().map(|record| record.to_json()).collect();
+        std::fs::write(path, "").map_err(|error| {
+            let path = path.display();
+            CliError::Usage(format!("write `{path}`: {error}; correct --run-json"))
+        })
+    }
+
+    /// Writes the runs recorded so far where `--run-json` says: one as an object, several as an array.
+    pub fn write(&self, context: &Context) -> Result<(), CliError> {
+        let Some(path) = &self.run_json else {
+            return Ok(());
+        };
+        let records: Vec<_> = context.records().iter().map(RunRecord::to_json).collect();
         let text = match records.as_slice() {
             [one] => format!("{one:#}\n"),
             several => format!("{:#}\n", serde_json::Value::from(several)),
@@ -297,4 +314,9 @@ fn find_model(named: &Path) -> PathBuf {
 pub fn word<T: FromStr<Err = UnknownWord>>(what: &'static str, text: &str) -> Result<T, CliError> {
     text.parse()
         .map_err(|source| CliError::Word { what, source })
+}
+
+/// A variable of the environment as text; one that is no text is none of ours.
+fn as_text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
+    Some((name.into_string().ok()?, value.into_string().ok()?))
 }

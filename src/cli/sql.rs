@@ -1,7 +1,5 @@
 //! `topicmill sql`: read-only questions.
 
-use std::io::Read;
-
 use clap::Args;
 
 use super::output::{self, Format};
@@ -35,12 +33,13 @@ impl Sql {
         }
         let query = match (self.query.as_deref(), &self.named) {
             (Some("-"), _) => {
-                let mut text = String::new();
-                let read = std::io::stdin().read_to_string(&mut text);
-                read.map_err(|error| {
+                // On a thread of its own, so that a signal is heard while nobody types.
+                let read =
+                    tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
+                let text = read.await.unwrap_or_else(|error| Err(error.into()));
+                text.map_err(|error| {
                     CliError::Usage(format!("read the query from stdin: {error}"))
-                })?;
-                text
+                })?
             }
             (Some(query), _) => query.to_owned(),
             (None, Some(name)) => {

@@ -199,6 +199,11 @@ fn what_is_missing_or_damaged_is_named() {
         error.contains("/no/such/folder") && error.contains("optimum-cli"),
         "{error}"
     );
+    let dir = folder(&[("model.onnx", "graph")]);
+    let error = ModelFolder::open(&dir.path().join("model.onnx"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("is a file: give the folder"), "{error}");
     let error = open(&[("config.json", BART)], None)
         .unwrap_err()
         .to_string();

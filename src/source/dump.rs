@@ -18,6 +18,9 @@ use crate::domain::{Post, SourceKind};
 /// A line above this is no post: the longest text Reddit has stored is 80 kB.
 const LONGEST_LINE: usize = 16 << 20;
 
+/// A topic's name above this is none.
+const LONGEST_TOPIC: usize = 200;
+
 /// A saved listing above this is none: Reddit's own are a few megabytes at most.
 const LARGEST_LISTING: u64 = 256 << 20;
 
@@ -76,26 +79,40 @@ pub struct Record {
 /// The posts of a file in order, and the reason for each record that is none.
 pub type Records = Box<dyn Iterator<Item = Result<Record, Rejected>> + Send>;
 
-/// The records of an NDJSON file, read as they are asked for.
-///
-/// # Errors
-/// When there is nothing in it that could be read as lines.
-pub fn ndjson_records(path: &Path) -> Result<Records, DumpError> {
-    Ok(Box::new(Ndjson::new(open(path)?)))
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One saved listing, as the API answers it, or a comments page.
+    Listing,
+    /// One post a line.
+    Ndjson,
 }
 
-/// The records of a saved listing, read at once: it is one JSON document.
+/// Checks that there is something in a file that could be read, without reading it.
 ///
 /// # Errors
-/// When the file cannot be read, or is no listing.
-pub fn listing_records(path: &Path) -> Result<Records, DumpError> {
-    let ListingPage {
-        posts, rejected, ..
-    } = read_listing(path)?;
-    let posts = posts
-        .into_iter()
-        .map(|post| Ok(Record { post, topic: None }));
-    Ok(Box::new(posts.chain(rejected.into_iter().map(Err))))
+/// See [`DumpError`].
+pub fn check(path: &Path) -> Result<(), DumpError> {
+    open(path).map(drop)
+}
+
+/// The records of a file: of NDJSON read as they are asked for, of a listing at once, as it is one document.
+///
+/// # Errors
+/// When the file cannot be read, or is not of this format.
+pub fn records(path: &Path, format: Format) -> Result<Records, DumpError> {
+    match format {
+        Format::Ndjson => Ok(Box::new(Ndjson::new(open(path)?))),
+        Format::Listing => {
+            let ListingPage {
+                posts, rejected, ..
+            } = read_listing(path)?;
+            let posts = posts
+                .into_iter()
+                .map(|post| Ok(Record { post, topic: None }));
+            Ok(Box::new(posts.chain(rejected.into_iter().map(Err))))
+        }
+    }
 }
 
 /// Opens a file for [`Ndjson`].
@@ -265,8 +282,8 @@ fn record(line: &str) -> Result<Record, String> {
     })?;
     let topic = value.get("topic").and_then(Value::as_str);
     let topic = topic
-        .map(|topic| topic.trim().to_owned())
-        .filter(|topic| !topic.is_empty());
+        .map(|topic| topic.replace('\0', "").trim().to_owned())
+        .filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()));
     Ok(Record {
         post: post_from_value(&value, SourceKind::Import)?,
         topic,

@@ -7,7 +7,7 @@ use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{Database, Pool, Postgres, Sqlite};
+use sqlx::{ConnectOptions, Database, Pool, Postgres, Sqlite};
 
 use super::{Access, Result, StoreError};
 
@@ -60,18 +60,32 @@ pub fn backend(url: &str) -> Result<Backend> {
     }
 }
 
-/// A URL without its password.
+/// A URL without its password, wherever in it that stands.
 pub fn redact(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
     // The last `@`: a password may hold one that nobody escaped.
-    let Some((userinfo, host)) = rest.rsplit_once('@') else {
-        return url.to_owned();
+    let (user, place) = match rest.rsplit_once('@') {
+        None => (String::new(), rest),
+        Some((userinfo, place)) => match userinfo.split_once(':') {
+            Some((user, _)) => (format!("{user}:***@"), place),
+            None if userinfo.contains('?') => ("***@".to_owned(), place),
+            None => (format!("{userinfo}@"), place),
+        },
     };
-    let user = userinfo.split_once(':').map_or(userinfo, |(user, _)| user);
-    let password = if userinfo.contains(':') { ":***" } else { "" };
-    format!("{scheme}://{user}{password}@{host}")
+    let hide = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if name.contains("password") => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let place = match place.split_once('?') {
+        Some((place, query)) => {
+            let pairs: Vec<String> = query.split('&').map(hide).collect();
+            format!("{place}?{}", pairs.join("&"))
+        }
+        None => place.to_owned(),
+    };
+    format!("{scheme}://{user}{place}")
 }
 
 fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) -> StoreError {
@@ -121,6 +135,8 @@ impl Dialect for Sqlite {
             .map_err(open_error(url, "the URL is not well formed"))?
             .busy_timeout(BUSY_TIMEOUT)
             .foreign_keys(true);
+        // Statements hold what users write, and their lists of parameters are long.
+        let options = options.disable_statement_logging();
         let options = match access {
             Access::ReadOnly => options.read_only(true).pragma("query_only", "ON"),
             _ if url.contains("mode=ro") => options.read_only(true),
@@ -131,17 +147,28 @@ impl Dialect for Sqlite {
                 // last transactions, never the file. Lost labels are computed again.
                 .synchronous(SqliteSynchronous::Normal),
         };
-        let connected = PoolOptions::new()
+        let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
-            .acquire_timeout(BUSY_TIMEOUT)
-            .connect_with(options);
-        connected
-            .await
-            .map_err(|source| match super::sql::known_failure(&source) {
-                Some(failure) => failure,
-                None => open_error(url, hint)(source),
-            })
+            .acquire_timeout(BUSY_TIMEOUT);
+        let connected = match pool.clone().connect_with(options.clone()).await {
+            // Even a reader keeps notes beside the file; where it may not, and no log waits to be read, the
+            // file can be taken as it is.
+            Err(_) if access == Access::ReadOnly && is_settled(path) => {
+                pool.connect_with(options.immutable(true)).await
+            }
+            connected => connected,
+        };
+        connected.map_err(|source| match super::sql::known_failure(&source) {
+            Some(failure) => failure,
+            None => open_error(url, hint)(source),
+        })
     }
+}
+
+/// Whether a database file is there and nobody has written what is not in it yet.
+fn is_settled(path: &str) -> bool {
+    let log = std::fs::metadata(format!("{path}-wal"));
+    std::path::Path::new(path).is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
 impl Dialect for Postgres {
@@ -172,18 +199,19 @@ impl Dialect for Postgres {
                 url,
                 "the URL is not well formed; escape special characters of the password",
             ))?
-            .application_name("topicmill");
+            .application_name("topicmill")
+            .disable_statement_logging();
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT);
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
-        match sqlx::ConnectOptions::connect(&options).await {
+        match options.connect().await {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
             Err(error) if access == Access::Create && is_missing_database(&error) => {
                 let created = Self::create_database(url).await;
                 // Another process may have made it in between.
                 if let Err(error) = created
-                    && sqlx::ConnectOptions::connect(&options).await.is_err()
+                    && options.connect().await.is_err()
                 {
                     return Err(open_error(url, "it does not exist and may not be created")(
                         error,
@@ -238,6 +266,11 @@ mod tests {
         );
         assert_eq!(redact("postgres://me@host/db"), "postgres://me@host/db");
         assert_eq!(redact("sqlite:topicmill.db"), "sqlite:topicmill.db");
+        assert_eq!(
+            redact("postgres://h/db?user=me&password=s3cret&sslpassword=x"),
+            "postgres://h/db?user=me&password=***&sslpassword=***"
+        );
+        assert_eq!(redact("postgres://me:what?@h/db"), "postgres://me:***@h/db");
     }
 
     #[test]

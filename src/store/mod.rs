@@ -15,8 +15,8 @@ use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
 
 use crate::domain::{
-    Fullname, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage,
-    TextHash, Timestamp,
+    LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage, TextHash,
+    Timestamp,
 };
 
 pub use self::dialect::redact as redact_url;
@@ -121,9 +121,9 @@ pub struct Page<'a> {
     pub subreddit: &'a str,
     /// The listing, `None` for files.
     pub listing: Option<Listing>,
-    /// Rank of the first post on its listing, from 0.
-    pub first_rank: u32,
-    /// Where the next page starts; `None` at the end.
+    /// Rank of each post on its listing, from 0; empty for files.
+    pub ranks: &'a [u32],
+    /// Where the next page starts; `None` where nothing more was asked for.
     pub after: Option<&'a str>,
     /// Posts in order; a fullname may be there twice, the last one counts.
     pub posts: &'a [Post],
@@ -211,12 +211,23 @@ pub struct Classified {
     pub logits: Vec<(i64, PairLogits)>,
 }
 
+/// Posts in the backlog of a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waiting {
+    /// Free, or held by a worker whose lease expired.
+    pub claimable: u64,
+    /// Held by a worker.
+    pub held: u64,
+    /// Set aside after failing too often.
+    pub set_aside: u64,
+}
+
 /// How a write under a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// Stored, this many classifications.
     Stored(u64),
-    /// Refused: the lease had expired and someone else may hold its posts. Nothing was stored.
+    /// Refused: the lease had expired and someone else took its posts over. Nothing was stored.
     LeaseLost,
 }
 
@@ -341,20 +352,18 @@ face! {
 
     /// Puts every post without a valid classification under the target into its backlog; how many were added.
     fn enqueue_missing(&self, target: Target) -> u64;
-    /// How many posts of the backlog can be claimed now.
-    fn claimable(&self, target: Target, max_attempts: u32, now: Timestamp) -> u64;
+    /// What waits in the backlog of a target.
+    fn waiting(&self, target: Target, max_attempts: u32, now: Timestamp) -> Waiting;
     /// Claims up to `limit` posts, returning expired claims to the backlog first.
     fn claim(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
-    /// Moves the end of a lease to `now + lease`; false if it is lost.
+    /// Moves the end of a lease to `now + lease`, even of one that expired; false if it was taken over.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
-    /// Stores classifications under a live lease and takes the posts out of the backlog.
+    /// Stores classifications under a lease that nobody took over, and takes the posts out of the backlog.
     fn complete(&self, lease_id: Lease, target: Target, mode: Mode, run: RunId, now: Timestamp, done: &[Classified]) -> Written;
     /// Hands failed posts of a lease back with the reason; each has used one attempt.
     fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> ();
-    /// Gives back what is left of a lease; the attempt is not counted.
+    /// Ends a lease: what is left of its posts returns to the backlog.
     fn release(&self, lease_id: Lease) -> ();
-    /// Ends a lease whose worker died; its posts return to the backlog with the attempt counted.
-    fn expire(&self, lease_id: Lease) -> ();
     /// Live and expired leases with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
 
@@ -362,12 +371,8 @@ face! {
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
     /// What database this is.
     fn info(&self) -> Info;
-    /// Brings the schema to the latest version; the version found before.
-    fn migrate(&self) -> i64;
     /// Answers one read-only statement of the user.
     fn query(&self, sql: &str) -> Table;
-    /// Whether a fullname is stored.
-    fn has_post(&self, fullname: &Fullname) -> bool;
     /// Closes every connection; SQLite folds its log back into the file.
     fn close(&self) -> ();
 }

@@ -117,11 +117,17 @@ fn postgres_value(row: &sqlx::postgres::PgRow, i: usize) -> Value {
     }
 }
 
+/// Names of columns; one that is there already gets a number, so that no object loses a value.
 fn names<C: Column>(columns: &[C]) -> Vec<String> {
-    columns
-        .iter()
-        .map(|column| column.name().to_owned())
-        .collect()
+    let mut names: Vec<String> = Vec::with_capacity(columns.len());
+    for column in columns {
+        let same = names.iter().filter(|name| *name == column.name()).count();
+        names.push(match same {
+            0 => column.name().to_owned(),
+            n => format!("{}_{}", column.name(), n + 1),
+        });
+    }
+    names
 }
 
 /// The statement, if it is the only one. SQLite would run what follows a semicolon, and report the rows of

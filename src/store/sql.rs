@@ -18,9 +18,9 @@ use sqlx::{
 use super::dialect::{Dialect, redact};
 use super::{
     Access, Claim, Claimant, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId,
-    RunRow, Standing, StoreError, Target, Upserted, Written,
+    RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
 };
-use crate::domain::{Fullname, LabelSet, Mode, Post, RunStatus, Stage, TextHash, Timestamp};
+use crate::domain::{LabelSet, Mode, Post, RunStatus, Stage, TextHash, Timestamp};
 
 /// Rows of one INSERT: 500 × 19 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
@@ -173,26 +173,14 @@ where
         .await
     }
 
-    pub(super) async fn migrate(&self) -> Result<i64> {
-        let found = self.schema().await?;
-        let known = Self::latest();
-        if found > known {
-            return Err(StoreError::Newer {
-                url: self.url.clone(),
-                found,
-                known,
-            });
-        }
-        DB::migrate(&self.pool)
-            .await
-            .map_err(|error| match &error {
-                sqlx::migrate::MigrateError::Execute(source)
-                | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
-                    known_failure(source).unwrap_or(StoreError::Migrate(error))
-                }
-                _ => StoreError::Migrate(error),
-            })?;
-        Ok(found)
+    async fn migrate(&self) -> Result<()> {
+        DB::migrate(&self.pool).await.map_err(|error| match &error {
+            sqlx::migrate::MigrateError::Execute(source)
+            | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
+                known_failure(source).unwrap_or(StoreError::Migrate(error))
+            }
+            _ => StoreError::Migrate(error),
+        })
     }
 
     pub(super) async fn close(&self) -> Result<()> {
@@ -298,7 +286,8 @@ where
             ranks.insert(post.fullname.as_str(), i);
         }
         let mut distinct: Vec<usize> = ranks.into_values().collect();
-        distinct.sort_unstable();
+        // In the order of their key: two writers that meet wait for each other, and never in a circle.
+        distinct.sort_unstable_by_key(|&i| &page.posts[i].fullname);
 
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
@@ -351,12 +340,15 @@ where
             .iter()
             .map(|post| TextHash::of(&post.text()))
             .collect();
-        let mut upserted = Upserted::default();
+        let (mut upserted, mut changed) = (Upserted::default(), Vec::new());
         for (post, hash) in posts.iter().zip(&hashes) {
             match known.get(post.fullname.as_str()) {
                 None => upserted.new += 1,
                 Some(before) if before == hash.as_bytes() => upserted.unchanged += 1,
-                Some(_) => upserted.changed += 1,
+                Some(_) => {
+                    upserted.changed += 1;
+                    changed.push(post.fullname.as_str());
+                }
             }
         }
 
@@ -386,25 +378,49 @@ where
                 .push_bind(at(now))
                 .push_bind(post.removed.then(|| at(now)));
         });
-        // A listing may leave out what another source knew, so an absent value does not erase a stored one.
+        // A file may leave out what Reddit told, so an absent value does not erase a stored one; but where
+        // Reddit itself shows no author any more, or a removed post again, it is followed.
         insert.push(
             " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, title = excluded.title, \
              selftext = excluded.selftext, url = COALESCE(excluded.url, posts.url), \
              permalink = COALESCE(excluded.permalink, posts.permalink), \
-             author = COALESCE(excluded.author, posts.author), score = COALESCE(excluded.score, posts.score), \
+             author = CASE WHEN excluded.source = 'import' THEN COALESCE(excluded.author, posts.author) \
+               ELSE excluded.author END, score = COALESCE(excluded.score, posts.score), \
              upvote_ratio = COALESCE(excluded.upvote_ratio, posts.upvote_ratio), \
              num_comments = COALESCE(excluded.num_comments, posts.num_comments), \
              flair = COALESCE(excluded.flair, posts.flair), over_18 = excluded.over_18, \
              is_self = excluded.is_self, source = excluded.source, text_hash = excluded.text_hash, \
              created_at = excluded.created_at, updated_at = excluded.updated_at, \
-             removed_at = COALESCE(posts.removed_at, excluded.removed_at)",
+             removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source <> 'import' THEN NULL \
+               ELSE COALESCE(posts.removed_at, excluded.removed_at) END",
         );
         insert
             .build()
             .execute(&mut **tx)
             .await
             .doing("store posts")?;
+        if !changed.is_empty() {
+            Self::forgive_failures(tx, &changed).await?;
+        }
         Ok(upserted)
+    }
+
+    /// A text that changed may be scored where the old one failed.
+    async fn forgive_failures(tx: &mut Transaction<'static, DB>, changed: &[&str]) -> Result<()> {
+        let mut update = QueryBuilder::<DB>::new(
+            "UPDATE backlog SET attempts = 0, error = NULL WHERE attempts > 0 AND fullname IN (",
+        );
+        let mut list = update.separated(", ");
+        for fullname in changed {
+            list.push_bind(*fullname);
+        }
+        update.push(")");
+        update
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("forget failures of changed posts")?;
+        Ok(())
     }
 
     async fn insert_sightings(
@@ -417,9 +433,7 @@ where
             "INSERT INTO sightings (run_id, topic, fullname, listing, rank, score) ",
         );
         insert.push_values(ranks, |mut row, &i| {
-            let rank = page
-                .listing
-                .map(|_| i64::from(page.first_rank) + i64::try_from(i).unwrap_or(i64::MAX));
+            let rank = page.ranks.get(i).copied().map(i64::from);
             row.push_bind(page.run.0)
                 .push_bind(topic)
                 .push_bind(page.posts[i].fullname.as_str())
@@ -472,15 +486,6 @@ where
         .await
         .doing("store the watermark")?;
         Ok(())
-    }
-
-    pub(super) async fn has_post(&self, fullname: &Fullname) -> Result<bool> {
-        sqlx::query::<DB>("SELECT 1 FROM posts WHERE fullname = $1")
-            .bind(fullname.as_str())
-            .fetch_optional(&self.pool)
-            .await
-            .map(|row| row.is_some())
-            .doing("look up a post")
     }
 
     pub(super) async fn author_key(&self) -> Result<String> {
@@ -555,18 +560,23 @@ where
     pub(super) async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
         const WHAT: &str = "record the hypotheses";
         let mut tx = self.begin().await?;
-        let mut ids = Vec::with_capacity(texts.len());
-        for text in texts {
+        let mut ids = vec![0; texts.len()];
+        // In one order for everybody, see `save_page`.
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_unstable_by_key(|&i| &texts[i]);
+        for i in order {
+            let text = &texts[i];
             let id: i64 = sqlx::query::<DB>(
-                "INSERT INTO hypotheses (text) VALUES ($1) \
-                 ON CONFLICT (text) DO UPDATE SET text = excluded.text RETURNING id",
+                "INSERT INTO hypotheses (hash, text) VALUES ($1, $2) \
+                 ON CONFLICT (hash) DO UPDATE SET text = excluded.text RETURNING id",
             )
+            .bind(TextHash::of(text).as_bytes())
             .bind(text.as_str())
             .fetch_one(&mut *tx)
             .await
             .and_then(|row| row.try_get(0))
             .doing(WHAT)?;
-            ids.push(id);
+            ids[i] = id;
         }
         tx.commit().await.doing(WHAT)?;
         Ok(ids)
@@ -593,7 +603,7 @@ where
              SELECT $1, $2, p.fullname FROM posts p WHERE NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
-             ON CONFLICT DO NOTHING",
+              ORDER BY p.fullname ON CONFLICT DO NOTHING",
         )
         .bind(target.model)
         .bind(target.label_set)
@@ -603,16 +613,19 @@ where
         .doing("find unlabelled posts")
     }
 
-    pub(super) async fn claimable(
+    pub(super) async fn waiting(
         &self,
         target: Target,
         max_attempts: u32,
         now: Timestamp,
-    ) -> Result<u64> {
-        sqlx::query::<DB>(
-            "SELECT COUNT(*) FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
-              WHERE b.model_id = $1 AND b.label_set_id = $2 AND b.attempts < $3 \
-                AND (b.lease_id IS NULL OR l.expires_at <= $4)",
+    ) -> Result<Waiting> {
+        const WHAT: &str = "count the backlog";
+        let row = sqlx::query::<DB>(
+            "SELECT COUNT(*), \
+                    COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
+                    COALESCE(SUM(CASE WHEN b.attempts >= $3 THEN 1 ELSE 0 END), 0) \
+               FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
+              WHERE b.model_id = $1 AND b.label_set_id = $2",
         )
         .bind(target.model)
         .bind(target.label_set)
@@ -620,9 +633,18 @@ where
         .bind(at(now))
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get::<i64, _>(0))
-        .map(i64::unsigned_abs)
-        .doing("count the backlog")
+        .doing(WHAT)?;
+        let number = |column: usize| {
+            row.try_get::<i64, _>(column)
+                .map(i64::unsigned_abs)
+                .doing(WHAT)
+        };
+        let (all, held, set_aside) = (number(0)?, number(1)?, number(2)?);
+        Ok(Waiting {
+            claimable: all.saturating_sub(held + set_aside),
+            held,
+            set_aside,
+        })
     }
 
     pub(super) async fn claim(
@@ -632,6 +654,21 @@ where
         limit: u32,
         now: Timestamp,
     ) -> Result<Claim> {
+        loop {
+            if let Some(claim) = self.try_claim(target, claimant, limit, now).await? {
+                return Ok(claim);
+            }
+        }
+    }
+
+    /// `None`: everything that was picked turned out to be labelled; there may be more.
+    async fn try_claim(
+        &self,
+        target: Target,
+        claimant: &Claimant<'_>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Option<Claim>> {
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
         // Their posts return to the backlog by the foreign key.
@@ -655,7 +692,7 @@ where
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
                   AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
-             UPDATE backlog SET lease_id = $1, attempts = attempts + 1 \
+             UPDATE backlog SET lease_id = $1 \
               WHERE model_id = $2 AND label_set_id = $3 AND fullname IN (SELECT fullname FROM picked)",
             DB::SKIP_LOCKED
         );
@@ -669,17 +706,32 @@ where
             .await
             .map(|done| DB::rows_affected(&done))
             .doing(WHAT)?;
-        if picked == 0 {
+        // Another worker may have labelled a post between the look that put it here and now.
+        let done = sqlx::query::<DB>(
+            "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
+               SELECT 1 FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+                WHERE c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = backlog.fullname \
+                  AND c.text_hash = p.text_hash)",
+        )
+        .bind(id)
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&mut *tx)
+        .await
+        .map(|done| DB::rows_affected(&done))
+        .doing(WHAT)?;
+        if picked == done {
             sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
                 .bind(id)
                 .execute(&mut *tx)
                 .await
                 .doing(WHAT)?;
             tx.commit().await.doing(WHAT)?;
-            return Ok(Claim {
+            let nothing = Claim {
                 lease: Lease(id),
                 posts: Vec::new(),
-            });
+            };
+            return Ok((picked == 0).then_some(nothing));
         }
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
@@ -691,10 +743,10 @@ where
         .doing(WHAT)?;
         tx.commit().await.doing(WHAT)?;
         let posts = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
-        Ok(Claim {
+        Ok(Some(Claim {
             lease: Lease(id),
             posts,
-        })
+        }))
     }
 
     fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
@@ -720,10 +772,9 @@ where
         now: Timestamp,
         lease: Duration,
     ) -> Result<bool> {
-        sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1 AND expires_at > $3")
+        sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1")
             .bind(lease_id.0)
             .bind(at(now) + lease)
-            .bind(at(now))
             .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done) == 1)
@@ -741,13 +792,10 @@ where
     ) -> Result<Written> {
         const WHAT: &str = "store labels";
         let mut tx = self.begin().await?;
-        let live = format!(
-            "SELECT 1 FROM leases WHERE id = $1 AND expires_at > $2 {}",
-            DB::FOR_UPDATE
-        );
+        // Whoever takes over an expired lease deletes its row, so the row alone decides.
+        let live = format!("SELECT 1 FROM leases WHERE id = $1 {}", DB::FOR_UPDATE);
         let live = sqlx::query::<DB>(AssertSqlSafe(live))
             .bind(lease_id.0)
-            .bind(at(now))
             .fetch_optional(&mut *tx)
             .await
             .doing("check the lease")?;
@@ -817,7 +865,7 @@ where
         target: Target,
         done: &[&Classified],
     ) -> Result<()> {
-        let rows: Vec<_> = done
+        let mut rows: Vec<_> = done
             .iter()
             .flat_map(|one| {
                 one.logits
@@ -825,6 +873,7 @@ where
                     .map(move |(id, logits)| (&one.text_hash, id, logits))
             })
             .collect();
+        rows.sort_unstable_by_key(|(hash, hypothesis, _)| (**hash, **hypothesis));
         for chunk in rows.chunks(ROWS_A_STATEMENT) {
             let mut insert = QueryBuilder::<DB>::new(
                 "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction, neutral) ",
@@ -929,41 +978,26 @@ where
         const WHAT: &str = "hand failed posts back";
         let mut tx = self.begin().await?;
         for (fullname, error) in failed {
-            sqlx::query::<DB>("UPDATE backlog SET lease_id = NULL, error = $3 WHERE lease_id = $1 AND fullname = $2")
-                .bind(lease_id.0)
-                .bind(fullname.as_str())
-                .bind(error.as_str())
-                .execute(&mut *tx)
-                .await
-                .doing(WHAT)?;
+            sqlx::query::<DB>(
+                "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
+                  WHERE lease_id = $1 AND fullname = $2",
+            )
+            .bind(lease_id.0)
+            .bind(fullname.as_str())
+            .bind(error.as_str())
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
         }
         tx.commit().await.doing(WHAT)
     }
 
     pub(super) async fn release(&self, lease_id: Lease) -> Result<()> {
-        const WHAT: &str = "release a lease";
-        let mut tx = self.begin().await?;
-        sqlx::query::<DB>(
-            "UPDATE backlog SET lease_id = NULL, attempts = attempts - 1 WHERE lease_id = $1",
-        )
-        .bind(lease_id.0)
-        .execute(&mut *tx)
-        .await
-        .doing(WHAT)?;
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(lease_id.0)
-            .execute(&mut *tx)
-            .await
-            .doing(WHAT)?;
-        tx.commit().await.doing(WHAT)
-    }
-
-    pub(super) async fn expire(&self, lease_id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(lease_id.0)
             .execute(&self.pool)
             .await
-            .doing("end a lease")?;
+            .doing("release a lease")?;
         Ok(())
     }
 
@@ -1022,26 +1056,18 @@ where
         .fetch_one(&self.pool)
         .await
         .doing(WHAT)?;
-        let held = sqlx::query::<DB>(
-            "SELECT COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
-                    COALESCE(SUM(CASE WHEN b.lease_id IS NULL AND b.attempts >= $3 THEN 1 ELSE 0 END), 0) \
-               FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
-              WHERE b.model_id = $1 AND b.label_set_id = $2",
-        )
-        .bind(model_id)
-        .bind(label_set_id)
-        .bind(i64::from(max_attempts))
-        .bind(at(now))
-        .fetch_one(&self.pool)
-        .await
-        .doing(WHAT)?;
+        let target_ids = Target {
+            model: model_id,
+            label_set: label_set_id,
+        };
+        let waiting = self.waiting(target_ids, max_attempts, now).await?;
         let unlabelled: i64 = open.try_get(0).doing(WHAT)?;
         Ok(Standing {
             posts,
             labelled: posts - unlabelled,
             unlabelled,
-            set_aside: held.try_get(1).doing(WHAT)?,
-            claimed: held.try_get(0).doing(WHAT)?,
+            set_aside: count(waiting.set_aside),
+            claimed: count(waiting.held),
             oldest_unlabelled: open
                 .try_get::<Option<DateTime<Utc>>, _>(1)
                 .doing(WHAT)?

@@ -261,6 +261,21 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
         "`reddit.client_secrte` in unknown.toml",
     ),
     (&["--log-format", "xml", "status"], 2, "xml"),
+    (
+        &["--config", "long-lease.toml", "classify"],
+        2,
+        "lease_secs",
+    ),
+    (
+        &["--config", "no-limit.toml", "collect", "--source", "sample"],
+        2,
+        "collect.limit",
+    ),
+    (
+        &["classify", "--run-json", "no/such/folder/run.json"],
+        2,
+        "run.json",
+    ),
     (&["score", "empty.ndjson", "out.ndjson"], 2, "empty.ndjson"),
     (
         &[
@@ -290,6 +305,11 @@ fn misuse_says_what_to_do_and_exits_with_its_code() {
     program.write("text.ndjson", "this is no JSON\n");
     program.write("texts.ndjson", "{\"id\": 1, \"text\": \"hello\"}\n");
     program.write("unknown.toml", "[reddit]\nclient_secrte = \"x\"\n");
+    program.write(
+        "long-lease.toml",
+        "[classify]\nlease_secs = 99999999999999\n",
+    );
+    program.write("no-limit.toml", "[collect]\nlimit = 0\n");
     for (args, code, said) in MISUSE {
         let ran = program.run(args);
         assert_eq!(ran.code, *code, "topicmill {args:?}\n{}", ran.stderr);
@@ -349,25 +369,48 @@ fn a_read_only_database_is_told_and_left_alone() {
 #[test]
 fn secrets_are_never_printed() {
     let program = Program::new();
-    for args in [
-        &["config", "show", "--origin"][..],
-        &["-vv", "collect"],
-        &["-vv", "doctor", "--offline"],
-    ] {
-        let mut command = program.command(args);
-        command
-            .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
-            .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-hush")
-            .env("TOPICMILL__REDDIT__PASSWORD", "hush-hush")
-            .env(
-                "TOPICMILL__DATABASE__URL",
-                "postgres://me:hush-hush@127.0.0.1:1/db",
-            );
-        let ran = finished(command.output().unwrap());
-        let all = ran.stdout + &ran.stderr;
-        assert!(!all.contains("hush-hush"), "{all}");
-        assert!(!args.contains(&"config") || all.contains("***"), "{all}");
+    program.write(
+        "broken.toml",
+        "[reddit]\nclient_secret = \"hush-hush\npassword = hush-hush\n",
+    );
+    let urls = [
+        "postgres://me:hush-hush@127.0.0.1:1/db",
+        "postgres://127.0.0.1:1/db?user=me&password=hush-hush",
+        "postgres://me:hush-hush?@/@127.0.0.1:1/db",
+    ];
+    for url in urls {
+        for args in [
+            &["config", "show", "--origin"][..],
+            &["-vv", "collect"],
+            &["-vv", "doctor", "--offline"],
+            &["-vv", "status"],
+            &["-vv", "demo"],
+            &["--config", "broken.toml", "status"],
+        ] {
+            let mut command = program.command(args);
+            command
+                .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
+                .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-hush")
+                .env("TOPICMILL__REDDIT__PASSWORD", "hush-hush")
+                .env("TOPICMILL__DATABASE__URL", url);
+            if args.contains(&"demo") {
+                command.args(["--database", url]);
+            }
+            let ran = finished(command.output().unwrap());
+            let all = ran.stdout + &ran.stderr;
+            assert!(!all.contains("hush-hush"), "{args:?} {url}\n{all}");
+            assert!(!args.contains(&"config") || all.contains("***"), "{all}");
+        }
     }
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_no_matter() {
+    use std::os::unix::ffi::OsStrExt;
+    let program = Program::new();
+    let mut command = program.command(&["config", "show"]);
+    command.env("FOO", std::ffi::OsStr::from_bytes(b"\xff"));
+    assert_eq!(finished(command.output().unwrap()).code, 0);
 }
 
 #[test]
@@ -621,7 +664,7 @@ async fn an_interrupted_collect_keeps_what_it_has_and_goes_at_once() {
         .respond_with(answer(listing))
         .mount(&server)
         .await;
-    let slow = ResponseTemplate::new(200).set_delay(std::time::Duration::from_secs(600));
+    let slow = ResponseTemplate::new(200).set_delay(std::time::Duration::from_mins(10));
     Mock::given(path("/r/technology/hot"))
         .respond_with(slow)
         .mount(&server)
@@ -664,18 +707,14 @@ async fn an_interrupted_collect_keeps_what_it_has_and_goes_at_once() {
 fn an_interrupted_import_keeps_whole_chunks_and_is_given_again() {
     let program = Program::new();
     let file = program.write("posts.ndjson", posts(60_000));
-    let running = program
+    let mut running = program
         .command(&["import", &file])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The first chunk is stored when a post is there.
-    while !program.folder.path().join("topicmill.db").exists()
-        || program
-            .run(&["sql", "SELECT 1 FROM posts LIMIT 1", "--format", "ndjson"])
-            .stdout
-            .is_empty()
-    {
+    // The first chunk is stored when a post is there. If the import failed, the wait below tells.
+    let first = ["sql", "SELECT 1 FROM posts LIMIT 1", "--format", "ndjson"];
+    while running.try_wait().unwrap().is_none() && program.run(&first).stdout.is_empty() {
         std::thread::yield_now();
     }
     signal(&running, "-TERM");

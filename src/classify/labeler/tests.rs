@@ -14,6 +14,12 @@ fn texts() -> Vec<String> {
         .collect()
 }
 
+/// The first token of a word.
+fn id_of(word: &str) -> i64 {
+    let encoder = labeler(Scripted::default(), 1).encoder();
+    i64::from(encoder.single(&encoder.encode_whole(word).unwrap()).ids[1])
+}
+
 fn score(
     labeler: &mut Labeler,
     set: &LabelSet,
@@ -69,7 +75,7 @@ fn without_memory_batches_are_halved_and_nothing_changes() {
         4096,
     );
     assert_eq!(score(&mut small, &set, &texts), expected);
-    assert!(small.batch_tokens() <= 512, "{}", small.batch_tokens());
+    assert!(small.budget <= 512, "{}", small.budget);
 }
 
 #[test]
@@ -96,21 +102,53 @@ fn a_text_that_never_fits_or_gives_no_numbers_fails_alone() {
         assert!(found == expected || matches!(found, Some(Err(TextError::OutOfMemory(_)))));
     }
 
-    let encoder = labeler(Scripted::default(), 1).encoder();
-    let poison = i64::from(encoder.single(&encoder.encode_whole("17").unwrap()).ids[1]);
-    let found = score(
-        &mut labeler(
-            Scripted {
-                poison,
-                ..Scripted::default()
-            },
-            4096,
-        ),
-        &set,
-        &texts,
-    );
+    let poison = Scripted {
+        poison: id_of("17"),
+        ..Scripted::default()
+    };
+    let found = score(&mut labeler(poison, 4096), &set, &texts);
     expected[17] = Some(Err(TextError::NotFinite));
     assert_eq!(found, expected);
+}
+
+#[test]
+fn texts_on_which_the_engine_fails_fail_alone_however_many() {
+    let set = set(&["sports", "food"]);
+    let mut texts = texts();
+    let expected = score(&mut labeler(Scripted::default(), 4096), &set, &texts);
+    let cursed = || Scripted {
+        curse: id_of("17"),
+        ..Scripted::default()
+    };
+    let failed = Some(Err(TextError::Engine(EngineError::Run("cursed".into()))));
+    let found = score(&mut labeler(cursed(), 4096), &set, &texts);
+    for (i, found) in found.iter().enumerate() {
+        assert_eq!(found, if i == 17 { &failed } else { &expected[i] }, "{i}");
+    }
+    // A backlog of nothing else must come to its end too.
+    texts.fill("post 17".into());
+    let found = score(&mut labeler(cursed(), 4096), &set, &texts);
+    assert!(found.iter().all(|found| *found == failed));
+}
+
+#[test]
+fn an_engine_that_computes_nothing_any_more_ends_the_run_and_fails_no_text() {
+    let broken = Scripted {
+        life: 2,
+        ..Scripted::default()
+    };
+    let mut labeler = labeler(broken, 256);
+    let prepared = labeler.prepare(&set(&["sports", "food"])).unwrap();
+    let encoded = labeler.encoder().encode(&texts()).unwrap();
+    let error = labeler
+        .score(&prepared, &encoded, &|| false, &mut |_, result| {
+            result.unwrap();
+        })
+        .unwrap_err();
+    assert!(
+        matches!(&error, LabelerError::Engine(EngineError::Run(said)) if said == "no device"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
-use topicmill::store::{Access, Store};
+use topicmill::store::{Access, Store, Target};
 
 /// A database URL; its database is gone when the folder is dropped, or with the throwaway server.
 pub struct TestDatabase {
@@ -57,5 +57,23 @@ pub fn postgres() -> Option<TestDatabase> {
 impl TestDatabase {
     pub async fn open(&self) -> Store {
         Store::open(&self.url, Access::Create).await.unwrap()
+    }
+
+    /// Runs a statement with a target and a fullname as its parameters, past the store.
+    pub async fn execute(&self, sql: &'static str, target: Target, fullname: &str) {
+        use sqlx::Connection;
+        macro_rules! run {
+            ($connection:ty) => {{
+                let mut connection = <$connection>::connect(&self.url).await.unwrap();
+                let query = sqlx::query(sql).bind(target.model).bind(target.label_set);
+                query.bind(fullname).execute(&mut connection).await.unwrap();
+                connection.close().await.unwrap();
+            }};
+        }
+        if self.url.starts_with("sqlite:") {
+            run!(sqlx::SqliteConnection);
+        } else {
+            run!(sqlx::PgConnection);
+        }
     }
 }

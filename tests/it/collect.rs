@@ -1,0 +1,761 @@
+//! Collecting from a Reddit at the socket into both databases: every post once and in its place, and how a
+//! topic ends that cannot be read.
+//!
+//! A page is mounted to be given once, so a collector that asks for one again is told that there is nothing.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::{Clock, ManualClock};
+use topicmill::domain::{
+    Label, LabelSet, Listing, Mode, Outcome, PairLogits, RunStatus, Scores, Topic, TopicReport, hex,
+};
+use topicmill::pipeline::{Context, RunRecord};
+use topicmill::source::reddit::Reddit;
+use topicmill::store::{Claimant, Classified, ModelRow, Store, Target, Written};
+use wiremock::matchers::{method, path, query_param, query_param_is_missing};
+use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
+
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::Program;
+use crate::support::reddit::{client, page_json, requests, server};
+
+/// A Reddit, its client, and a database to collect into.
+struct Scene {
+    server: MockServer,
+    reddit: Arc<Reddit>,
+    clock: Arc<ManualClock>,
+    context: Context,
+}
+
+impl Scene {
+    async fn of(database: &TestDatabase) -> Self {
+        let server = server().await;
+        let (reddit, clock) = client(&server.uri());
+        let store = database.open().await;
+        let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
+        Self {
+            server,
+            reddit,
+            clock,
+            context,
+        }
+    }
+
+    fn store(&self) -> &Store {
+        &self.context.store
+    }
+
+    /// Gives a page of a subreddit once: to whoever asks for what follows `after`, or from the start.
+    async fn page(
+        &self,
+        subreddit: &str,
+        after: Option<&str>,
+        children: &[Value],
+        next: Option<&str>,
+    ) {
+        let page = json!({"kind": "Listing", "data": {"after": next, "children": children}});
+        let asked = match after {
+            Some(after) => get(subreddit).and(query_param("after", after)),
+            None => get(subreddit).and(query_param_is_missing("after")),
+        };
+        asked
+            .respond_with(ResponseTemplate::new(200).set_body_json(page))
+            .up_to_n_times(1)
+            .mount(&self.server)
+            .await;
+    }
+
+    /// Answers every request for a subreddit that no page is left for.
+    async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
+        get(subreddit)
+            .respond_with(answer)
+            .with_priority(9)
+            .mount(&self.server)
+            .await;
+    }
+
+    async fn collect_with(&self, topics: &[Topic], store_author: bool) -> Vec<TopicReport> {
+        let collected = self
+            .context
+            .collect(&self.reddit, topics, store_author, &|_| {})
+            .await;
+        collected.unwrap().0
+    }
+
+    async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
+        self.collect_with(topics, false).await
+    }
+
+    /// The record of the latest run.
+    fn record(&self) -> RunRecord {
+        self.context.records().pop().unwrap()
+    }
+
+    /// The report of the only topic.
+    async fn collect_one(&self, topic: Topic) -> TopicReport {
+        let reports = self.collect(&[topic]).await;
+        assert_eq!(reports.len(), 1);
+        reports.into_iter().next().unwrap()
+    }
+
+    /// The listings asked for: subreddit, `limit` and `after`.
+    async fn asked(&self) -> Vec<String> {
+        let requests = self.server.received_requests().await.unwrap();
+        let of_listings = requests.iter().filter(|request| request.method == "GET");
+        of_listings
+            .map(|request| {
+                let query: BTreeMap<_, _> = request.url.query_pairs().collect();
+                let after = query.get("after").map_or("the start", AsRef::as_ref);
+                let subreddit = request.url.path().split('/').nth(2).unwrap();
+                format!("{subreddit}: {} from {after}", query["limit"])
+            })
+            .collect()
+    }
+
+    async fn rows(&self, sql: &str) -> Vec<String> {
+        rows(self.store(), sql).await
+    }
+
+    /// Fullnames of the posts stored.
+    async fn stored(&self) -> Vec<String> {
+        self.rows("SELECT fullname FROM posts ORDER BY fullname")
+            .await
+    }
+}
+
+/// The rows of a query, each as its values with a space in between.
+async fn rows(store: &Store, sql: &str) -> Vec<String> {
+    let words = |row: Vec<Value>| -> Vec<String> {
+        row.iter()
+            .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+            .collect()
+    };
+    let rows = store.query(sql).await.unwrap().rows;
+    rows.into_iter().map(|row| words(row).join(" ")).collect()
+}
+
+fn get(subreddit: &str) -> MockBuilder {
+    Mock::given(method("GET")).and(path(format!("/r/{subreddit}/hot")))
+}
+
+fn children(ids: &[&str]) -> Vec<Value> {
+    ids.iter().map(|id| child(id, &json!({}))).collect()
+}
+
+/// A child of a listing, with these fields of its own.
+fn child(id: &str, fields: &Value) -> Value {
+    let mut child = page_json(&[id])["data"]["children"][0].take();
+    for (name, value) in fields.as_object().unwrap() {
+        child["data"][name] = value.clone();
+    }
+    child
+}
+
+fn by(id: &str, author: &str) -> Value {
+    child(id, &json!({"author": author}))
+}
+
+fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
+    Topic {
+        slug: slug.into(),
+        label: format!("{slug} things"),
+        descriptions: vec![],
+        subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
+        listing: Listing::Hot,
+        limit,
+    }
+}
+
+fn climate(limit: u32) -> Topic {
+    topic("climate", &["climate"], limit)
+}
+
+fn outcomes(reports: &[TopicReport]) -> Vec<Outcome> {
+    reports.iter().map(|report| report.outcome).collect()
+}
+
+#[tokio::test]
+async fn a_limit_counts_only_posts_that_are_not_stickied() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let pinned = |id| child(id, &json!({"stickied": true}));
+        let mut first = vec![pinned("p1"), pinned("p2")];
+        first.extend(children(&["a", "b"]));
+        scene.page("climate", None, &first, Some("t3_b")).await;
+        // More than was asked for: `d` is above the limit, a pinned post never is.
+        let mut second = children(&["c", "d"]);
+        second.push(pinned("p3"));
+        scene
+            .page("climate", Some("t3_b"), &second, Some("t3_d"))
+            .await;
+
+        let report = scene.collect_one(climate(3)).await;
+        assert_eq!(
+            (report.outcome, report.pages, report.posts, report.new),
+            (Outcome::Ok, 2, 6, 6)
+        );
+        assert_eq!(
+            scene.asked().await,
+            ["climate: 3 from the start", "climate: 1 from t3_b"]
+        );
+        assert_eq!(
+            scene.stored().await,
+            ["t3_a", "t3_b", "t3_c", "t3_p1", "t3_p2", "t3_p3"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_post_on_two_pages_is_stored_and_counted_once_and_all_keep_their_rank() {
+    const RANKS: &str = "SELECT rank, fullname FROM sightings \
+                          WHERE run_id = (SELECT MAX(id) FROM runs) ORDER BY rank";
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let pages = [
+            children(&["a", "b"]),
+            children(&["b", "c"]),
+            children(&["d", "e", "f"]),
+        ];
+        scene.page("climate", None, &pages[0], Some("t3_b")).await;
+        scene
+            .page("climate", Some("t3_b"), &pages[1], Some("t3_c"))
+            .await;
+        scene
+            .page("climate", Some("t3_c"), &pages[2], Some("t3_f"))
+            .await;
+
+        let report = scene.collect_one(climate(4)).await;
+        assert_eq!((report.pages, report.posts, report.new), (3, 4, 4));
+        assert_eq!(
+            scene.asked().await,
+            [
+                "climate: 4 from the start",
+                "climate: 2 from t3_b",
+                "climate: 1 from t3_c"
+            ],
+            "the second `b` takes nothing off the limit"
+        );
+        // Places on the listing as it was read, where `b` stood at 1 and again at 2.
+        assert_eq!(
+            scene.rows(RANKS).await,
+            ["0 t3_a", "1 t3_b", "3 t3_c", "4 t3_d"]
+        );
+        assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
+
+        // The next run sees them in other places, and none is new.
+        scene
+            .page("climate", None, &children(&["d", "b", "a"]), None)
+            .await;
+        let again = scene.collect_one(climate(4)).await;
+        assert_eq!((again.posts, again.new, again.changed), (3, 0, 0));
+        assert_eq!(scene.rows(RANKS).await, ["0 t3_d", "1 t3_b", "2 t3_a"]);
+        assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_c", "t3_d"]);
+    }
+}
+
+#[tokio::test]
+async fn an_after_that_repeats_or_goes_in_a_circle_ends_the_topic() {
+    let repeats = ["t3_b", "t3_b"];
+    let circles = ["t3_b", "t3_c", "t3_d", "t3_b"];
+    for (cursors, posts) in [(&repeats[..], 2), (&circles[..], 4)] {
+        for database in databases() {
+            let scene = Scene::of(&database).await;
+            let mut after = None;
+            for (i, next) in cursors.iter().enumerate() {
+                let post = child(&format!("p{i}"), &json!({}));
+                scene.page("climate", after, &[post], Some(next)).await;
+                after = Some(next);
+            }
+            scene.page("food", None, &children(&["f"]), None).await;
+
+            let topics = [climate(100), topic("food", &["food"], 100)];
+            let reports = scene.collect(&topics).await;
+            assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
+            assert_eq!((reports[0].pages, reports[0].posts), (posts, posts));
+            assert_eq!(scene.record().status, RunStatus::Done);
+            assert_eq!(scene.asked().await.len(), cursors.len() + 1, "{cursors:?}");
+            let left = "SELECT topic FROM watermarks WHERE after_cursor IS NOT NULL";
+            assert_eq!(scene.rows(left).await, [""; 0]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_null_or_empty_after_ends_the_topic() {
+    for end in [None, Some("")] {
+        for database in databases() {
+            let scene = Scene::of(&database).await;
+            scene
+                .page("climate", None, &children(&["a", "b"]), end)
+                .await;
+            let report = scene.collect_one(climate(250)).await;
+            assert_eq!(scene.asked().await, ["climate: 100 from the start"]);
+            assert_eq!((report.outcome, report.posts), (Outcome::Ok, 2));
+            assert_eq!(scene.record().status, RunStatus::Done);
+        }
+    }
+}
+
+#[tokio::test]
+async fn fallback_subreddits_are_recorded_with_their_outcomes() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
+        scene.refuse("secret", private).await;
+        scene.refuse("gone", ResponseTemplate::new(404)).await;
+        scene.page("quiet", None, &[], None).await;
+        scene.page("climate", None, &children(&["a"]), None).await;
+        scene.page("never", None, &children(&["n"]), None).await;
+
+        let names = ["secret", "gone", "quiet", "climate", "never"];
+        let topics = [
+            topic("climate", &names, 5),
+            topic("lost", &["gone", "secret"], 5),
+        ];
+        let reports = scene.collect(&topics).await;
+        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Private]);
+        assert_eq!(
+            (reports[0].subreddit.as_str(), &reports[0].detail),
+            ("climate", &None)
+        );
+        let skipped = |name: &str, outcome| (name.to_owned(), outcome);
+        assert_eq!(
+            reports[0].skipped,
+            [
+                skipped("secret", Outcome::Private),
+                skipped("gone", Outcome::Missing),
+                skipped("quiet", Outcome::Empty),
+            ]
+        );
+        assert_eq!(reports[1].subreddit, "secret");
+        assert_eq!(reports[1].skipped, [skipped("gone", Outcome::Missing)]);
+
+        let stored = scene.rows("SELECT outcomes FROM runs").await;
+        let stored: Value = serde_json::from_str(&stored[0]).unwrap();
+        assert_eq!(stored, json!(reports));
+        assert_eq!(
+            stored[0]["skipped"],
+            json!([
+                ["secret", "private"],
+                ["gone", "missing"],
+                ["quiet", "empty"]
+            ])
+        );
+        assert_eq!(scene.rows("SELECT status FROM runs").await, ["partial"]);
+    }
+}
+
+#[tokio::test]
+async fn a_topic_that_fails_ends_as_server_and_the_others_go_on() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.page("food", None, &children(&["f"]), None).await;
+        // Down from the second page on.
+        scene
+            .page("climate", None, &children(&["a", "b"]), Some("t3_b"))
+            .await;
+        scene.refuse("climate", ResponseTemplate::new(500)).await;
+        scene.page("music", None, &children(&["m"]), None).await;
+
+        let topics = [
+            topic("food", &["food"], 5),
+            topic("climate", &["climate", "environment"], 5),
+            topic("music", &["music"], 5),
+        ];
+        let reports = scene.collect(&topics).await;
+        assert_eq!(
+            outcomes(&reports),
+            [Outcome::Ok, Outcome::Server, Outcome::Ok]
+        );
+        let failed = &reports[1];
+        assert_eq!((failed.subreddit.as_str(), failed.posts), ("climate", 2));
+        let detail = failed.detail.as_deref().unwrap();
+        assert!(detail.contains("status 500"), "{detail}");
+        let record = scene.record();
+        assert_eq!(record.status, RunStatus::Partial);
+        assert_eq!(record.counts["posts"], 4);
+
+        let mut asked = vec!["food: 5 from the start", "climate: 5 from the start"];
+        asked.extend(["climate: 3 from t3_b"; 5]);
+        asked.push("music: 5 from the start");
+        assert_eq!(
+            scene.asked().await,
+            asked,
+            "and no other subreddit in its place"
+        );
+        assert_eq!(scene.clock.sleeps().len(), 4, "one before each try again");
+        assert_eq!(scene.stored().await, ["t3_a", "t3_b", "t3_f", "t3_m"]);
+    }
+}
+
+#[tokio::test]
+async fn a_second_401_ends_the_run() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.page("food", None, &children(&["f"]), None).await;
+        scene.refuse("climate", ResponseTemplate::new(401)).await;
+        scene.page("music", None, &children(&["m"]), None).await;
+
+        let topics = [
+            topic("food", &["food"], 5),
+            topic("climate", &["climate", "environment"], 5),
+            topic("music", &["music"], 5),
+        ];
+        let reports = scene.collect(&topics).await;
+        // What was not begun has no report.
+        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Auth]);
+        let record = scene.record();
+        assert_eq!(
+            (record.status, &record.counts["topics"]),
+            (RunStatus::Partial, &json!(3))
+        );
+        assert_eq!(
+            scene.asked().await,
+            [
+                "food: 5 from the start",
+                "climate: 5 from the start",
+                "climate: 5 from the start"
+            ]
+        );
+        assert_eq!(requests(&scene.server, "POST").await, 2, "one more token");
+        assert_eq!(scene.clock.sleeps(), []);
+        assert_eq!(scene.stored().await, ["t3_f"]);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_half_way_leaves_a_record_of_the_half() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        // Of two posts with one title the second cannot be stored.
+        scene
+            .rows("CREATE UNIQUE INDEX one_title ON posts (title)")
+            .await;
+        scene
+            .page("food", None, &[child("f", &json!({"title": "Food"}))], None)
+            .await;
+        scene
+            .page("climate", None, &children(&["a"]), Some("t3_a"))
+            .await;
+        scene
+            .page("climate", Some("t3_a"), &children(&["b"]), None)
+            .await;
+
+        let topics = [
+            topic("food", &["food"], 5),
+            climate(5),
+            topic("music", &["music"], 5),
+        ];
+        let collected = scene
+            .context
+            .collect(&scene.reddit, &topics, false, &|_| {});
+        let error = collected.await.unwrap_err().to_string();
+        assert_eq!(scene.stored().await, ["t3_a", "t3_f"]);
+        let record = scene.record();
+        assert_eq!(
+            (record.status, &record.error),
+            (RunStatus::Failed, &Some(error))
+        );
+        assert_eq!(record.counts["posts"], 2, "{}", record.outcomes);
+        let begun = record.outcomes.as_array().unwrap().iter();
+        let begun: Vec<&Value> = begun.map(|outcome| &outcome["topic"]).collect();
+        assert_eq!(begun, ["food", "climate"]);
+        assert_eq!(scene.rows("SELECT status FROM runs").await, ["failed"]);
+    }
+}
+
+/// Labels everything that has no label yet, as part of the latest run; how many those were.
+async fn label_all(scene: &Scene) -> u64 {
+    let (store, run) = (scene.store(), scene.record().id);
+    let now = scene.clock.now().into();
+    let labels = LabelSet {
+        name: "one".into(),
+        template: "This text is about {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        labels: vec![Label {
+            slug: "climate".into(),
+            label: "climate change".into(),
+            descriptions: vec![],
+        }],
+    };
+    let model = ModelRow {
+        name: "m".into(),
+        kind: "nli".into(),
+        manifest_hash: "abc".into(),
+        precision: "fp32".into(),
+        tokenizer_hash: "def".into(),
+        max_tokens: 128,
+    };
+    let target = Target {
+        model: store.ensure_model(&model).await.unwrap(),
+        label_set: store.ensure_label_set(&labels, now).await.unwrap(),
+    };
+    let texts = [labels.hypothesis(&labels.labels[0])];
+    let hypothesis = store.ensure_hypotheses(&texts).await.unwrap()[0];
+    store.set_current(target).await.unwrap();
+    store.enqueue_missing(target).await.unwrap();
+    let claimant = Claimant {
+        worker: "w",
+        run,
+        max_attempts: 3,
+        lease: Duration::from_mins(1),
+    };
+    let claim = store.claim(target, &claimant, 100, now).await.unwrap();
+    let logits = PairLogits {
+        entailment: 1.0,
+        contradiction: None,
+        neutral: None,
+    };
+    let done: Vec<Classified> = claim
+        .posts
+        .iter()
+        .map(|post| Classified {
+            fullname: post.fullname.clone(),
+            text_hash: post.text_hash,
+            scores: Scores {
+                scores: vec![1.0],
+                best: 0,
+                margin: 1.0,
+                abstained: false,
+            },
+            logits: vec![(hypothesis, logits)],
+        })
+        .collect();
+    let written = store
+        .complete(claim.lease, target, Mode::Single, run, now, &done)
+        .await
+        .unwrap();
+    store.release(claim.lease).await.unwrap();
+    match written {
+        Written::Stored(n) => n,
+        Written::LeaseLost => panic!("nobody else works here"),
+    }
+}
+
+#[tokio::test]
+async fn posts_gone_from_the_listing_keep_their_labels() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene
+            .page("climate", None, &children(&["a", "b"]), None)
+            .await;
+        scene.collect_one(climate(5)).await;
+        assert_eq!(label_all(&scene).await, 2);
+
+        scene
+            .page("climate", None, &children(&["b", "c"]), None)
+            .await;
+        let report = scene.collect_one(climate(5)).await;
+        assert_eq!((report.posts, report.new, report.changed), (2, 1, 0));
+        assert_eq!(
+            scene
+                .rows("SELECT fullname, topic, label FROM labeled_posts ORDER BY fullname")
+                .await,
+            [
+                "t3_a climate climate change",
+                "t3_b climate climate change",
+                "t3_c climate null"
+            ]
+        );
+        let removed = "SELECT fullname FROM posts WHERE removed_at IS NOT NULL";
+        assert_eq!(scene.rows(removed).await, [""; 0]);
+        assert_eq!(label_all(&scene).await, 1, "only `c` is left to label");
+    }
+}
+
+#[tokio::test]
+async fn author_names_are_hashed_with_the_databases_own_key() {
+    let mut hashes = HashSet::new();
+    for database in [databases(), databases()].into_iter().flatten() {
+        let scene = Scene::of(&database).await;
+        let both = [by("a", "someone"), by("b", "Other")];
+        scene.page("climate", None, &both, None).await;
+        scene.page("food", None, &[by("c", "someone")], None).await;
+        let topics = [climate(5), topic("food", &["food"], 5)];
+        scene.collect(&topics).await;
+        // And by another process.
+        let later = Scene::of(&database).await;
+        later
+            .page("climate", None, &[by("d", "someone")], None)
+            .await;
+        later.collect_one(climate(5)).await;
+
+        let key = scene.store().author_key().await.unwrap();
+        let hashed = |name: &str| {
+            let digest = Sha256::digest(format!("{key}{name}").as_bytes());
+            format!("u_{}", hex(&digest[..8]))
+        };
+        assert_eq!(
+            scene
+                .rows("SELECT author FROM posts ORDER BY fullname")
+                .await,
+            ["someone", "Other", "someone", "someone"].map(hashed)
+        );
+        assert!(
+            hashes.insert(hashed("someone")),
+            "each database has its own"
+        );
+    }
+}
+
+#[tokio::test]
+async fn author_names_are_stored_where_asked_for() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let posts = [by("a", "someone"), by("b", "[deleted]")];
+        scene.page("climate", None, &posts, None).await;
+        scene.collect_with(&[climate(5)], true).await;
+        let authors = "SELECT fullname, author FROM posts ORDER BY fullname";
+        assert_eq!(scene.rows(authors).await, ["t3_a someone", "t3_b null"]);
+    }
+}
+
+#[tokio::test]
+async fn an_author_deleted_on_reddit_is_erased_here() {
+    const KNOWN: &str = "SELECT fullname FROM posts WHERE author IS NOT NULL ORDER BY fullname";
+    for (store_author, gone) in [
+        (true, json!("[deleted]")),
+        (false, json!("[deleted]")),
+        (true, Value::Null),
+    ] {
+        for database in databases() {
+            let scene = Scene::of(&database).await;
+            let posts = [by("a", "someone"), by("b", "other")];
+            scene.page("climate", None, &posts, None).await;
+            scene.collect_with(&[climate(5)], store_author).await;
+            assert_eq!(scene.rows(KNOWN).await, ["t3_a", "t3_b"]);
+
+            let posts = [child("a", &json!({"author": gone})), by("b", "other")];
+            scene.page("climate", None, &posts, None).await;
+            let reports = scene.collect_with(&[climate(5)], store_author).await;
+            assert_eq!((reports[0].new, reports[0].changed), (0, 0));
+            assert_eq!(scene.rows(KNOWN).await, ["t3_b"], "{gone}");
+            assert_eq!(scene.stored().await, ["t3_a", "t3_b"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn children_that_are_no_posts_are_counted_by_reason() {
+    let comment = json!({"kind": "t1", "data": {"name": "t1_x", "body": "no"}});
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let first = [
+            Value::Null,
+            comment.clone(),
+            child("a", &json!({})),
+            json!({"kind": "t5", "data": {"name": "t5_x"}}),
+            child("ad", &json!({"promoted": true})),
+            child("old", &json!({"created_utc": "once"})),
+        ];
+        scene.page("climate", None, &first, Some("t3_a")).await;
+        let second = [comment.clone(), child("b", &json!({})), comment.clone()];
+        scene.page("climate", Some("t3_a"), &second, None).await;
+        // A subreddit without a single post counts its children all the same.
+        scene.page("replies", None, &[comment.clone()], None).await;
+        scene.page("food", None, &children(&["f"]), None).await;
+
+        let topics = [climate(5), topic("food", &["replies", "food"], 5)];
+        let reports = scene.collect(&topics).await;
+        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Ok]);
+        assert_eq!((reports[0].posts, reports[1].posts), (2, 1));
+        assert_eq!(
+            json!(reports[0].rejected),
+            json!({
+                "not a JSON object": 1,
+                "a comment, not a post": 3,
+                "a thing of kind `t5`, not a post": 1,
+                "an advertisement, not a post": 1,
+                "no `created_utc`, or no number in it": 1,
+            })
+        );
+        assert_eq!(
+            json!(reports[1].rejected),
+            json!({"a comment, not a post": 1})
+        );
+
+        let counts = counts(scene.store()).await;
+        assert_eq!(counts, scene.record().counts);
+        assert_eq!(counts["rejected"], 8);
+        assert_eq!(counts["rejected_for"]["a comment, not a post"], 4);
+    }
+}
+
+/// What the latest run has counted, as its row says.
+async fn counts(store: &Store) -> Value {
+    store.recent_runs(1).await.unwrap()[0].counts.clone()
+}
+
+#[tokio::test]
+async fn nul_bytes_on_a_listing_do_no_harm() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let fields = json!({"title": "a\0b", "selftext": "c\0d", "author": "some\0one"});
+        let posts = [
+            child("a", &fields),
+            child("only", &json!({"title": "\0", "selftext": "\0"})),
+            json!({"kind": "t\09", "data": {}}),
+        ];
+        scene.page("climate", None, &posts, None).await;
+        let reports = scene.collect_with(&[climate(5)], true).await;
+        assert_eq!(outcomes(&reports), [Outcome::Ok]);
+        let stored = "SELECT title, selftext, author FROM posts";
+        assert_eq!(scene.rows(stored).await, ["ab cd someone"]);
+        assert_eq!(
+            counts(scene.store()).await["rejected_for"],
+            json!({"a thing of kind `t9`, not a post": 1, "neither `title` nor `selftext`": 1})
+        );
+    }
+}
+
+#[tokio::test]
+async fn nul_bytes_in_a_file_do_no_harm() {
+    let post = |id: &str, fields: Value| child(id, &fields)["data"].take();
+    let records = [
+        post(
+            "a",
+            json!({"title": "a\0b", "selftext": "c\0d", "subreddit": "cli\0mate"}),
+        ),
+        post("b", json!({"topic": "fo\0od"})),
+        post("c", json!({"topic": "\0"})),
+        post(
+            "d",
+            json!({"author": "some\0one", "link_flair_text": "fl\0air"}),
+        ),
+        json!({"kind": "t\09", "data": {"id": "x"}}),
+    ];
+    let lines: String = records.iter().map(|record| format!("{record}\n")).collect();
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", &lines);
+        let ran = program.run(&["--database", &database.url, "import", &file]);
+        assert_eq!(ran.code, 1, "one record is no post\n{}", ran.stderr);
+
+        let store = database.open().await;
+        let texts = "SELECT title, selftext, subreddit FROM posts WHERE fullname = 't3_a'";
+        assert_eq!(rows(&store, texts).await, ["ab cd climate"]);
+        let flair = "SELECT flair FROM posts WHERE fullname = 't3_d'";
+        assert_eq!(rows(&store, flair).await, ["flair"]);
+        // `c` names no topic, so it belongs to the one that reads its subreddit.
+        assert_eq!(
+            rows(
+                &store,
+                "SELECT fullname, topic FROM sightings ORDER BY fullname"
+            )
+            .await,
+            ["t3_a climate", "t3_b food", "t3_c climate", "t3_d climate"]
+        );
+        let counts = counts(&store).await;
+        assert_eq!(counts["posts"], 4);
+        assert_eq!(
+            counts["rejected_for"],
+            json!({"a thing of kind `t9`, not a post": 1})
+        );
+    }
+}
