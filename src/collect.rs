@@ -114,11 +114,12 @@ pub async fn collect(
         if stop.is_cancelled() {
             break;
         }
-        let report = collect_topic(sink, reddit, topic, stop).await?;
-        log_report(&report);
+        reports.push(begun(topic));
+        let report = reports.last_mut().expect("just pushed");
+        collect_topic(sink, reddit, topic, stop, report).await?;
+        log_report(report);
         progress(1);
         let outcome = report.outcome;
-        reports.push(report);
         // The other topics would meet the same refusal.
         if matches!(outcome, Outcome::Auth | Outcome::EdgeBlocked) {
             break;
@@ -150,16 +151,12 @@ fn log_report(report: &TopicReport) {
     }
 }
 
-async fn collect_topic(
-    sink: &Sink<'_>,
-    reddit: &Reddit,
-    topic: &Topic,
-    stop: &CancellationToken,
-) -> Result<TopicReport> {
-    let mut report = TopicReport {
+/// The report of a topic that is begun; nothing has come of it yet.
+fn begun(topic: &Topic) -> TopicReport {
+    TopicReport {
         topic: topic.slug.clone(),
         subreddit: String::new(),
-        outcome: Outcome::Empty,
+        outcome: Outcome::Stopped,
         skipped: Vec::new(),
         pages: 0,
         posts: 0,
@@ -167,7 +164,16 @@ async fn collect_topic(
         changed: 0,
         rejected: Rejections::default(),
         detail: None,
-    };
+    }
+}
+
+async fn collect_topic(
+    sink: &Sink<'_>,
+    reddit: &Reddit,
+    topic: &Topic,
+    stop: &CancellationToken,
+    report: &mut TopicReport,
+) -> Result<()> {
     for subreddit in &topic.subreddits {
         if !report.subreddit.is_empty() {
             report
@@ -180,7 +186,7 @@ async fn collect_topic(
             reddit,
             topic,
             subreddit,
-            report: &mut report,
+            report,
         };
         let read = tokio::select! {
             read = reader.read() => read?,
@@ -188,7 +194,7 @@ async fn collect_topic(
             () = stop.cancelled() => {
                 report.outcome = Outcome::Stopped;
                 report.detail = None;
-                return Ok(report);
+                return Ok(());
             }
         };
         match read {
@@ -210,7 +216,7 @@ async fn collect_topic(
             }
         }
     }
-    Ok(report)
+    Ok(())
 }
 
 /// Whether another subreddit may answer where this one did not.

@@ -48,7 +48,7 @@ impl Import {
         let pipeline = setup.pipeline(&self.pipeline)?;
         // A file that cannot be read is told before anything is stored.
         for path in &self.files {
-            dump::check(path)?;
+            dump::check(path, self.format.into())?;
         }
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);

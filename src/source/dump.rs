@@ -88,12 +88,12 @@ pub enum Format {
     Ndjson,
 }
 
-/// Checks that there is something in a file that could be read, without reading it.
+/// Checks that a file can be read: a listing to its end, of NDJSON that there is something in it.
 ///
 /// # Errors
 /// See [`DumpError`].
-pub fn check(path: &Path) -> Result<(), DumpError> {
-    open(path).map(drop)
+pub fn check(path: &Path, format: Format) -> Result<(), DumpError> {
+    records(path, format).map(drop)
 }
 
 /// The records of a file: of NDJSON read as they are asked for, of a listing at once, as it is one document.

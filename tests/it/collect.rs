@@ -571,7 +571,7 @@ async fn posts_gone_from_the_listing_keep_their_labels() {
 
 #[tokio::test]
 async fn author_names_are_hashed_with_the_databases_own_key() {
-    let mut hashes = HashSet::new();
+    let mut seen = HashSet::new();
     for database in [databases(), databases()].into_iter().flatten() {
         let scene = Scene::of(&database).await;
         let both = [by("a", "someone"), by("b", "Other")];
@@ -597,10 +597,7 @@ async fn author_names_are_hashed_with_the_databases_own_key() {
                 .await,
             ["someone", "Other", "someone", "someone"].map(hashed)
         );
-        assert!(
-            hashes.insert(hashed("someone")),
-            "each database has its own"
-        );
+        assert!(seen.insert(hashed("someone")), "each database has its own");
     }
 }
 
@@ -658,7 +655,9 @@ async fn children_that_are_no_posts_are_counted_by_reason() {
         let second = [comment.clone(), child("b", &json!({})), comment.clone()];
         scene.page("climate", Some("t3_a"), &second, None).await;
         // A subreddit without a single post counts its children all the same.
-        scene.page("replies", None, &[comment.clone()], None).await;
+        scene
+            .page("replies", None, std::slice::from_ref(&comment), None)
+            .await;
         scene.page("food", None, &children(&["f"]), None).await;
 
         let topics = [climate(5), topic("food", &["replies", "food"], 5)];

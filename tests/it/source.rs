@@ -486,7 +486,7 @@ async fn settings_that_cannot_work_are_refused_with_an_example() {
         message.contains("`reddit.auth_url`") && message.contains("https://"),
         "{message}"
     );
-    assert!(refused(&|s| s.client_id.clear()).contains("sample Reddit"));
+    assert!(refused(&|s| s.client_id.clear()).contains("--source sample"));
     assert!(refused(&|s| s.requests_per_minute = 0).contains("between 1 and 100"));
 }
 

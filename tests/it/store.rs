@@ -198,6 +198,7 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
 
         let mut voted = post("b", "B", "body");
         voted.score = Some(99);
+        voted.source = SourceKind::Import;
         voted.author = None;
         let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
         assert_eq!((second.new, second.changed, second.unchanged), (0, 1, 1));
@@ -212,7 +213,8 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
             [
                 vec![json!("A edited"), json!(12), json!("someone")],
                 vec![json!("B"), json!(99), json!("someone")]
-            ]
+            ],
+            "a file that names no author does not erase one"
         );
         let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
         assert_eq!(seen.rows[0][0], json!(2));
