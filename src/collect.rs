@@ -181,6 +181,7 @@ async fn collect_topic(
                 .push((std::mem::take(&mut report.subreddit), report.outcome));
         }
         report.subreddit.clone_from(subreddit);
+        let before = report.posts;
         let mut reader = Reader {
             sink,
             reddit,
@@ -198,7 +199,7 @@ async fn collect_topic(
             }
         };
         match read {
-            Ok(()) if report.posts > 0 => {
+            Ok(()) if report.posts > before => {
                 report.outcome = Outcome::Ok;
                 report.detail = None;
                 break;
@@ -210,7 +211,8 @@ async fn collect_topic(
             Err(error) => {
                 report.outcome = error.outcome();
                 report.detail = Some(error.to_string());
-                if !is_of_the_subreddit(report.outcome) {
+                // What closes while it is read is not mixed with another subreddit.
+                if !is_of_the_subreddit(report.outcome) || report.posts > before {
                     break;
                 }
             }
@@ -269,8 +271,8 @@ impl Reader<'_, '_> {
             };
             let (ranks, posts): (Vec<u32>, Vec<Post>) =
                 (rank..).zip(posts).filter(|(_, post)| wants(post)).unzip();
-            // `after` may come back unchanged, or lead round in a circle.
-            let next = next.filter(|cursor| cursors.insert(cursor.clone()));
+            // `after` may come back unchanged, lead round in a circle, or lead on and on to nothing new.
+            let next = next.filter(|cursor| cursors.insert(cursor.clone()) && !posts.is_empty());
             self.save(posts, &ranks, next.as_deref().filter(|_| wanted > 0))
                 .await?;
             rank += on_page;

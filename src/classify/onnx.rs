@@ -369,10 +369,8 @@ fn open(
     threads: usize,
 ) -> Result<(Session, Chosen), OnnxError> {
     let cpu = |reason: &str| {
-        let session = session(runtime, graph, threads, None).map_err(|e| OnnxError::Graph {
-            path: graph.to_owned(),
-            detail: plain(&e.to_string()),
-        })?;
+        let session = session(runtime, graph, threads, None)
+            .map_err(|e| graph_error(graph, &plain(&e.to_string())))?;
         Ok((
             session,
             Chosen {
@@ -428,7 +426,25 @@ fn cuda_session(
             tracing::debug!(error = %e, "cannot preload the CUDA libraries beside ONNX Runtime");
         }
     }
-    session(runtime, graph, threads, Some(number)).map_err(|e| error(plain(&e.to_string())))
+    session(runtime, graph, threads, Some(number)).map_err(|e| {
+        let said = plain(&e.to_string());
+        // A damaged file is no fault of the GPU.
+        if said.starts_with("Load model from") || said.contains("External ") {
+            graph_error(graph, &said)
+        } else {
+            error(said)
+        }
+    })
+}
+
+/// A graph that does not load, without the path that the error tells anyway.
+fn graph_error(graph: &Path, said: &str) -> OnnxError {
+    let preface = format!("Load model from {} failed:", graph.display());
+    let detail = said.strip_prefix(&preface).unwrap_or(said);
+    OnnxError::Graph {
+        path: graph.to_owned(),
+        detail: detail.trim_end_matches('.').to_owned(),
+    }
 }
 
 fn session(
@@ -556,6 +572,15 @@ mod tests {
         assert_eq!(
             plain("Load model from m.onnx failed"),
             "Load model from m.onnx failed"
+        );
+    }
+
+    #[test]
+    fn a_damaged_graph_is_told_in_one_sentence() {
+        let said = "Load model from m/model.onnx failed:Protobuf parsing failed.";
+        assert_eq!(
+            graph_error(Path::new("m/model.onnx"), said).to_string(),
+            "load the graph `m/model.onnx`: Protobuf parsing failed; copy or export the model again"
         );
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::reddit::listing::{ListingError, parse_listing, post_from_value};
+use super::reddit::listing::{ListingError, mend_surrogates, parse_listing, post_from_value};
 use super::{ListingPage, Rejected};
 use crate::domain::{Post, SourceKind};
 
@@ -272,7 +272,11 @@ impl<R: BufRead> Iterator for Ndjson<R> {
 }
 
 fn record(line: &str) -> Result<Record, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| {
+    let parsed = serde_json::from_str(line).or_else(|error| match mend_surrogates(line) {
+        Some(mended) => serde_json::from_str(&mended),
+        None => Err(error),
+    });
+    let value: Value = parsed.map_err(|error| {
         // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
         if error.is_eof() {
             "JSON that breaks off".to_owned()

@@ -20,7 +20,7 @@ use super::{
     Access, Claim, Claimant, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId,
     RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
 };
-use crate::domain::{LabelSet, Mode, Post, RunStatus, Stage, TextHash, Timestamp};
+use crate::domain::{LabelSet, Mode, Post, RunStatus, SourceKind, Stage, TextHash, Timestamp};
 
 /// Rows of one INSERT: 500 × 19 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
@@ -93,6 +93,11 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
         "53100" => Some(StoreError::Full),
         _ => None,
     }
+}
+
+/// Whether a post comes from a file and is known from Reddit itself.
+fn is_older(post: &Post, known_from: &str) -> bool {
+    post.source == SourceKind::Import && known_from != SourceKind::Import.as_str()
 }
 
 fn at(time: Timestamp) -> DateTime<Utc> {
@@ -318,20 +323,21 @@ where
         if posts.is_empty() {
             return Ok(Upserted::default());
         }
-        let mut known =
-            QueryBuilder::<DB>::new("SELECT fullname, text_hash FROM posts WHERE fullname IN (");
+        let mut known = QueryBuilder::<DB>::new(
+            "SELECT fullname, text_hash, source FROM posts WHERE fullname IN (",
+        );
         let mut list = known.separated(", ");
         for post in posts {
             list.push_bind(post.fullname.as_str());
         }
         known.push(")");
-        let known: HashMap<String, Vec<u8>> = known
+        let known: HashMap<String, (Vec<u8>, String)> = known
             .build()
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| {
                 rows.iter()
-                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+                    .map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?))))
                     .collect()
             })
             .doing("look up known posts")?;
@@ -344,7 +350,9 @@ where
         for (post, hash) in posts.iter().zip(&hashes) {
             match known.get(post.fullname.as_str()) {
                 None => upserted.new += 1,
-                Some(before) if before == hash.as_bytes() => upserted.unchanged += 1,
+                Some((before, source)) if before == hash.as_bytes() || is_older(post, source) => {
+                    upserted.unchanged += 1;
+                }
                 Some(_) => {
                     upserted.changed += 1;
                     changed.push(post.fullname.as_str());
@@ -378,8 +386,9 @@ where
                 .push_bind(at(now))
                 .push_bind(post.removed.then(|| at(now)));
         });
-        // A file may leave out what Reddit told, so an absent value does not erase a stored one; but where
-        // Reddit itself shows no author any more, or a removed post again, it is followed.
+        // A file is older than what Reddit told, and changes nothing of it. Of two files, one may leave out
+        // what the other knew, so an absent value does not erase a stored one; but where Reddit itself shows no
+        // author any more, or a removed post again, it is followed.
         insert.push(
             " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, title = excluded.title, \
              selftext = excluded.selftext, url = COALESCE(excluded.url, posts.url), \
@@ -392,7 +401,8 @@ where
              is_self = excluded.is_self, source = excluded.source, text_hash = excluded.text_hash, \
              created_at = excluded.created_at, updated_at = excluded.updated_at, \
              removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source <> 'import' THEN NULL \
-               ELSE COALESCE(posts.removed_at, excluded.removed_at) END",
+               ELSE COALESCE(posts.removed_at, excluded.removed_at) END \
+             WHERE excluded.source <> 'import' OR posts.source = 'import'",
         );
         insert
             .build()

@@ -198,24 +198,23 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
 
         let mut voted = post("b", "B", "body");
         voted.score = Some(99);
-        voted.source = SourceKind::Import;
-        voted.author = None;
         let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
         assert_eq!((second.new, second.changed, second.unchanged), (0, 1, 1));
 
-        let rows = store
-            .query("SELECT title, score, author FROM posts ORDER BY fullname")
-            .await
-            .unwrap()
-            .rows;
-        assert_eq!(
-            rows,
-            [
-                vec![json!("A edited"), json!(12), json!("someone")],
-                vec![json!("B"), json!(99), json!("someone")]
-            ],
-            "a file that names no author does not erase one"
-        );
+        let told = "SELECT title, score, author FROM posts ORDER BY fullname";
+        let rows = store.query(told).await.unwrap().rows;
+        let expected = [
+            vec![json!("A edited"), json!(12), json!("someone")],
+            vec![json!("B"), json!(99), json!("someone")],
+        ];
+        assert_eq!(rows, expected);
+
+        let mut from_file = post("a", "A before it was edited", "");
+        from_file.source = SourceKind::Import;
+        let third = save(&store, run, &[from_file], 120).await;
+        assert_eq!((third.new, third.changed, third.unchanged), (0, 0, 1));
+        let rows = store.query(told).await.unwrap().rows;
+        assert_eq!(rows, expected, "a file is older than what Reddit told");
         let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
         assert_eq!(seen.rows[0][0], json!(2));
     }

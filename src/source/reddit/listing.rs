@@ -51,11 +51,17 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let comments_page = text.starts_with('[');
-    let listings: Vec<Envelope> = if comments_page {
-        serde_json::from_str(text)
-    } else {
-        serde_json::from_str(text).map(|listing| vec![listing])
-    }?;
+    let envelopes = |text: &str| -> serde_json::Result<Vec<Envelope>> {
+        if comments_page {
+            serde_json::from_str(text)
+        } else {
+            serde_json::from_str(text).map(|listing| vec![listing])
+        }
+    };
+    let listings = envelopes(text).or_else(|error| match mend_surrogates(text) {
+        Some(mended) => envelopes(&mended),
+        None => Err(error),
+    })?;
 
     let mut page = ListingPage::default();
     let mut position = 0;
@@ -73,9 +79,44 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
                 }),
             }
         }
-        page.after = listing.data.after.filter(|after| !after.is_empty());
+        page.after = listing
+            .data
+            .after
+            .map(|after| after.replace('\0', ""))
+            .filter(|after| !after.is_empty());
     }
     Ok(page)
+}
+
+/// JSON with each half of a surrogate pair that stands alone replaced by U+FFFD; `None` if there is none.
+///
+/// Posts cut in the middle of an emoji hold such halves; one of them would cost the whole page.
+pub(in crate::source) fn mend_surrogates(json: &str) -> Option<String> {
+    let unit = |at: usize| -> Option<u16> {
+        let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
+        u16::from_str_radix(escape, 16).ok()
+    };
+    let (mut mended, mut copied, mut at) = (String::new(), 0, 0);
+    while let Some(found) = json[at..].find('\\') {
+        at += found;
+        let length = match (unit(at), unit(at + 6)) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(0xd800..0xe000), _) => {
+                mended.push_str(&json[copied..at]);
+                mended.push_str("\\ufffd");
+                copied = at + 6;
+                6
+            }
+            (Some(_), _) => 6,
+            // Another escape: a backslash and one ASCII character.
+            (None, _) => 2,
+        };
+        at = (at + length).min(json.len());
+        while !json.is_char_boundary(at) {
+            at += 1;
+        }
+    }
+    (copied > 0).then(|| mended + &json[copied..])
 }
 
 /// Decodes one post: a thing (`{"kind": "t3", "data": {…}}`) or its bare data, as dumps and tables have it.
@@ -275,6 +316,19 @@ mod tests {
             whole[name] = value.clone();
         }
         post_from_value(&whole, SourceKind::Import)
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_costs_one_character() {
+        let listing = r#"{"kind":"Listing","data":{"after":"t3_x\u0000","children":[
+            {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1}},
+            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food","created_utc":1}}
+        ]}}"#;
+        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit).unwrap();
+        let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
+        assert_eq!(titles, ["cut \u{fffd}", "\u{fffd} 😀 \\ud83d"]);
+        assert_eq!(page.after.as_deref(), Some("t3_x"));
+        assert_eq!(mend_surrogates(r#"{"a":"\\ud83d \u00e9 é\\"}"#), None);
     }
 
     #[test]
