@@ -5,17 +5,25 @@
 //! the other topics go on.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use futures_util::stream::{self, TryStreamExt};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
-use crate::domain::{Listing, Outcome, Post, Rejections, SourceKind, Topic, TopicReport, hex};
+use crate::domain::{
+    Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport, hex,
+};
 use crate::source::dump::{Record, Records};
 use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
 use crate::source::{ListingPage, Rejected};
-use crate::store::{Page, Result, RunId, Store, Upserted};
+use crate::store::{Gap, Page, Result, RunId, Store, Upserted};
 
+/// Posts that Reddit lists at most, whoever asks.
+const MOST_LISTED: u32 = 1_000;
+/// A listing that ends after fewer posts has shown all there are.
+const FULL_LISTING: usize = 900;
 /// Posts of a file that are stored in one transaction.
 const IMPORT_CHUNK: usize = 2_000;
 /// Rejected records that are told one by one; the others are counted.
@@ -44,6 +52,15 @@ impl Authors {
     }
 }
 
+/// How topics are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Topics read side by side.
+    pub concurrency: usize,
+    /// How much further than the newest post known the listing `new` is read: posts may appear late.
+    pub overlap: Duration,
+}
+
 /// Where what is collected goes.
 #[derive(Debug, Clone)]
 pub struct Sink<'a> {
@@ -60,25 +77,17 @@ pub struct Sink<'a> {
 impl Sink<'_> {
     async fn save(&self, mut posts: Vec<Post>, at: Place<'_>) -> Result<Upserted> {
         self.authors.apply(&mut posts);
-        let Place {
-            source,
-            topic,
-            subreddit,
-            listing,
-            ranks,
-            after,
-        } = at;
-        let now = self.clock.now().into();
         let page = Page {
             run: self.run,
-            source,
-            topic,
-            subreddit,
-            listing,
-            ranks,
-            after,
+            source: at.source,
+            topic: at.topic,
+            subreddit: at.subreddit,
+            listing: at.listing,
+            ranks: at.ranks,
+            after: at.after,
+            newest: at.newest,
             posts: &posts,
-            now,
+            now: self.clock.now().into(),
         };
         self.store.save_page(&page).await
     }
@@ -93,12 +102,14 @@ struct Place<'a> {
     listing: Option<Listing>,
     ranks: &'a [u32],
     after: Option<&'a str>,
+    newest: Option<Timestamp>,
 }
 
-/// Collects every topic; `progress` hears how many more topics are done.
+/// Collects every topic, several side by side under the one quota of the client; `progress` hears how many
+/// more topics are done.
 ///
-/// When `stop` is cancelled, what was read so far is stored. `reports` gets one entry a topic that was begun,
-/// also where an error ends the run.
+/// When `stop` is cancelled, what was read so far is stored. `reports` gets one entry a topic, in their order,
+/// also where an error ends the run; topics that were not read to their end are `stopped`.
 ///
 /// # Errors
 /// Those of the store. What Reddit refuses is in the reports.
@@ -106,26 +117,36 @@ pub async fn collect(
     sink: &Sink<'_>,
     reddit: &Reddit,
     topics: &[Topic],
+    pace: Pace,
     stop: &CancellationToken,
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
 ) -> Result<()> {
-    for topic in topics {
-        if stop.is_cancelled() {
-            break;
-        }
-        reports.push(begun(topic));
-        let report = reports.last_mut().expect("just pushed");
-        collect_topic(sink, reddit, topic, stop, report).await?;
-        log_report(report);
-        progress(1);
-        let outcome = report.outcome;
-        // The other topics would meet the same refusal.
-        if matches!(outcome, Outcome::Auth | Outcome::EdgeBlocked) {
-            break;
-        }
-    }
-    Ok(())
+    reports.extend(topics.iter().map(begun));
+    // Cancelled by what the other topics would meet, too.
+    let halt = stop.child_token();
+    let each = topics.iter().zip(reports.iter_mut()).map(Ok);
+    stream::iter(each)
+        .try_for_each_concurrent(pace.concurrency.max(1), |(topic, report)| {
+            let halt = &halt;
+            async move {
+                let read = Read {
+                    sink,
+                    reddit,
+                    topic,
+                    pace,
+                    stop: halt,
+                };
+                read.topic(report).await?;
+                if matches!(report.outcome, Outcome::Auth | Outcome::EdgeBlocked) {
+                    halt.cancel();
+                }
+                log_report(report);
+                progress(1);
+                Ok(())
+            }
+        })
+        .await
 }
 
 /// A line a topic, and one for each subreddit that was passed over; fields that say nothing are left out.
@@ -167,58 +188,63 @@ fn begun(topic: &Topic) -> TopicReport {
     }
 }
 
-async fn collect_topic(
-    sink: &Sink<'_>,
-    reddit: &Reddit,
-    topic: &Topic,
-    stop: &CancellationToken,
-    report: &mut TopicReport,
-) -> Result<()> {
-    for subreddit in &topic.subreddits {
-        if !report.subreddit.is_empty() {
-            report
-                .skipped
-                .push((std::mem::take(&mut report.subreddit), report.outcome));
-        }
-        report.subreddit.clone_from(subreddit);
-        let before = report.posts;
-        let mut reader = Reader {
-            sink,
-            reddit,
-            topic,
-            subreddit,
-            report,
-        };
-        let read = tokio::select! {
-            read = reader.read() => read?,
-            // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
-            () = stop.cancelled() => {
-                report.outcome = Outcome::Stopped;
-                report.detail = None;
+/// One topic on its way.
+struct Read<'a> {
+    sink: &'a Sink<'a>,
+    reddit: &'a Reddit,
+    topic: &'a Topic,
+    pace: Pace,
+    stop: &'a CancellationToken,
+}
+
+impl Read<'_> {
+    async fn topic(&self, report: &mut TopicReport) -> Result<()> {
+        for subreddit in &self.topic.subreddits {
+            if self.stop.is_cancelled() {
                 return Ok(());
             }
-        };
-        match read {
-            Ok(()) if report.posts > before => {
-                report.outcome = Outcome::Ok;
-                report.detail = None;
-                break;
+            if !report.subreddit.is_empty() {
+                let skipped = (std::mem::take(&mut report.subreddit), report.outcome);
+                report.skipped.push(skipped);
             }
-            Ok(()) => {
-                report.outcome = Outcome::Empty;
-                report.detail = Some(format!("r/{subreddit} answered without posts"));
-            }
-            Err(error) => {
-                report.outcome = error.outcome();
-                report.detail = Some(error.to_string());
-                // What closes while it is read is not mixed with another subreddit.
-                if !is_of_the_subreddit(report.outcome) || report.posts > before {
+            report.subreddit.clone_from(subreddit);
+            let before = report.posts;
+            let mut reader = Reader {
+                read: self,
+                subreddit,
+                report,
+            };
+            let read = tokio::select! {
+                read = reader.read() => read?,
+                // Between two pages or in a wait: stored pages stay, the one under way is read again next time.
+                () = self.stop.cancelled() => {
+                    report.outcome = Outcome::Stopped;
+                    report.detail = None;
+                    return Ok(());
+                }
+            };
+            match read {
+                Ok(()) if report.posts > before => {
+                    report.outcome = Outcome::Ok;
+                    report.detail = None;
                     break;
+                }
+                Ok(()) => {
+                    report.outcome = Outcome::Empty;
+                    report.detail = Some(format!("r/{subreddit} answered without posts"));
+                }
+                Err(error) => {
+                    report.outcome = error.outcome();
+                    report.detail = Some(error.to_string());
+                    // What closes while it is read is not mixed with another subreddit.
+                    if !is_of_the_subreddit(report.outcome) || report.posts > before {
+                        break;
+                    }
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Whether another subreddit may answer where this one did not.
@@ -233,24 +259,40 @@ fn is_of_the_subreddit(outcome: Outcome) -> bool {
     }
 }
 
-/// Reads one listing to its end or to the limit of the topic.
+/// Reads one listing to its end, to the limit of the topic, or, of new posts, to those that are known.
 struct Reader<'a, 'r> {
-    sink: &'a Sink<'a>,
-    reddit: &'a Reddit,
-    topic: &'a Topic,
+    read: &'a Read<'a>,
     subreddit: &'a str,
     report: &'r mut TopicReport,
 }
 
 impl Reader<'_, '_> {
     async fn read(&mut self) -> Result<std::result::Result<(), RedditError>> {
+        let Read {
+            sink,
+            reddit,
+            topic,
+            pace,
+            ..
+        } = *self.read;
+        let known = match topic.listing {
+            Listing::New => {
+                sink.store
+                    .watermark(reddit.source(), &topic.slug, self.subreddit)
+                    .await?
+            }
+            _ => None,
+        };
+        let back_to = known.map(|known| known.as_datetime() - pace.overlap);
+        // What came since the last run is read whole, however much it is: a limit would tear a hole.
+        let (mut wanted, mut rank) = (known.map_or(topic.limit, |_| MOST_LISTED), 0);
         let (mut seen, mut cursors) = (HashSet::new(), HashSet::new());
-        let (mut wanted, mut rank) = (self.topic.limit, 0);
+        let (mut newest, mut oldest): (Option<Timestamp>, Option<Timestamp>) = (None, None);
         let mut after: Option<String> = None;
         while wanted > 0 {
-            let asked = self.reddit.listing_page(
+            let asked = reddit.listing_page(
                 self.subreddit,
-                self.topic.listing,
+                topic.listing,
                 wanted.min(PAGE_LIMIT),
                 after.as_deref(),
             );
@@ -271,32 +313,82 @@ impl Reader<'_, '_> {
             };
             let (ranks, posts): (Vec<u32>, Vec<Post>) =
                 (rank..).zip(posts).filter(|(_, post)| wants(post)).unzip();
+            for post in posts.iter().filter(|post| !post.stickied) {
+                newest = newest.max(Some(post.created_at));
+                oldest = Some(oldest.map_or(post.created_at, |oldest| oldest.min(post.created_at)));
+            }
+            let reached = oldest.is_some_and(|oldest| {
+                back_to.is_some_and(|back_to| oldest.as_datetime() < back_to)
+            });
             // `after` may come back unchanged, lead round in a circle, or lead on and on to nothing new.
-            let next = next.filter(|cursor| cursors.insert(cursor.clone()) && !posts.is_empty());
-            self.save(posts, &ranks, next.as_deref().filter(|_| wanted > 0))
+            let next = next.filter(|cursor| {
+                cursors.insert(cursor.clone()) && !posts.is_empty() && !reached && wanted > 0
+            });
+            let newest_of_all = newest.filter(|_| next.is_none());
+            self.save(posts, &ranks, next.as_deref(), newest_of_all)
                 .await?;
             rank += on_page;
             after = next;
             if after.is_none() {
+                if let (Some(known), Some(oldest)) = (known, oldest)
+                    && !reached
+                    && seen.len() >= FULL_LISTING
+                    && oldest > known
+                {
+                    self.record_gap(known, oldest).await?;
+                }
                 break;
             }
         }
         Ok(Ok(()))
     }
 
-    async fn save(&mut self, posts: Vec<Post>, ranks: &[u32], after: Option<&str>) -> Result<()> {
-        let received = posts.len() as u64;
-        let source = self.reddit.source();
-        let (topic, listing) = (Some(self.topic.slug.as_str()), Some(self.topic.listing));
-        let place = Place {
-            source,
+    async fn record_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
+        let Read {
+            sink,
+            reddit,
             topic,
+            ..
+        } = *self.read;
+        let subreddit = self.subreddit;
+        tracing::warn!(
+            topic = %topic.slug, from = %from_at.as_datetime(), until = %until_at.as_datetime(),
+            "r/{subreddit} has more new posts than Reddit lists: those between are missing; collect more often"
+        );
+        let gap = Gap {
+            source: reddit.source(),
+            topic: topic.slug.clone(),
+            subreddit: subreddit.to_owned(),
+            from_at,
+            until_at,
+        };
+        sink.store.record_gap(&gap, sink.run).await
+    }
+
+    async fn save(
+        &mut self,
+        posts: Vec<Post>,
+        ranks: &[u32],
+        after: Option<&str>,
+        newest: Option<Timestamp>,
+    ) -> Result<()> {
+        let Read {
+            sink,
+            reddit,
+            topic,
+            ..
+        } = *self.read;
+        let received = posts.len() as u64;
+        let place = Place {
+            source: reddit.source(),
+            topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
-            listing,
+            listing: Some(topic.listing),
             ranks,
             after,
+            newest,
         };
-        let stored = self.sink.save(posts, place).await?;
+        let stored = sink.save(posts, place).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;
@@ -398,6 +490,7 @@ pub async fn import(
                 listing: None,
                 ranks: &[],
                 after: None,
+                newest: None,
             };
             let stored = sink.save(posts, place).await?;
             done.new += stored.new;

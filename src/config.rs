@@ -145,6 +145,8 @@ pub struct Reddit {
 pub struct Collect {
     pub listing: String,
     pub limit: u32,
+    pub concurrency: usize,
+    pub overlap_secs: u64,
     pub store_author: bool,
 }
 

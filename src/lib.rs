@@ -17,7 +17,7 @@
 //! A test reads the `use crate::` lines of each module and fails on an arrow that is not in this list.
 //!
 //! ```text
-//! cli          -> analyze, classify, clock, config, domain, model_folder, pipeline, source, store, telemetry
+//! cli          -> analyze, classify, clock, collect, config, domain, model_folder, pipeline, source, store, telemetry
 //! pipeline     -> classify, clock, collect, domain, source, store
 //! collect      -> clock, domain, source, store
 //! classify     -> clock, domain, model_folder, store

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::classify::backlog::{self, BacklogError, Labelled};
 use crate::classify::labeler::Labeler;
 use crate::clock::SharedClock;
-use crate::collect::{self, Authors, Imported, Sink};
+use crate::collect::{self, Authors, Imported, Pace, Sink};
 use crate::domain::{
     Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
     TopicReport,
@@ -231,6 +232,9 @@ impl Pipeline {
     }
 }
 
+/// A run that is older and still marked as running died on another machine.
+const A_DAY: Duration = Duration::from_hours(24);
+
 /// What a run did, for its record, for `--run-json` and for the exit code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -365,6 +369,21 @@ impl Context {
         })
     }
 
+    /// Says so where another process collects into the same database: Reddit counts both against one client
+    /// id, and each paces itself by what Reddit tells it, not by what the other is about to ask.
+    async fn warn_of_others(&self) -> Result<(), StoreError> {
+        let since = (self.clock.now() - A_DAY).into();
+        for worker in self.store.running(Stage::Collect, since).await? {
+            if !backlog::died(&worker, &self.worker) {
+                tracing::warn!(
+                    %worker, "another run collects into this database; with one client id both share one quota, \
+                     which neither can keep for the other"
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Collects topics from Reddit.
     ///
     /// # Errors
@@ -373,12 +392,14 @@ impl Context {
         &self,
         reddit: &Reddit,
         topics: &[Topic],
+        pace: Pace,
         store_author: bool,
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), StoreError> {
+        self.warn_of_others().await?;
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
-            collect::collect(&sink, reddit, topics, &self.stop, progress, reports).await
+            collect::collect(&sink, reddit, topics, pace, &self.stop, progress, reports).await
         };
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()

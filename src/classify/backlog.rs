@@ -483,7 +483,7 @@ fn pid_namespace() -> String {
 }
 
 /// Whether a worker of this machine died. Of another machine, or where there is no `/proc`, nobody knows.
-fn died(worker: &str, me: &str) -> bool {
+pub fn died(worker: &str, me: &str) -> bool {
     let (Some((place, pid)), Some((here, _))) = (worker.rsplit_once(':'), me.rsplit_once(':'))
     else {
         return false;

@@ -1,9 +1,12 @@
 //! `topicmill collect`
 
+use std::time::Duration;
+
 use clap::Args;
 
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit};
+use crate::collect::Pace;
 use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
 use crate::pipeline::{Context, Pipeline};
 use crate::source::reddit::Reddit;
@@ -101,9 +104,14 @@ impl Collecting {
     pub async fn run(&self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
         let topics = &self.pipeline.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
-        let store_author = setup.settings().collect.store_author;
+        let set = &setup.settings().collect;
+        let store_author = set.store_author;
+        let pace = Pace {
+            concurrency: set.concurrency,
+            overlap: Duration::from_secs(set.overlap_secs),
+        };
         let collected = context
-            .collect(&self.reddit, topics, store_author, &|n| bar.add(n))
+            .collect(&self.reddit, topics, pace, store_author, &|n| bar.add(n))
             .await;
         drop(bar);
         let (reports, status) = collected?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::store::{Access, RunRow, Standing, Table};
+use crate::store::{Access, Gap, RunRow, Standing, Table};
 
 /// Runs shown.
 const RUNS: u32 = 5;
@@ -29,9 +29,10 @@ impl Status {
             )
             .await?;
         let runs = store.recent_runs(RUNS).await?;
+        let gaps = store.gaps().await?;
         match self.format {
             Format::Json | Format::Ndjson => {
-                let all = json!({ "backlog": standing, "runs": runs });
+                let all = json!({ "backlog": standing, "runs": runs, "gaps": gaps });
                 output::print(&if self.format == Format::Json {
                     format!("{all:#}\n")
                 } else {
@@ -43,6 +44,12 @@ impl Status {
                 output::print(&output::for_people(&backlog(&standing)))?;
                 output::print("\nLatest runs\n")?;
                 output::print(&output::for_people(&runs_table(&runs)))?;
+                if !gaps.is_empty() {
+                    output::print(
+                        "\nGaps: more new posts than Reddit lists; collect more often\n",
+                    )?;
+                    output::print(&output::for_people(&gaps_table(&gaps)))?;
+                }
             }
         }
         Ok(Exit::Done)
@@ -110,5 +117,23 @@ fn runs_table(runs: &[RunRow]) -> Table {
     Table {
         columns,
         rows: runs.iter().map(row).collect(),
+    }
+}
+
+fn gaps_table(gaps: &[Gap]) -> Table {
+    let columns = ["topic", "subreddit", "from", "until"]
+        .map(String::from)
+        .to_vec();
+    let row = |gap: &Gap| {
+        vec![
+            json!(gap.topic),
+            json!(gap.subreddit),
+            json!(gap.from_at),
+            json!(gap.until_at),
+        ]
+    };
+    Table {
+        columns,
+        rows: gaps.iter().map(row).collect(),
     }
 }

@@ -125,10 +125,28 @@ pub struct Page<'a> {
     pub ranks: &'a [u32],
     /// Where the next page starts; `None` where nothing more was asked for.
     pub after: Option<&'a str>,
+    /// Creation time of the newest post of the whole listing, once it was read as far as was asked for; a
+    /// listing that is cut short must not move the watermark past what it did not read.
+    pub newest: Option<Timestamp>,
     /// Posts in order; a fullname may be there twice, the last one counts.
     pub posts: &'a [Post],
     /// When it was received.
     pub now: Timestamp,
+}
+
+/// A stretch of time of which a subreddit's posts could not all be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// Where the posts are.
+    pub source: SourceKind,
+    /// Slug of the topic.
+    pub topic: String,
+    /// Subreddit.
+    pub subreddit: String,
+    /// The newest post that was known.
+    pub from_at: Timestamp,
+    /// The oldest post that was listed.
+    pub until_at: Timestamp,
 }
 
 /// What storing posts changed. `new + changed + unchanged` is the number of distinct posts.
@@ -338,6 +356,14 @@ face! {
 
     /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
     fn save_page(&self, page: &Page<'_>) -> Upserted;
+    /// The newest post known of a subreddit that was read for a topic.
+    fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
+    /// Records that posts between two times could not be read.
+    fn record_gap(&self, gap: &Gap, run: RunId) -> ();
+    /// Gaps that were recorded, the latest first.
+    fn gaps(&self) -> Vec<Gap>;
+    /// Workers of runs of a stage that are marked as running and began after a time.
+    fn running(&self, stage: Stage, since: Timestamp) -> Vec<String>;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
 

@@ -17,17 +17,20 @@ use sqlx::{
 
 use super::dialect::{Dialect, redact};
 use super::{
-    Access, Claim, Claimant, ClaimedPost, Classified, Info, Lease, ModelRow, Page, Result, RunId,
-    RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
+    Access, Claim, Claimant, ClaimedPost, Classified, Gap, Info, Lease, ModelRow, Page, Result,
+    RunId, RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
 };
-use crate::domain::{LabelSet, Mode, Post, RunStatus, SourceKind, Stage, TextHash, Timestamp};
+use crate::domain::{
+    LabelSet, Mode, Post, RunStatus, SourceKind, Stage, TextHash, Timestamp, UnknownWord,
+};
 
 /// Rows of one INSERT: 500 × 19 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
+    "gaps",
     "posts",
     "sightings",
     "runs",
@@ -468,12 +471,6 @@ where
         page: &Page<'_>,
         topic: &str,
     ) -> Result<()> {
-        let newest = page
-            .posts
-            .iter()
-            .filter(|post| !post.stickied)
-            .map(|post| post.created_at)
-            .max();
         sqlx::query::<DB>(
             "INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, \
              updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
@@ -489,13 +486,93 @@ where
         .bind(page.subreddit)
         .bind(page.listing.map(crate::domain::Listing::as_str))
         .bind(page.after)
-        .bind(newest.map(at))
+        .bind(page.newest.map(at))
         .bind(page.run.0)
         .bind(at(page.now))
         .execute(&mut **tx)
         .await
         .doing("store the watermark")?;
         Ok(())
+    }
+
+    pub(super) async fn watermark(
+        &self,
+        source: SourceKind,
+        topic: &str,
+        subreddit: &str,
+    ) -> Result<Option<Timestamp>> {
+        const WHAT: &str = "read the watermark";
+        let row = sqlx::query::<DB>(
+            "SELECT newest_created_at FROM watermarks WHERE source = $1 AND topic = $2 AND subreddit = $3",
+        )
+        .bind(source.as_str())
+        .bind(topic)
+        .bind(subreddit)
+        .fetch_optional(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let newest = row
+            .map(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))
+            .transpose()
+            .doing(WHAT)?;
+        Ok(newest.flatten().map(Timestamp::from))
+    }
+
+    pub(super) async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
+        )
+        .bind(gap.source.as_str())
+        .bind(gap.topic.as_str())
+        .bind(gap.subreddit.as_str())
+        .bind(at(gap.from_at))
+        .bind(at(gap.until_at))
+        .bind(run.0)
+        .execute(&self.pool)
+        .await
+        .doing("record a gap")?;
+        Ok(())
+    }
+
+    pub(super) async fn gaps(&self) -> Result<Vec<Gap>> {
+        const WHAT: &str = "read the gaps";
+        let rows = sqlx::query::<DB>(
+            "SELECT source, topic, subreddit, from_at, until_at FROM gaps ORDER BY until_at DESC, topic",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let mut gaps = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let source: String = row.try_get(0).doing(WHAT)?;
+            let topic: String = row.try_get(1).doing(WHAT)?;
+            let unknown = |error: UnknownWord| StoreError::Corrupt {
+                table: "gaps",
+                row: topic.clone(),
+                detail: error.to_string(),
+            };
+            gaps.push(Gap {
+                source: source.parse().map_err(unknown)?,
+                subreddit: row.try_get(2).doing(WHAT)?,
+                from_at: row.try_get::<DateTime<Utc>, _>(3).doing(WHAT)?.into(),
+                until_at: row.try_get::<DateTime<Utc>, _>(4).doing(WHAT)?.into(),
+                topic,
+            });
+        }
+        Ok(gaps)
+    }
+
+    pub(super) async fn running(&self, stage: Stage, since: Timestamp) -> Result<Vec<String>> {
+        sqlx::query::<DB>(
+            "SELECT worker FROM runs WHERE status = 'running' AND stage = $1 AND started_at > $2",
+        )
+        .bind(stage.as_str())
+        .bind(at(since))
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        .doing("read the runs under way")
     }
 
     pub(super) async fn author_key(&self) -> Result<String> {

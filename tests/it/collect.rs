@@ -11,8 +11,10 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::{Clock, ManualClock};
+use topicmill::collect::Pace;
 use topicmill::domain::{
-    Label, LabelSet, Listing, Mode, Outcome, PairLogits, RunStatus, Scores, Topic, TopicReport, hex,
+    Label, LabelSet, Listing, Mode, Outcome, PairLogits, RunStatus, Scores, Timestamp, Topic,
+    TopicReport, hex,
 };
 use topicmill::pipeline::{Context, RunRecord};
 use topicmill::source::reddit::Reddit;
@@ -23,6 +25,12 @@ use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
+
+/// One topic after the other, so that the order of requests is known.
+const PACE: Pace = Pace {
+    concurrency: 1,
+    overlap: Duration::from_mins(10),
+};
 
 /// A Reddit, its client, and a database to collect into.
 struct Scene {
@@ -70,6 +78,32 @@ impl Scene {
             .await;
     }
 
+    /// Gives a page of `r/climate`'s new posts once.
+    async fn new_page(&self, after: Option<&str>, children: &[Value], next: Option<&str>) {
+        let page = json!({"kind": "Listing", "data": {"after": next, "children": children}});
+        let new = Mock::given(method("GET")).and(path("/r/climate/new"));
+        let asked = match after {
+            Some(after) => new.and(query_param("after", after)),
+            None => new.and(query_param_is_missing("after")),
+        };
+        let answer = ResponseTemplate::new(200).set_body_json(page);
+        asked
+            .respond_with(answer)
+            .up_to_n_times(1)
+            .mount(&self.server)
+            .await;
+    }
+
+    /// Answers one request for `r/climate`'s new posts that no page is left for.
+    async fn refuse_new(&self, answer: ResponseTemplate) {
+        let new = Mock::given(method("GET")).and(path("/r/climate/new"));
+        new.respond_with(answer)
+            .up_to_n_times(1)
+            .with_priority(9)
+            .mount(&self.server)
+            .await;
+    }
+
     /// Answers every request for a subreddit that no page is left for.
     async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
         get(subreddit)
@@ -82,7 +116,7 @@ impl Scene {
     async fn collect_with(&self, topics: &[Topic], store_author: bool) -> Vec<TopicReport> {
         let collected = self
             .context
-            .collect(&self.reddit, topics, store_author, &|_| {})
+            .collect(&self.reddit, topics, PACE, store_author, &|_| {})
             .await;
         collected.unwrap().0
     }
@@ -453,7 +487,7 @@ async fn a_store_that_fails_half_way_leaves_a_record_of_the_half() {
         ];
         let collected = scene
             .context
-            .collect(&scene.reddit, &topics, false, &|_| {});
+            .collect(&scene.reddit, &topics, PACE, false, &|_| {});
         let error = collected.await.unwrap_err().to_string();
         assert_eq!(scene.stored().await, ["t3_a", "t3_f"]);
         let record = scene.record();
@@ -462,9 +496,9 @@ async fn a_store_that_fails_half_way_leaves_a_record_of_the_half() {
             (RunStatus::Failed, &Some(error))
         );
         assert_eq!(record.counts["posts"], 2, "{}", record.outcomes);
-        let begun = record.outcomes.as_array().unwrap().iter();
-        let begun: Vec<&Value> = begun.map(|outcome| &outcome["topic"]).collect();
-        assert_eq!(begun, ["food", "climate"]);
+        let outcomes = record.outcomes.as_array().unwrap().iter();
+        let outcomes: Vec<&Value> = outcomes.map(|outcome| &outcome["outcome"]).collect();
+        assert_eq!(outcomes, ["ok", "stopped", "stopped"]);
         assert_eq!(scene.rows("SELECT status FROM runs").await, ["failed"]);
     }
 }
@@ -756,5 +790,139 @@ async fn nul_bytes_in_a_file_do_no_harm() {
             counts["rejected_for"],
             json!({"a thing of kind `t9`, not a post": 1})
         );
+    }
+}
+
+/// Children of a listing of new posts, at these minutes after an hour.
+fn posted(minutes: std::ops::Range<u64>) -> Vec<Value> {
+    let at = |minute| json!({"created_utc": 1_750_000_000 + 60 * minute});
+    let newest_first = minutes.rev();
+    newest_first
+        .map(|minute| child(&format!("m{minute}"), &at(minute)))
+        .collect()
+}
+
+fn new_climate(limit: u32) -> Topic {
+    Topic {
+        listing: Listing::New,
+        ..climate(limit)
+    }
+}
+
+#[tokio::test]
+async fn new_posts_are_read_back_to_those_that_are_known_and_no_further() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.new_page(None, &posted(0..5), Some("t3_old")).await;
+        let first = scene.collect_one(new_climate(5)).await;
+        assert_eq!(
+            (first.pages, first.new),
+            (1, 5),
+            "the first run reads its limit"
+        );
+
+        // Seven came since; the last known is of minute 4, the overlap reaches ten minutes further back.
+        scene.new_page(None, &posted(6..12), Some("t3_m6")).await;
+        scene
+            .new_page(Some("t3_m6"), &posted(4..6), Some("t3_m4"))
+            .await;
+        let old = [child("ancient", &json!({"created_utc": 1_749_990_000}))];
+        scene
+            .new_page(Some("t3_m4"), &old, Some("t3_ancient"))
+            .await;
+        let second = scene.collect_one(new_climate(5)).await;
+        assert_eq!(
+            (second.outcome, second.pages),
+            (Outcome::Ok, 3),
+            "{second:?}"
+        );
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["13"]);
+        assert_eq!(scene.store().gaps().await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_dies_between_two_pages_leaves_no_hole() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.new_page(None, &posted(0..3), None).await;
+        scene.collect_one(new_climate(3)).await;
+
+        // The second page never comes, so the first one must not count as "known from here on".
+        scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
+        scene.refuse_new(ResponseTemplate::new(404)).await;
+        let cut = scene.collect_one(new_climate(3)).await;
+        assert_eq!((cut.outcome, cut.new), (Outcome::Missing, 3));
+
+        scene.new_page(None, &posted(20..23), Some("t3_m20")).await;
+        scene
+            .new_page(Some("t3_m20"), &posted(3..20), Some("t3_m3"))
+            .await;
+        let old = [child("ancient", &json!({"created_utc": 1_749_990_000}))];
+        scene.new_page(Some("t3_m3"), &old, None).await;
+        scene.collect_one(new_climate(3)).await;
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["24"]);
+    }
+}
+
+#[tokio::test]
+async fn more_new_posts_than_reddit_lists_are_a_gap_that_is_recorded() {
+    let database = crate::support::postgres::sqlite();
+    let scene = Scene::of(&database).await;
+    scene.new_page(None, &posted(0..1), None).await;
+    scene.collect_one(new_climate(1)).await;
+    let mut after = None;
+    for page in (0..10).rev() {
+        let first = 5_000 + 100 * page;
+        let next = format!("t3_m{first}");
+        scene
+            .new_page(after.as_deref(), &posted(first..first + 100), Some(&next))
+            .await;
+        after = Some(next);
+    }
+    let report = scene.collect_one(new_climate(100)).await;
+    assert_eq!((report.pages, report.new), (10, 1_000));
+    let gaps = scene.store().gaps().await.unwrap();
+    assert_eq!(gaps.len(), 1);
+    let at = |minute: i64| Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap();
+    assert_eq!((gaps[0].from_at, gaps[0].until_at), (at(0), at(5_000)));
+}
+
+#[tokio::test]
+async fn topics_are_read_side_by_side_and_reported_in_order() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let names: Vec<String> = (0..8).map(|i| format!("topic{i}")).collect();
+        for name in &names {
+            scene
+                .page(name, None, &children(&[&format!("{name}a")]), Some("next"))
+                .await;
+            scene
+                .page(name, Some("next"), &children(&[&format!("{name}b")]), None)
+                .await;
+        }
+        let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 5)).collect();
+        let pace = Pace {
+            concurrency: 4,
+            ..PACE
+        };
+        let collected = scene
+            .context
+            .collect(&scene.reddit, &topics, pace, false, &|_| {});
+        let (reports, status) = collected.await.unwrap();
+        assert_eq!(status, RunStatus::Done);
+        assert!(
+            reports
+                .iter()
+                .zip(&names)
+                .all(|(report, name)| report.topic == *name)
+        );
+        assert_eq!(scene.stored().await.len(), 16);
+        let asked = scene.asked().await;
+        let second_page = asked
+            .iter()
+            .position(|line| line.ends_with("next"))
+            .unwrap();
+        assert!(second_page > 1, "one after the other: {asked:?}");
     }
 }

@@ -65,6 +65,7 @@ async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> topicmill:
         listing: Some(Listing::Hot),
         ranks: &(0..).take(posts.len()).collect::<Vec<u32>>(),
         after: None,
+        newest: None,
         posts,
         now: at(now),
     };

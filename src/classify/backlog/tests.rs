@@ -69,6 +69,7 @@ impl Scene {
             listing: None,
             ranks: &[],
             after: None,
+            newest: None,
             posts: &posts,
             now,
         };
