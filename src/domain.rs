@@ -41,6 +41,14 @@ impl From<Timestamp> for DateTime<Utc> {
 }
 
 /// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
+///
+/// ```
+/// use topicmill::domain::Fullname;
+///
+/// let post: Fullname = "1a2b3c".parse().unwrap();
+/// assert_eq!(post.as_str(), "t3_1a2b3c");
+/// assert!("t1_comment".parse::<Fullname>().is_err());
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Fullname(String);
 
@@ -263,6 +271,13 @@ pub fn hex(bytes: &[u8]) -> String {
 /// The text of a post: its title and, where there is a body that counts, a blank line and the body.
 ///
 /// `[removed]` and `[deleted]` are what Reddit puts in place of a body, so they do not count.
+///
+/// ```
+/// use topicmill::domain::post_text;
+///
+/// assert_eq!(post_text("Rye bread", "My starter died."), "Rye bread\n\nMy starter died.");
+/// assert_eq!(post_text("Rye bread", "[removed]"), "Rye bread");
+/// ```
 pub fn post_text(title: &str, selftext: &str) -> String {
     let (title, body) = (title.trim(), selftext.trim());
     if body.is_empty() || is_placeholder(body) {
