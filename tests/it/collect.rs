@@ -442,7 +442,10 @@ async fn a_second_401_ends_the_run() {
         ];
         let reports = scene.collect(&topics).await;
         // What was not begun has no report.
-        assert_eq!(outcomes(&reports), [Outcome::Ok, Outcome::Auth]);
+        assert_eq!(
+            outcomes(&reports),
+            [Outcome::Ok, Outcome::Auth, Outcome::Stopped]
+        );
         let record = scene.record();
         assert_eq!(
             (record.status, &record.counts["topics"]),
