@@ -146,6 +146,7 @@ pub struct Collect {
     pub listing: String,
     pub limit: u32,
     pub store_author: bool,
+    pub retention_hours: u32,
 }
 
 /// `[onnxruntime]`
