@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 use crate::support::postgres::{TestDatabase, databases, sqlite};
-use crate::support::program::Program;
+use crate::support::program::{Program, finished};
 use crate::support::reddit::{client, server};
 
 const CHECK: Check = Check {
@@ -992,4 +993,80 @@ fn the_command_purges_and_records_it() {
         assert_eq!(ran.code, code, "{args:?}\n{}", ran.stderr);
         assert!(ran.stderr.contains(said), "{args:?}\n{}", ran.stderr);
     }
+}
+
+/// `purge --check-deleted` of a database of one post, asking this server.
+fn checking(program: &Program, server: &MockServer) -> std::process::Command {
+    let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;
+    let file = program.write("posts.ndjson", post);
+    program.ok(&["import", &file]);
+    let mut command = program.command(&["purge", "--check-deleted"]);
+    command
+        .env("TOPICMILL__REDDIT__AUTH_URL", server.uri())
+        .env("TOPICMILL__REDDIT__API_URL", server.uri())
+        .env("TOPICMILL__REDDIT__CLIENT_ID", "x")
+        .env(
+            "TOPICMILL__REDDIT__USER_AGENT",
+            "linux:topicmill:v1 (by /u/someone)",
+        );
+    command
+}
+
+async fn refusing(answer: ResponseTemplate) -> MockServer {
+    let server = server().await;
+    Mock::given(path("/api/info"))
+        .respond_with(answer)
+        .mount(&server)
+        .await;
+    server
+}
+
+const STATUS: &[&str] = &[
+    "sql",
+    "--format",
+    "csv",
+    "SELECT stage, status FROM runs WHERE stage = 'purge'",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_reddit_refuses_purges_nothing_and_tells_by_the_exit_code() {
+    for (answer, code) in [
+        (ResponseTemplate::new(401), 3),
+        (
+            ResponseTemplate::new(429).insert_header("retry-after", "86400"),
+            75,
+        ),
+        (ResponseTemplate::new(404), 1),
+    ] {
+        let server = refusing(answer).await;
+        let program = Program::new();
+        let ran = finished(checking(&program, &server).output().unwrap());
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        let posts = program.ok(&["sql", "--format", "csv", "SELECT fullname FROM posts"]);
+        assert!(posts.stdout.contains("t3_a1"));
+        let status = program.ok(STATUS).stdout;
+        assert!(status.contains("purge,failed"), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_purge_ends_at_once_and_says_so() {
+    let slow = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
+    let server = refusing(slow).await;
+    let program = Program::new();
+    let mut running = checking(&program, &server)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while crate::support::reddit::requests(&server, "GET").await == 0 {
+        assert!(running.try_wait().unwrap().is_none(), "it never asked");
+        tokio::task::yield_now().await;
+    }
+    let pid = running.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    assert!(program.ok(STATUS).stdout.contains("purge,stopped"));
 }
