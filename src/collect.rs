@@ -164,8 +164,9 @@ fn log_report(report: &TopicReport) {
     }
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (changed, rejected) = (some(report.changed), some(report.rejected.total()));
+    let tombstoned = some(report.tombstoned);
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, posts, new, changed, rejected, "collected r/{subreddit}");
+        tracing::info!(%topic, posts, new, changed, tombstoned, rejected, "collected r/{subreddit}");
     } else {
         let detail = report.detail.as_deref().unwrap_or("stopped");
         tracing::warn!(%topic, %outcome, posts, "not collected: {detail}");
@@ -183,6 +184,7 @@ fn begun(topic: &Topic) -> TopicReport {
         posts: 0,
         new: 0,
         changed: 0,
+        tombstoned: 0,
         rejected: Rejections::default(),
         detail: None,
     }
@@ -393,6 +395,7 @@ impl Reader<'_, '_> {
         self.report.posts += received;
         self.report.new += stored.new;
         self.report.changed += stored.changed;
+        self.report.tombstoned += stored.tombstoned;
         Ok(())
     }
 
@@ -422,6 +425,8 @@ pub struct Imported {
     pub new: u64,
     /// Of those, known with another text.
     pub changed: u64,
+    /// Of those, purged before and so not stored.
+    pub tombstoned: u64,
     /// Records that are no post, or not a whole one.
     pub rejected: Rejections,
 }
@@ -432,6 +437,7 @@ impl Imported {
         self.posts += other.posts;
         self.new += other.new;
         self.changed += other.changed;
+        self.tombstoned += other.tombstoned;
         self.rejected.extend(&other.rejected);
     }
 }
@@ -495,6 +501,7 @@ pub async fn import(
             let stored = sink.save(posts, place).await?;
             done.new += stored.new;
             done.changed += stored.changed;
+            done.tombstoned += stored.tombstoned;
         }
     }
     Ok(())

@@ -148,6 +148,7 @@ pub struct Collect {
     pub concurrency: usize,
     pub overlap_secs: u64,
     pub store_author: bool,
+    pub retention_hours: u32,
 }
 
 /// `[onnxruntime]`

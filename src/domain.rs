@@ -144,6 +144,35 @@ words! {
     }
 }
 
+impl SourceKind {
+    /// Whether what it shows is on Reddit now. A file may be years old.
+    pub const fn is_live(self) -> bool {
+        matches!(self, Self::Reddit | Self::Sample)
+    }
+}
+
+words! {
+    /// Why a post was purged.
+    PurgeReason {
+        /// Its author deleted it.
+        Deleted = "deleted",
+        /// Moderators, or Reddit itself, removed it.
+        Removed = "removed",
+        /// Reddit does not know it any more.
+        Missing = "missing",
+        /// Somebody asked for it here.
+        Requested = "requested",
+    }
+}
+
+impl PurgeReason {
+    /// Whether the post may be stored again once Reddit shows it again: moderators approve what they
+    /// removed, and subreddits come back. What its author deleted, or somebody asked for, stays away.
+    pub const fn lifts(self) -> bool {
+        matches!(self, Self::Removed | Self::Missing)
+    }
+}
+
 words! {
     /// The order in which Reddit lists a subreddit.
     Listing {
@@ -177,6 +206,8 @@ words! {
         Import = "import",
         /// Labels and scores for stored posts.
         Classify = "classify",
+        /// What is gone on Reddit, or too old, out of the store.
+        Purge = "purge",
     }
 }
 
@@ -523,6 +554,8 @@ pub struct TopicReport {
     pub new: u64,
     /// Of those, known with another text.
     pub changed: u64,
+    /// Of those, purged before and so not stored.
+    pub tombstoned: u64,
     /// Children of the listing that are no post, or not a whole one.
     pub rejected: Rejections,
     /// What went wrong, in words, where something did.

@@ -10,16 +10,17 @@
 //!                                  batch, infer, score)
 //! ```
 //!
-//! Data goes one way. `pipeline` puts the stages one after another; `cli` starts them.
+//! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another; `cli` starts them.
 //!
 //! # Who may use whom
 //!
 //! A test reads the `use crate::` lines of each module and fails on an arrow that is not in this list.
 //!
 //! ```text
-//! cli          -> analyze, classify, clock, collect, config, domain, model_folder, pipeline, source, store, telemetry
-//! pipeline     -> classify, clock, collect, domain, source, store
+//! cli          -> analyze, classify, clock, collect, config, domain, model_folder, pipeline, purge, source, store, telemetry
+//! pipeline     -> classify, clock, collect, domain, purge, source, store
 //! collect      -> clock, domain, source, store
+//! purge        -> clock, domain, source, store
 //! classify     -> clock, domain, model_folder, store
 //! analyze      -> store
 //! source       -> clock, domain
@@ -39,6 +40,7 @@
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
+//! - **tombstone**: what is left of a post that was purged: its fullname, when, and why.
 //! - **lease**: a claim on part of the backlog until a time; its id is the fencing token under which alone
 //!   its holder may write.
 //! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
@@ -52,6 +54,7 @@ pub mod config;
 pub mod domain;
 pub mod model_folder;
 pub mod pipeline;
+pub mod purge;
 pub mod source;
 pub mod store;
 pub mod telemetry;

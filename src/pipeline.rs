@@ -19,6 +19,7 @@ use crate::domain::{
     Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
     TopicReport,
 };
+use crate::purge::{self, PurgeError};
 use crate::source::dump::{self, DumpError, Format};
 use crate::source::reddit::Reddit;
 use crate::store::{RunId, Store, StoreError};
@@ -417,7 +418,7 @@ impl Context {
             let counts = json!({
                 "topics": topics.len(), "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
                 "new": sum(|r| r.new), "changed": sum(|r| r.changed),
-                "rejected": rejected.total(), "rejected_for": rejected,
+                "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
                 "reddit": reddit.traffic(),
             });
             (status, counts, json!(reports))
@@ -450,6 +451,7 @@ impl Context {
                         .await;
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
+                    tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
                     rejected = done.rejected.total(), "imported"
                 );
                 total.add(&done);
@@ -466,7 +468,7 @@ impl Context {
             };
             let counts = json!({
                 "posts": done.posts, "new": done.new, "changed": done.changed,
-                "rejected": rejected, "rejected_for": done.rejected,
+                "tombstoned": done.tombstoned, "rejected": rejected, "rejected_for": done.rejected,
             });
             (status, counts, json!([]))
         })
@@ -502,6 +504,38 @@ impl Context {
                 RunStatus::Partial
             };
             (status, json!(done), json!([]))
+        })
+        .await
+    }
+
+    /// Purges what is gone on Reddit, named, or too old. Only a plan that asks Reddit needs the client.
+    ///
+    /// # Errors
+    /// Those of the store and of Reddit; what was purged until then is, and is in the record.
+    pub async fn purge(
+        &self,
+        plan: &purge::Plan,
+        reddit: Option<&Reddit>,
+        progress: OnProgress<'_>,
+    ) -> Result<(purge::Report, RunStatus), PurgeError> {
+        let work = async |run, report: &mut purge::Report| {
+            let worker = purge::Worker {
+                store: &self.store,
+                run,
+                clock: &self.clock,
+                stop: &self.stop,
+            };
+            purge::purge(&worker, plan, reddit, progress, report).await
+        };
+        self.recorded(Stage::Purge, work, |report: &purge::Report| {
+            let status = if report.unclear == 0 {
+                RunStatus::Done
+            } else {
+                RunStatus::Partial
+            };
+            let mut counts = json!(report);
+            counts["reddit"] = json!(reddit.map(Reddit::traffic));
+            (status, counts, json!([]))
         })
         .await
     }

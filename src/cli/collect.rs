@@ -120,6 +120,7 @@ impl Collecting {
             posts = sum(|r| r.posts),
             new = sum(|r| r.new),
             changed = sum(|r| r.changed),
+            tombstoned = Some(sum(|r| r.tombstoned)).filter(|n| *n > 0),
             rejected = sum(|r| r.rejected.total()),
             requests = self.reddit.traffic().requests,
             "collecting done"
@@ -130,7 +131,7 @@ impl Collecting {
 
 /// The sample Reddit, and the client that reads it: the one of the settings, only the base URLs and the
 /// credentials differ.
-async fn sample(setup: &Setup) -> Result<(Reddit, SampleReddit), CliError> {
+pub async fn sample(setup: &Setup) -> Result<(Reddit, SampleReddit), CliError> {
     let started = SampleReddit::start(setup.clock.now().into()).await;
     let sample = started.map_err(|error| {
         CliError::Usage(format!("start the sample Reddit on 127.0.0.1: {error}"))

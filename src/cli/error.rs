@@ -11,6 +11,7 @@ use crate::config::ConfigError;
 use crate::domain::{Outcome, UnknownWord};
 use crate::model_folder::ModelError;
 use crate::pipeline::{ImportError, PipelineError};
+use crate::purge::PurgeError;
 use crate::source::dump::DumpError;
 use crate::source::reddit::RedditError;
 use crate::store::StoreError;
@@ -99,6 +100,8 @@ pub enum CliError {
     #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
+    Purge(#[from] PurgeError),
+    #[error(transparent)]
     Files(#[from] FilesError),
     /// A word that is none of those expected, with the flag or setting that holds it.
     #[error("{what}: {source}")]
@@ -134,9 +137,16 @@ impl CliError {
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
-            Self::Reddit(error) if error.is_of_the_settings() => Exit::Usage,
-            Self::Reddit(error) => Exit::from(error.outcome()),
+            Self::Reddit(error) | Self::Purge(PurgeError::Reddit(error))
+                if error.is_of_the_settings() =>
+            {
+                Exit::Usage
+            }
+            Self::Reddit(error) | Self::Purge(PurgeError::Reddit(error)) => {
+                Exit::from(error.outcome())
+            }
             Self::Store(_)
+            | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {

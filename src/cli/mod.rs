@@ -13,6 +13,7 @@ mod doctor;
 mod error;
 mod import;
 mod output;
+mod purge;
 mod run;
 mod score;
 mod setup;
@@ -94,6 +95,8 @@ enum Command {
     Score(score::Score),
     /// Collect and classify, once
     Run(run::Run),
+    /// Delete what was deleted on Reddit, what a file names, or texts that are too old
+    Purge(purge::Purge),
     /// Answer a read-only SQL query
     Sql(sql::Sql),
     /// Tell the backlog, the last runs and the oldest unlabelled post
@@ -117,7 +120,8 @@ impl Command {
             | Self::Import(_)
             | Self::Classify(_)
             | Self::Score(_)
-            | Self::Run(_) => true,
+            | Self::Run(_)
+            | Self::Purge(_) => true,
             Self::Sql(_)
             | Self::Status(_)
             | Self::Doctor(_)
@@ -173,6 +177,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Classify(command) => command.run(setup).await,
         Command::Score(command) => command.run(setup).await,
         Command::Run(command) => command.run(setup).await,
+        Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,

@@ -63,6 +63,9 @@ fn backlog(standing: &Standing) -> Table {
         unlabelled,
         set_aside,
         claimed,
+        text_purged,
+        unchecked,
+        reconciled_at,
         oldest_unlabelled,
         model,
         label_set,
@@ -82,6 +85,9 @@ fn backlog(standing: &Standing) -> Table {
             ),
             row("current model", json!(model)),
             row("current label set", json!(label_set)),
+            row("without text, purged unlabelled", json!(text_purged)),
+            row("not seen on Reddit, or removed there", json!(unchecked)),
+            row("reconciled with Reddit as of", json!(reconciled_at)),
         ],
     }
 }

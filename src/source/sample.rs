@@ -6,15 +6,18 @@
 //! `raw_json=1`. Two of the subreddits that the shipped pipeline prefers cannot be read, as happens on the
 //! real one: `r/sports` is missing and `r/education` private, and their posts are those of the fallbacks.
 //!
+//! `/api/info` answers, too, and a test may say which posts are gone ([`SampleReddit::mark`]).
+//!
 //! The posts are invented and lie in `sample/`, one a line, each with an age instead of a time: they are
 //! always as old as that when the server starts. Ids follow from file and line, so that a second run finds
 //! the posts of the first.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::{Form, Path, Query, State};
@@ -26,7 +29,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::domain::{Listing, Timestamp};
+use crate::domain::{Listing, PurgeReason, Timestamp};
+use crate::source::reddit::Fate;
 
 /// Subreddits and their posts. The order decides the ids: append, never insert.
 const FILES: [(&str, &str); 16] = [
@@ -54,6 +58,9 @@ const PRIVATE: &str = "education";
 /// Fewer than Reddit's 100, so that paging shows.
 const PAGE_LIMIT: usize = 25;
 
+/// As Reddit has it; ids behind it are passed over in silence.
+const INFO_LIMIT: usize = 100;
+
 /// Requests in a window that never ends; a whole demo takes about forty.
 const WINDOW: u32 = 996;
 
@@ -66,10 +73,14 @@ const FIRST_ID: u64 = 60_000_000_000;
 /// Ids of one file: its lines, and behind them the parents of its crossposts.
 const IDS_PER_FILE: u64 = 10_000;
 
+/// Why the lock of the marks can be taken.
+const NO_PANIC: &str = "no holder of this lock panics";
+
 /// A running sample Reddit; stops when dropped.
 #[derive(Debug)]
 pub struct SampleReddit {
     address: SocketAddr,
+    sample: Arc<Sample>,
     _stop: DropGuard,
 }
 
@@ -85,12 +96,25 @@ impl SampleReddit {
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
-        let server = axum::serve(listener, router(now)).with_graceful_shutdown(stopped);
+        let sample = Arc::new(Sample {
+            subreddits: load(now),
+            requests: AtomicU32::new(0),
+            marked: Mutex::default(),
+        });
+        let router = router(sample.clone());
+        let server = axum::serve(listener, router).with_graceful_shutdown(stopped);
         tokio::spawn(server.into_future());
         Ok(Self {
             address,
+            sample,
             _stop: stop.drop_guard(),
         })
+    }
+
+    /// From now on a post fares like this, on listings and in `/api/info`.
+    pub fn mark(&self, fullname: &str, fate: Fate) {
+        let mut marked = self.sample.marked.lock().expect(NO_PANIC);
+        marked.insert(fullname.to_owned(), fate);
     }
 
     /// Base URL of the token endpoint.
@@ -105,12 +129,15 @@ impl SampleReddit {
 }
 
 /// What the server knows.
+#[derive(Debug)]
 struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,
     requests: AtomicU32,
+    marked: Mutex<HashMap<String, Fate>>,
 }
 
 /// A post in its wire form, and what the listings are ordered by.
+#[derive(Debug)]
 struct Entry {
     wire: Value,
     name: String,
@@ -160,19 +187,22 @@ struct TokenRequest {
 }
 
 #[derive(Deserialize)]
+struct InfoRequest {
+    id: String,
+    raw_json: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct PageRequest {
     limit: Option<usize>,
     after: Option<String>,
     raw_json: Option<String>,
 }
 
-fn router(now: Timestamp) -> Router {
-    let sample = Arc::new(Sample {
-        subreddits: load(now),
-        requests: AtomicU32::new(0),
-    });
+fn router(sample: Arc<Sample>) -> Router {
     Router::new()
         .route("/api/v1/access_token", post(token))
+        .route("/api/info", get(info))
         .route("/r/{subreddit}/{listing}", get(listing))
         .fallback(|| async { not_found() })
         .with_state(sample)
@@ -207,7 +237,7 @@ async fn listing(
         return not_found();
     };
     let answer = match sample.entries(&subreddit) {
-        Some(entries) => Json(page(entries, order, &request)).into_response(),
+        Some(entries) => Json(sample.page(entries, order, &request)).into_response(),
         None if subreddit.eq_ignore_ascii_case(PRIVATE) => {
             let body = json!({"reason": "private", "message": "Forbidden", "error": 403});
             (StatusCode::FORBIDDEN, Json(body)).into_response()
@@ -218,6 +248,22 @@ async fn listing(
         }
     };
     (sample.quota_headers(), answer).into_response()
+}
+
+async fn info(
+    State(sample): State<Arc<Sample>>,
+    Query(request): Query<InfoRequest>,
+    headers: HeaderMap,
+) -> Response {
+    if credentials(&headers, "Bearer ") != Some(TOKEN) {
+        return unauthorized();
+    }
+    let entries = || sample.subreddits.iter().flat_map(|(_, entries)| entries);
+    let known = request.id.split(',').take(INFO_LIMIT);
+    let known = known.filter_map(|name| entries().find(|entry| entry.name == name));
+    let known: Vec<&Entry> = known.collect();
+    let children = sample.children(&known, request.raw_json.as_deref());
+    (sample.quota_headers(), Json(listing_of(None, &children))).into_response()
 }
 
 fn credentials<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
@@ -262,54 +308,79 @@ impl Sample {
             ("x-ratelimit-reset", "600".to_owned()),
         ]
     }
-}
 
-/// One page of a subreddit's posts.
-fn page(entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
-    let mut ordered: Vec<&Entry> = entries.iter().collect();
-    match order {
-        Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
-        Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
-        Listing::Top => ordered.sort_by_key(|entry| Reverse(entry.score)),
-        Listing::Rising => {
-            ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
+    /// One page of a subreddit's posts.
+    fn page(&self, entries: &[Entry], order: Listing, request: &PageRequest) -> Value {
+        let mut ordered: Vec<&Entry> = entries.iter().collect();
+        match order {
+            Listing::Hot => ordered.sort_by(|a, b| b.hotness().total_cmp(&a.hotness())),
+            Listing::New => ordered.sort_by_key(|entry| Reverse(entry.created)),
+            Listing::Top => ordered.sort_by_key(|entry| Reverse(entry.score)),
+            Listing::Rising => {
+                ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
+            }
         }
-    }
-    let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
-    let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
+        let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
+        let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
 
-    let start = match request.after.as_deref() {
-        None => 0,
-        Some(after) => rest
-            .iter()
-            .position(|entry| entry.name == after)
-            .map_or(rest.len(), |at| at + 1),
-    };
-    let end = rest
-        .len()
-        .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
-    let first = if request.after.is_none() {
-        stickied
-    } else {
-        Vec::new()
-    };
-    let escape = request.raw_json.as_deref() != Some("1");
-    let children: Vec<Value> = first
-        .iter()
-        .chain(&rest[start..end])
-        .map(|entry| {
-            let mut data = entry.wire.clone();
-            if escape {
+        let start = match request.after.as_deref() {
+            None => 0,
+            Some(after) => rest
+                .iter()
+                .position(|entry| entry.name == after)
+                .map_or(rest.len(), |at| at + 1),
+        };
+        let end = rest
+            .len()
+            .min(start + request.limit.unwrap_or(PAGE_LIMIT).clamp(1, PAGE_LIMIT));
+        let first = if request.after.is_none() {
+            stickied
+        } else {
+            Vec::new()
+        };
+        let shown: Vec<&Entry> = first.iter().chain(&rest[start..end]).copied().collect();
+        let children = self.children(&shown, request.raw_json.as_deref());
+        let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
+        listing_of(after, &children)
+    }
+
+    /// Posts as things, less those that are marked as missing.
+    fn children(&self, entries: &[&Entry], raw_json: Option<&str>) -> Vec<Value> {
+        let marked = self.marked.lock().expect(NO_PANIC);
+        let of = |entry: &&Entry| {
+            let mut data = marked_as(entry.wire.clone(), marked.get(&entry.name))?;
+            if raw_json != Some("1") {
                 escape_html(&mut data);
             }
-            json!({"kind": "t3", "data": data})
-        })
-        .collect();
-    let after = (end < rest.len()).then(|| rest[end - 1].name.as_str());
+            Some(json!({"kind": "t3", "data": data}))
+        };
+        entries.iter().filter_map(of).collect()
+    }
+}
+
+fn listing_of(after: Option<&str>, children: &[Value]) -> Value {
     json!({"kind": "Listing", "data": {
         "after": after, "before": null, "dist": children.len(), "modhash": null, "geo_filter": "",
         "children": children,
     }})
+}
+
+/// What Reddit puts in place of a post that fares like this.
+fn marked_as(mut wire: Value, fate: Option<&Fate>) -> Option<Value> {
+    let (category, body) = match fate {
+        None | Some(Fate::Alive) => return Some(wire),
+        Some(Fate::Authorless) => {
+            wire["author"] = json!("[deleted]");
+            return Some(wire);
+        }
+        Some(Fate::Gone(PurgeReason::Missing | PurgeReason::Requested)) => return None,
+        Some(Fate::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
+        Some(Fate::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
+    };
+    wire["removed_by_category"] = json!(category);
+    wire["selftext"] = json!(body);
+    wire["author"] = json!("[deleted]");
+    Some(wire)
 }
 
 impl Entry {

@@ -28,6 +28,12 @@ pub trait Dialect: Database {
     const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
     const FOR_UPDATE: &'static str;
+    /// Keeps every other transaction from storing posts until this one ends: each reads `tombstones` for
+    /// update before it does.
+    const LOCK_TOMBSTONES: Option<&'static str>;
+    /// Keeps the posts that a SELECT names `p` from being purged until the transaction ends, and passes over
+    /// those that just were.
+    const HOLD_POSTS: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
     /// What the server calls itself.
@@ -41,6 +47,8 @@ pub trait Dialect: Database {
     fn migrator() -> &'static Migrator;
     /// Applies them; processes that start together do it once.
     fn migrate(pool: &Pool<Self>) -> impl Future<Output = Result<(), MigrateError>> + Send;
+    /// Takes what was overwritten out of the write-ahead log; false if a reader is in the way.
+    fn settle(pool: &Pool<Self>) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
     /// Opens the database, making it if `access` says so.
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
@@ -98,6 +106,9 @@ impl Dialect for Sqlite {
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
     const SKIP_LOCKED: &'static str = "";
     const FOR_UPDATE: &'static str = "";
+    // `BEGIN IMMEDIATE` has no other writer beside it.
+    const LOCK_TOMBSTONES: Option<&'static str> = None;
+    const HOLD_POSTS: &'static str = "";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
@@ -118,6 +129,13 @@ impl Dialect for Sqlite {
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         Self::migrator().run_direct(None, &mut *tx, false).await?;
         Ok(tx.commit().await?)
+    }
+
+    async fn settle(pool: &Pool<Self>) -> Result<bool, sqlx::Error> {
+        let row = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
+            .fetch_one(pool)
+            .await?;
+        sqlx::Row::try_get::<i64, _>(&row, 0).map(|busy| busy == 0)
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
@@ -143,6 +161,9 @@ impl Dialect for Sqlite {
             Access::Create | Access::Existing => options
                 .create_if_missing(access == Access::Create)
                 .journal_mode(SqliteJournalMode::Wal)
+                // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
+                // Of every writer: a text that was edited here lies in free space before its post is purged.
+                .pragma("secure_delete", "ON")
                 // With a write-ahead log NORMAL survives a crash of the program; a power cut may lose the
                 // last transactions, never the file. Lost labels are computed again.
                 .synchronous(SqliteSynchronous::Normal),
@@ -176,6 +197,8 @@ impl Dialect for Postgres {
     const BEGIN_WRITE: &'static str = "BEGIN";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
+    const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
+    const HOLD_POSTS: &'static str = "FOR KEY SHARE OF p";
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
@@ -191,6 +214,10 @@ impl Dialect for Postgres {
 
     async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
         Self::migrator().run(pool).await
+    }
+
+    async fn settle(_: &Pool<Self>) -> Result<bool, sqlx::Error> {
+        Ok(true) // The server's VACUUM frees the space of deleted rows.
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {

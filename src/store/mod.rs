@@ -15,8 +15,8 @@ use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
 
 use crate::domain::{
-    LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage, TextHash,
-    Timestamp,
+    Fullname, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores,
+    SourceKind, Stage, TextHash, Timestamp,
 };
 
 pub use self::dialect::redact as redact_url;
@@ -149,15 +149,17 @@ pub struct Gap {
     pub until_at: Timestamp,
 }
 
-/// What storing posts changed. `new + changed + unchanged` is the number of distinct posts.
+/// What storing posts changed. The numbers together are the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Upserted {
     /// Not known before.
     pub new: u64,
     /// Known with another text: their labels no longer hold.
     pub changed: u64,
-    /// Known with the same text; score and comments refreshed.
+    /// Known with the same text, or with one that retention took; score and comments refreshed.
     pub unchanged: u64,
+    /// Purged before, see [`Store::purge`]: not stored.
+    pub tombstoned: u64,
 }
 
 /// A model folder as used, for the table `models`.
@@ -281,12 +283,39 @@ pub struct Standing {
     pub set_aside: i64,
     /// Claimed by a live worker now.
     pub claimed: i64,
+    /// Without a label, and without a text to give one for: retention took it.
+    pub text_purged: i64,
+    /// Not asked Reddit about yet, or removed there.
+    pub unchecked: i64,
+    /// Reddit was asked at this time or later about every post that was stored when the latest
+    /// `purge --check-deleted` came to its end.
+    pub reconciled_at: Option<Timestamp>,
     /// When the oldest unlabelled post was collected.
     pub oldest_unlabelled: Option<Timestamp>,
     /// Name of the current model.
     pub model: Option<String>,
     /// Name of the current label set.
     pub label_set: Option<String>,
+}
+
+/// Which posts are due for a question to Reddit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Those of the sample Reddit, which Reddit does not know, or those of everywhere else.
+    pub sample: bool,
+    /// Those not asked about since then, and those that never were.
+    pub before: Timestamp,
+}
+
+/// What Reddit answered about some posts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// They are there.
+    pub alive: Vec<Fullname>,
+    /// They are there, but their author's account is not: those of `alive` that lose the name.
+    pub authorless: Vec<Fullname>,
+    /// They are not.
+    pub gone: Vec<(Fullname, PurgeReason)>,
 }
 
 /// What database this is.
@@ -366,6 +395,22 @@ face! {
     fn running(&self, stage: Stage, since: Timestamp) -> Vec<String>;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
+
+    /// How many posts are due for a question to Reddit.
+    fn count_due(&self, due: Due) -> u64;
+    /// Up to `limit` of them: those never asked about first, then those asked about longest ago.
+    fn due(&self, due: Due, limit: u32) -> Vec<Fullname>;
+    /// The posts that Reddit showed last, of those from the sample Reddit or from elsewhere.
+    fn last_seen(&self, sample: bool, limit: u32) -> Vec<Fullname>;
+    /// Notes what Reddit answered, in one transaction. Of posts that are gone everything goes, with all that
+    /// was derived from it; a tombstone stays. How many were there to be purged.
+    fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> u64;
+    /// Takes text, url, author and flair of up to `limit` posts first stored before a time; how many.
+    fn purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> u64;
+    /// Notes that the database is reconciled with Reddit as of `due.before`, if no post is due any more.
+    fn note_reconciled(&self, due: Due) -> bool;
+    /// Sees to it that what was purged does not linger in the database's log; false if somebody reads there.
+    fn settle(&self) -> bool;
 
     /// The row of a model, made if it is not there.
     fn ensure_model(&self, model: &ModelRow) -> i64;

@@ -17,19 +17,20 @@ use sqlx::{
 
 use super::dialect::{Dialect, redact};
 use super::{
-    Access, Claim, Claimant, ClaimedPost, Classified, Gap, Info, Lease, ModelRow, Page, Result,
-    RunId, RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
+    Access, Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, Info, Lease, ModelRow,
+    Page, Result, RunId, RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
 };
 use crate::domain::{
-    LabelSet, Mode, Post, RunStatus, SourceKind, Stage, TextHash, Timestamp, UnknownWord,
+    Fullname, LabelSet, Mode, Post, PurgeReason, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    UnknownWord,
 };
 
-/// Rows of one INSERT: 500 × 19 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
+/// Rows of one INSERT: 500 × 20 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
     "gaps",
     "posts",
     "sightings",
@@ -45,6 +46,7 @@ const TABLES: [&str; 15] = [
     "label_scores",
     "leases",
     "backlog",
+    "tombstones",
 ];
 
 /// A database behind a pool of connections.
@@ -111,6 +113,19 @@ fn count(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
+/// The values of an `IN (` that was just pushed, and its end.
+fn push_list<'q, DB, T>(query: &mut QueryBuilder<DB>, values: impl IntoIterator<Item = T>)
+where
+    DB: Dialect,
+    T: Encode<'q, DB> + Type<DB> + 'q,
+{
+    let mut list = query.separated(", ");
+    for value in values {
+        list.push_bind(value);
+    }
+    query.push(")");
+}
+
 impl<DB> SqlStore<DB>
 where
     DB: Dialect,
@@ -131,6 +146,7 @@ where
     for<'q> Option<String>: Decode<'q, DB>,
     for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
     for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    for<'q> Option<Vec<u8>>: Decode<'q, DB>,
     for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> Json<&'q Value>: Encode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
@@ -296,9 +312,16 @@ where
         let mut distinct: Vec<usize> = ranks.into_values().collect();
         // In the order of their key: two writers that meet wait for each other, and never in a circle.
         distinct.sort_unstable_by_key(|&i| &page.posts[i].fullname);
+        let mut purged = HashSet::new();
 
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
+        for chunk in distinct.chunks(POSTS_A_STATEMENT) {
+            let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
+            purged.extend(Self::tombstoned(&mut tx, &posts).await?);
+        }
+        upserted.tombstoned = purged.len() as u64;
+        distinct.retain(|&i| !purged.contains(page.posts[i].fullname.as_str()));
         for chunk in distinct.chunks(POSTS_A_STATEMENT) {
             let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
             let part = Self::upsert_posts(&mut tx, &posts, page.now).await?;
@@ -318,6 +341,49 @@ where
         Ok(upserted)
     }
 
+    /// Which of the posts were purged and stay so. A tombstone that Reddit itself belies is taken away.
+    async fn tombstoned(
+        tx: &mut Transaction<'static, DB>,
+        posts: &[&Post],
+    ) -> Result<HashSet<String>> {
+        const WHAT: &str = "look up purged posts";
+        let mut known =
+            QueryBuilder::<DB>::new("SELECT fullname, reason FROM tombstones WHERE fullname IN (");
+        push_list(&mut known, posts.iter().map(|post| post.fullname.as_str()));
+        // In order for two writers that meet; and the lock keeps a purge from coming in between.
+        known.push(" ORDER BY fullname ").push(DB::FOR_UPDATE);
+        let rows = known.build().fetch_all(&mut **tx).await.doing(WHAT)?;
+        if rows.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let alive: HashSet<&str> = posts
+            .iter()
+            .filter(|post| post.source.is_live() && !post.removed)
+            .map(|post| post.fullname.as_str())
+            .collect();
+        let (mut stay, mut lifted) = (HashSet::new(), Vec::new());
+        for row in &rows {
+            let fullname: String = row.try_get(0).doing(WHAT)?;
+            let reason: String = row.try_get(1).doing(WHAT)?;
+            let lifts = reason.parse().is_ok_and(PurgeReason::lifts);
+            if lifts && alive.contains(fullname.as_str()) {
+                lifted.push(fullname);
+            } else {
+                stay.insert(fullname);
+            }
+        }
+        if !lifted.is_empty() {
+            let mut delete = QueryBuilder::<DB>::new("DELETE FROM tombstones WHERE fullname IN (");
+            push_list(&mut delete, lifted.iter().map(String::as_str));
+            delete
+                .build()
+                .execute(&mut **tx)
+                .await
+                .doing("lift tombstones")?;
+        }
+        Ok(stay)
+    }
+
     async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
         posts: &[&Post],
@@ -327,14 +393,11 @@ where
             return Ok(Upserted::default());
         }
         let mut known = QueryBuilder::<DB>::new(
-            "SELECT fullname, text_hash, source FROM posts WHERE fullname IN (",
+            "SELECT fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source \
+               FROM posts WHERE fullname IN (",
         );
-        let mut list = known.separated(", ");
-        for post in posts {
-            list.push_bind(post.fullname.as_str());
-        }
-        known.push(")");
-        let known: HashMap<String, (Vec<u8>, String)> = known
+        push_list(&mut known, posts.iter().map(|post| post.fullname.as_str()));
+        let known: HashMap<String, (Option<Vec<u8>>, String)> = known
             .build()
             .fetch_all(&mut **tx)
             .await
@@ -353,7 +416,11 @@ where
         for (post, hash) in posts.iter().zip(&hashes) {
             match known.get(post.fullname.as_str()) {
                 None => upserted.new += 1,
-                Some((before, source)) if before == hash.as_bytes() || is_older(post, source) => {
+                // Retention took its text, whatever it is now.
+                Some((None, _)) => upserted.unchanged += 1,
+                Some((Some(before), source))
+                    if before == hash.as_bytes() || is_older(post, source) =>
+                {
                     upserted.unchanged += 1;
                 }
                 Some(_) => {
@@ -366,7 +433,7 @@ where
         let mut insert = QueryBuilder::<DB>::new(
             "INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, \
              num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, \
-             removed_at) ",
+             removed_at, checked_at) ",
         );
         insert.push_values(posts.iter().zip(&hashes), |mut row, (post, hash)| {
             row.push_bind(post.fullname.as_str())
@@ -387,24 +454,34 @@ where
                 .push_bind(at(post.created_at))
                 .push_bind(at(now))
                 .push_bind(at(now))
-                .push_bind(post.removed.then(|| at(now)));
+                .push_bind(post.removed.then(|| at(now)))
+                .push_bind((post.source.is_live() && !post.removed).then(|| at(now)));
         });
         // A file is older than what Reddit told, and changes nothing of it. Of two files, one may leave out
         // what the other knew, so an absent value does not erase a stored one; but where Reddit itself shows no
-        // author any more, or a removed post again, it is followed.
+        // author any more, or a removed post again, it is followed. What retention
+        // took does not come back, and the hash of the text that was labelled stays.
         insert.push(
-            " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, title = excluded.title, \
-             selftext = excluded.selftext, url = COALESCE(excluded.url, posts.url), \
-             permalink = COALESCE(excluded.permalink, posts.permalink), \
-             author = CASE WHEN excluded.source = 'import' THEN COALESCE(excluded.author, posts.author) \
+            " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
+             title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
+             selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
+             url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
+             permalink = CASE WHEN posts.text_purged_at IS NULL \
+               THEN COALESCE(excluded.permalink, posts.permalink) END, \
+             author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
+               WHEN excluded.source = 'import' THEN COALESCE(excluded.author, posts.author) \
                ELSE excluded.author END, score = COALESCE(excluded.score, posts.score), \
              upvote_ratio = COALESCE(excluded.upvote_ratio, posts.upvote_ratio), \
              num_comments = COALESCE(excluded.num_comments, posts.num_comments), \
-             flair = COALESCE(excluded.flair, posts.flair), over_18 = excluded.over_18, \
-             is_self = excluded.is_self, source = excluded.source, text_hash = excluded.text_hash, \
+             flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
+             over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
+             text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
+               ELSE posts.text_hash END, \
              created_at = excluded.created_at, updated_at = excluded.updated_at, \
              removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source <> 'import' THEN NULL \
-               ELSE COALESCE(posts.removed_at, excluded.removed_at) END \
+               ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
+             checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
+               ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
              WHERE excluded.source <> 'import' OR posts.source = 'import'",
         );
         insert
@@ -423,11 +500,7 @@ where
         let mut update = QueryBuilder::<DB>::new(
             "UPDATE backlog SET attempts = 0, error = NULL WHERE attempts > 0 AND fullname IN (",
         );
-        let mut list = update.separated(", ");
-        for fullname in changed {
-            list.push_bind(*fullname);
-        }
-        update.push(")");
+        push_list(&mut update, changed.iter().copied());
         update
             .build()
             .execute(&mut **tx)
@@ -583,6 +656,299 @@ where
             .doing("read the key for author names")
     }
 
+    // ----- purging -------------------------------------------------------------------------------------
+
+    pub(super) async fn count_due(&self, due: Due) -> Result<u64> {
+        sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM posts WHERE (source = 'sample') = $1 \
+                AND (checked_at IS NULL OR checked_at < $2)",
+        )
+        .bind(due.sample)
+        .bind(at(due.before))
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0))
+        .map(i64::unsigned_abs)
+        .doing("count the posts to ask Reddit about")
+    }
+
+    pub(super) async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
+        // Two walks along the index, rather than a sort of everything that is due.
+        let rows = sqlx::query::<DB>(
+            "SELECT fullname FROM ( \
+               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
+                  AND (source = 'sample') = $1 ORDER BY fullname LIMIT $3) never \
+               UNION ALL \
+               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at < $2 \
+                  AND (source = 'sample') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
+              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3",
+        )
+        .bind(due.sample)
+        .bind(at(due.before))
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await;
+        Self::fullnames(rows, "find the posts to ask Reddit about")
+    }
+
+    pub(super) async fn last_seen(&self, sample: bool, limit: u32) -> Result<Vec<Fullname>> {
+        let rows = sqlx::query::<DB>(
+            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = 'sample') = $1 \
+              ORDER BY checked_at DESC, fullname DESC LIMIT $2",
+        )
+        .bind(sample)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await;
+        Self::fullnames(rows, "find the posts that Reddit showed last")
+    }
+
+    fn fullnames(
+        rows: Result<Vec<DB::Row>, sqlx::Error>,
+        what: &'static str,
+    ) -> Result<Vec<Fullname>> {
+        let names: Vec<String> = rows
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing(what)?;
+        let fullname = |name: String| {
+            name.parse()
+                .map_err(|error: crate::domain::FullnameError| StoreError::Corrupt {
+                    table: "posts",
+                    row: name,
+                    detail: error.to_string(),
+                })
+        };
+        names.into_iter().map(fullname).collect()
+    }
+
+    pub(super) async fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<u64> {
+        let mut tx = self.begin().await?;
+        let mut purged = 0;
+        let mut gone: Vec<(&str, PurgeReason)> = checked
+            .gone
+            .iter()
+            .map(|(fullname, reason)| (fullname.as_str(), *reason))
+            .collect();
+        // One statement may not touch a row twice.
+        gone.sort_unstable_by_key(|(fullname, _)| *fullname);
+        gone.dedup_by_key(|(fullname, _)| *fullname);
+        Self::lock_tombstones(&mut tx).await?;
+        for chunk in gone.chunks(POSTS_A_STATEMENT) {
+            purged += Self::purge_posts(&mut tx, run, chunk, now).await?;
+        }
+        for chunk in checked.alive.chunks(POSTS_A_STATEMENT) {
+            let mut update =
+                QueryBuilder::<DB>::new("UPDATE posts SET removed_at = NULL, checked_at = ");
+            update.push_bind(at(now)).push(" WHERE fullname IN (");
+            push_list(&mut update, chunk.iter().map(Fullname::as_str));
+            update
+                .build()
+                .execute(&mut *tx)
+                .await
+                .doing("note which posts are still there")?;
+        }
+        for chunk in checked.authorless.chunks(POSTS_A_STATEMENT) {
+            let mut update =
+                QueryBuilder::<DB>::new("UPDATE posts SET author = NULL WHERE fullname IN (");
+            push_list(&mut update, chunk.iter().map(Fullname::as_str));
+            update
+                .build()
+                .execute(&mut *tx)
+                .await
+                .doing("forget authors whose accounts are gone")?;
+        }
+        tx.commit().await.doing("purge posts")?;
+        Ok(purged)
+    }
+
+    async fn lock_tombstones(tx: &mut Transaction<'static, DB>) -> Result<()> {
+        if let Some(lock) = DB::LOCK_TOMBSTONES {
+            sqlx::query::<DB>(lock)
+                .execute(&mut **tx)
+                .await
+                .doing("keep others from storing posts")?;
+        }
+        Ok(())
+    }
+
+    /// Leases first, then the backlog, then posts: the order in which a worker goes that writes labels, so
+    /// that it and a purge wait for each other and never in a circle.
+    async fn take_from_workers(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+    ) -> Result<()> {
+        const WHAT: &str = "take posts out of the backlog";
+        if !DB::FOR_UPDATE.is_empty() {
+            let mut lock = QueryBuilder::<DB>::new(
+                "SELECT id FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE fullname IN (",
+            );
+            push_list(&mut lock, fullnames.iter().copied());
+            lock.push(") ORDER BY id ").push(DB::FOR_UPDATE);
+            lock.build().execute(&mut **tx).await.doing(WHAT)?;
+        }
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE fullname IN (");
+        push_list(&mut delete, fullnames.iter().copied());
+        delete.build().execute(&mut **tx).await.doing(WHAT)?;
+        Ok(())
+    }
+
+    async fn purge_posts(
+        tx: &mut Transaction<'static, DB>,
+        run: RunId,
+        gone: &[(&str, PurgeReason)],
+        now: Timestamp,
+    ) -> Result<u64> {
+        const WHAT: &str = "purge posts";
+        let fullnames: Vec<&str> = gone.iter().map(|(fullname, _)| *fullname).collect();
+        Self::take_from_workers(tx, &fullnames).await?;
+
+        // In the order in which whoever fills the backlog holds them.
+        let mut lock = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+        push_list(&mut lock, fullnames.iter().copied());
+        lock.push(" ORDER BY fullname ").push(DB::FOR_UPDATE);
+        let mut hashes = Self::hashes(tx, lock).await?;
+        // And of earlier texts that were scored.
+        let mut scored =
+            QueryBuilder::<DB>::new("SELECT text_hash FROM classifications WHERE fullname IN (");
+        push_list(&mut scored, fullnames.iter().copied());
+        hashes.extend(Self::hashes(tx, scored).await?);
+
+        // Sightings, classifications and scores go with the post by their foreign keys.
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM posts WHERE fullname IN (");
+        push_list(&mut delete, fullnames.iter().copied());
+        let purged = delete
+            .build()
+            .execute(&mut **tx)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .doing(WHAT)?;
+        if !hashes.is_empty() {
+            let mut delete = QueryBuilder::<DB>::new(
+                "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
+                   SELECT 1 FROM posts p WHERE p.text_hash = pair_logits.text_hash) AND text_hash IN (",
+            );
+            push_list(&mut delete, hashes.iter().map(Vec::as_slice));
+            delete.build().execute(&mut **tx).await.doing(WHAT)?;
+        }
+
+        let mut insert = QueryBuilder::<DB>::new(
+            "INSERT INTO tombstones (fullname, reason, purged_at, run_id) ",
+        );
+        insert.push_values(gone, |mut row, (fullname, reason)| {
+            row.push_bind(*fullname)
+                .push_bind(reason.as_str())
+                .push_bind(at(now))
+                .push_bind(run.0);
+        });
+        // What may be lifted gives way to what may not, never the other way round.
+        insert.push(
+            " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason \
+               WHERE tombstones.reason IN ('removed', 'missing')",
+        );
+        insert
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("leave tombstones")?;
+        Ok(purged)
+    }
+
+    async fn hashes(
+        tx: &mut Transaction<'static, DB>,
+        mut query: QueryBuilder<DB>,
+    ) -> Result<Vec<Vec<u8>>> {
+        query
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("read the hashes of purged texts")
+    }
+
+    pub(super) async fn purge_texts(
+        &self,
+        before: Timestamp,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
+        const WHAT: &str = "purge old texts";
+        let mut tx = self.begin().await?;
+        Self::lock_tombstones(&mut tx).await?;
+        let old: Vec<String> = sqlx::query::<DB>(
+            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND collected_at < $1 \
+              ORDER BY collected_at LIMIT $2",
+        )
+        .bind(at(before))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *tx)
+        .await
+        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        .doing(WHAT)?;
+        let mut purged = 0;
+        for chunk in old.chunks(POSTS_A_STATEMENT) {
+            let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
+            Self::take_from_workers(&mut tx, &chunk).await?;
+            let mut update = QueryBuilder::<DB>::new(
+                "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
+                 flair = NULL, text_purged_at = ",
+            );
+            update.push_bind(at(now)).push(" WHERE fullname IN (");
+            push_list(&mut update, chunk.iter().copied());
+            purged += update
+                .build()
+                .execute(&mut *tx)
+                .await
+                .map(|done| DB::rows_affected(&done))
+                .doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(purged)
+    }
+
+    pub(super) async fn note_reconciled(&self, due: Due) -> Result<bool> {
+        // Times of this form sort as texts.
+        let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
+        let done = sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
+               SELECT 1 FROM posts WHERE (checked_at IS NULL OR checked_at < $2) \
+                  AND (source <> 'sample' OR $3)) \
+             ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
+               THEN meta.value ELSE excluded.value END",
+        )
+        .bind(text.as_str())
+        .bind(at(due.before))
+        .bind(due.sample)
+        .execute(&self.pool)
+        .await
+        .doing("note that the database is reconciled")?;
+        Ok(DB::rows_affected(&done) == 1)
+    }
+
+    async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
+        let value: Option<String> =
+            sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'reconciled_at'")
+                .fetch_optional(&self.pool)
+                .await
+                .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+                .doing("read when the database was reconciled")?;
+        let parse = |text: String| {
+            DateTime::parse_from_rfc3339(&text)
+                .map(|time| time.to_utc().into())
+                .map_err(|error| StoreError::Corrupt {
+                    table: "meta",
+                    row: "reconciled_at".into(),
+                    detail: error.to_string(),
+                })
+        };
+        value.map(parse).transpose()
+    }
+
+    pub(super) async fn settle(&self) -> Result<bool> {
+        DB::settle(&self.pool)
+            .await
+            .doing("take purged posts out of the database's log")
+    }
+
     // ----- models and label sets -----------------------------------------------------------------------
 
     pub(super) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
@@ -685,19 +1051,21 @@ where
     // ----- backlog and leases --------------------------------------------------------------------------
 
     pub(super) async fn enqueue_missing(&self, target: Target) -> Result<u64> {
-        sqlx::query::<DB>(
+        let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
-             SELECT $1, $2, p.fullname FROM posts p WHERE NOT EXISTS ( \
+             SELECT $1, $2, p.fullname FROM posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
-              ORDER BY p.fullname ON CONFLICT DO NOTHING",
-        )
-        .bind(target.model)
-        .bind(target.label_set)
-        .execute(&self.pool)
-        .await
-        .map(|done| DB::rows_affected(&done))
-        .doing("find unlabelled posts")
+              ORDER BY p.fullname {} ON CONFLICT DO NOTHING",
+            DB::HOLD_POSTS
+        );
+        sqlx::query::<DB>(AssertSqlSafe(insert))
+            .bind(target.model)
+            .bind(target.label_set)
+            .execute(&self.pool)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .doing("find unlabelled posts")
     }
 
     pub(super) async fn waiting(
@@ -759,7 +1127,11 @@ where
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
         // Their posts return to the backlog by the foreign key.
-        sqlx::query::<DB>("DELETE FROM leases WHERE expires_at <= $1")
+        let expire = format!(
+            "DELETE FROM leases WHERE id IN (SELECT id FROM leases WHERE expires_at <= $1 ORDER BY id {})",
+            DB::FOR_UPDATE
+        );
+        sqlx::query::<DB>(AssertSqlSafe(expire))
             .bind(at(now))
             .execute(&mut *tx)
             .await
@@ -879,14 +1251,7 @@ where
     ) -> Result<Written> {
         const WHAT: &str = "store labels";
         let mut tx = self.begin().await?;
-        // Whoever takes over an expired lease deletes its row, so the row alone decides.
-        let live = format!("SELECT 1 FROM leases WHERE id = $1 {}", DB::FOR_UPDATE);
-        let live = sqlx::query::<DB>(AssertSqlSafe(live))
-            .bind(lease_id.0)
-            .fetch_optional(&mut *tx)
-            .await
-            .doing("check the lease")?;
-        if live.is_none() {
+        if !Self::hold_lease(&mut tx, lease_id).await? {
             return Ok(Written::LeaseLost);
         }
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
@@ -908,6 +1273,18 @@ where
         }
         tx.commit().await.doing(WHAT)?;
         Ok(Written::Stored(stored))
+    }
+
+    /// Locks a lease, which goes before any lock on its posts; false if it is not there. Whoever takes over
+    /// an expired lease deletes its row, so the row alone decides.
+    async fn hold_lease(tx: &mut Transaction<'static, DB>, lease: Lease) -> Result<bool> {
+        let live = format!("SELECT 1 FROM leases WHERE id = $1 {}", DB::FOR_UPDATE);
+        sqlx::query::<DB>(AssertSqlSafe(live))
+            .bind(lease.0)
+            .fetch_optional(&mut **tx)
+            .await
+            .map(|row| row.is_some())
+            .doing("check the lease")
     }
 
     async fn slugs(tx: &mut Transaction<'static, DB>, label_set: i64) -> Result<Vec<String>> {
@@ -934,11 +1311,8 @@ where
             .push(" AND label_set_id = ")
             .push_bind(target.label_set)
             .push(" AND fullname IN (");
-        let mut list = delete.separated(", ");
-        for one in done {
-            list.push_bind(one.fullname.as_str());
-        }
-        delete.push(") RETURNING fullname");
+        push_list(&mut delete, done.iter().map(|one| one.fullname.as_str()));
+        delete.push(" RETURNING fullname");
         delete
             .build()
             .fetch_all(&mut **tx)
@@ -1064,6 +1438,9 @@ where
     pub(super) async fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> Result<()> {
         const WHAT: &str = "hand failed posts back";
         let mut tx = self.begin().await?;
+        if !Self::hold_lease(&mut tx, lease_id).await? {
+            return Ok(());
+        }
         for (fullname, error) in failed {
             sqlx::query::<DB>(
                 "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
@@ -1105,6 +1482,10 @@ where
     pub(super) async fn standing(&self, max_attempts: u32, now: Timestamp) -> Result<Standing> {
         const WHAT: &str = "read how far the labelling is";
         let posts = self.number("SELECT COUNT(*) FROM posts", WHAT).await?;
+        let unchecked = self
+            .number("SELECT COUNT(*) FROM posts WHERE checked_at IS NULL", WHAT)
+            .await?;
+        let reconciled_at = self.reconciled_at().await?;
         let target = sqlx::query::<DB>(
             "SELECT t.model_id, t.label_set_id, m.name, s.name FROM current_target t \
                JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
@@ -1113,17 +1494,23 @@ where
         .await
         .doing(WHAT)?;
         let Some(target) = target else {
-            let oldest = sqlx::query::<DB>("SELECT MIN(collected_at) FROM posts")
-                .fetch_one(&self.pool)
-                .await;
-            let oldest: Option<DateTime<Utc>> =
-                oldest.and_then(|row| row.try_get(0)).doing(WHAT)?;
+            let open = sqlx::query::<DB>(
+                "SELECT COUNT(*), MIN(collected_at) FROM posts WHERE text_purged_at IS NULL",
+            )
+            .fetch_one(&self.pool)
+            .await
+            .doing(WHAT)?;
+            let unlabelled: i64 = open.try_get(0).doing(WHAT)?;
+            let oldest: Option<DateTime<Utc>> = open.try_get(1).doing(WHAT)?;
             return Ok(Standing {
                 posts,
                 labelled: 0,
-                unlabelled: posts,
+                unlabelled,
                 set_aside: 0,
                 claimed: 0,
+                text_purged: posts - unlabelled,
+                unchecked,
+                reconciled_at,
                 oldest_unlabelled: oldest.map(Timestamp::from),
                 model: None,
                 label_set: None,
@@ -1134,7 +1521,9 @@ where
             target.try_get(1).doing(WHAT)?,
         );
         let open = sqlx::query::<DB>(
-            "SELECT COUNT(*), MIN(p.collected_at) FROM posts p WHERE NOT EXISTS ( \
+            "SELECT COUNT(*), COUNT(p.text_purged_at), \
+                    MIN(CASE WHEN p.text_purged_at IS NULL THEN p.collected_at END) \
+               FROM posts p WHERE NOT EXISTS ( \
                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash)",
         )
@@ -1148,15 +1537,19 @@ where
             label_set: label_set_id,
         };
         let waiting = self.waiting(target_ids, max_attempts, now).await?;
-        let unlabelled: i64 = open.try_get(0).doing(WHAT)?;
+        let (without, text_purged): (i64, i64) =
+            (open.try_get(0).doing(WHAT)?, open.try_get(1).doing(WHAT)?);
         Ok(Standing {
             posts,
-            labelled: posts - unlabelled,
-            unlabelled,
+            labelled: posts - without,
+            unlabelled: without - text_purged,
+            text_purged,
+            unchecked,
+            reconciled_at,
             set_aside: count(waiting.set_aside),
             claimed: count(waiting.held),
             oldest_unlabelled: open
-                .try_get::<Option<DateTime<Utc>>, _>(1)
+                .try_get::<Option<DateTime<Utc>>, _>(2)
                 .doing(WHAT)?
                 .map(Timestamp::from),
             model: target.try_get(2).doing(WHAT)?,

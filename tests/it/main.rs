@@ -4,6 +4,7 @@ mod cli;
 mod collect;
 mod house;
 mod parity;
+mod purge;
 mod readme;
 mod source;
 mod store;

@@ -83,6 +83,7 @@ async fn every_command_of_the_readme_runs() {
             r#"{{"kind": "Listing", "data": {{"after": null, "children": [{{"kind": "t3", "data": {post}}}]}}}}"#
         ),
     );
+    write("erase.txt", "t3_a1\n");
     write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
 
     let mut shell = Command::new("sh");

@@ -8,6 +8,7 @@
 //! The client is our own rather than roux's because roux follows redirects, takes an error page for a
 //! listing, and asks for a new token per subreddit; its envelope of a listing is used.
 
+use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +18,11 @@ use reqwest::{Client, RequestBuilder, Response, Url, redirect};
 use serde::Serialize;
 
 use crate::clock::SharedClock;
-use crate::domain::{Listing, Outcome, SourceKind, Timestamp};
+use crate::domain::{Fullname, Listing, Outcome, SourceKind, Timestamp};
 use crate::source::ListingPage;
 
 mod error;
+mod info;
 pub mod listing;
 mod quota;
 mod retry;
@@ -28,6 +30,7 @@ mod settings;
 mod token;
 
 pub use error::RedditError;
+pub use info::Fate;
 pub use settings::{Settings, Timeouts};
 
 use listing::ListingError;
@@ -40,6 +43,9 @@ const LARGEST_ANSWER: usize = 32 << 20;
 
 /// Posts that Reddit gives on one page at most, stickied ones not counted.
 pub const PAGE_LIMIT: u32 = 100;
+
+/// Posts that Reddit tells about in one answer of `/api/info` at most.
+pub const INFO_LIMIT: u32 = 100;
 
 /// The client.
 pub struct Reddit {
@@ -184,13 +190,27 @@ impl Reddit {
         }
 
         let what = format!("r/{subreddit}");
-        let mut token = self.token(None).await?;
-        let mut page = self.get_listing(&what, &url, &token).await;
-        if let Err(RedditError::Unauthorized(_)) = page {
-            token = self.token(Some(&token)).await?;
-            page = self.get_listing(&what, &url, &token).await;
-        }
-        page
+        let decode = |body: &[u8]| listing::parse_listing(body, self.source);
+        self.get(&what, &url, decode).await
+    }
+
+    /// What became of posts, at most [`INFO_LIMIT`] of them. A post that is not in the answer is not known to
+    /// Reddit any more; `None` where the answer holds something that cannot be told, so that nothing follows
+    /// from what it lacks.
+    ///
+    /// # Errors
+    /// [`RedditError::outcome`] says what it means.
+    pub async fn info(
+        &self,
+        fullnames: &[Fullname],
+    ) -> Result<Option<HashMap<Fullname, Fate>>, RedditError> {
+        let mut url = self.api_url.clone();
+        extend(&mut url, &["api", "info"]);
+        let names: Vec<&str> = fullnames.iter().map(Fullname::as_str).collect();
+        url.query_pairs_mut()
+            .append_pair("id", &names.join(","))
+            .append_pair("raw_json", "1");
+        self.get("known posts", &url, info::parse_info).await
     }
 
     /// Gets a token, to see whether the credentials are good.
@@ -222,15 +242,22 @@ impl Reddit {
         }
     }
 
-    async fn get_listing(
+    /// Asks with the token there is, and once more with a new one where it was refused.
+    async fn get<T>(
         &self,
         what: &str,
         url: &Url,
-        token: &Token,
-    ) -> Result<ListingPage, RedditError> {
-        let request = || self.http.get(url.clone()).bearer_auth(&token.bearer);
-        let decode = |body: &[u8]| listing::parse_listing(body, self.source);
-        self.exchange(Lane::Api, what, request, decode).await
+        decode: impl Fn(&[u8]) -> Result<T, ListingError>,
+    ) -> Result<T, RedditError> {
+        let ask = async |token: &Token| {
+            let request = || self.http.get(url.clone()).bearer_auth(&token.bearer);
+            self.exchange(Lane::Api, what, request, &decode).await
+        };
+        let token = self.token(None).await?;
+        match ask(&token).await {
+            Err(RedditError::Unauthorized(_)) => ask(&*self.token(Some(&token)).await?).await,
+            answer => answer,
+        }
     }
 
     async fn token(&self, refused: Option<&Token>) -> Result<Arc<Token>, RedditError> {

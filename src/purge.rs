@@ -1,0 +1,286 @@
+//! Out of the store again: what is gone on Reddit, what somebody names, and what is too old.
+//!
+//! What enters is the store and, to ask about its posts, Reddit; what leaves is a [`Report`]. Reddit's rules
+//! demand that what is deleted there is deleted here. Posts are asked about a hundred at a time, those
+//! not asked about for longest first, and each answer is written in one transaction before the next question,
+//! so that a run that is stopped or killed has done what it did, and the next one goes on from there.
+
+use std::collections::HashMap;
+
+use chrono::TimeDelta;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::SharedClock;
+use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
+use crate::source::reddit::{Fate, INFO_LIMIT, Reddit, RedditError};
+use crate::store::{Checked, Due, RunId, Store, StoreError};
+
+/// Posts of one transaction that asks nobody.
+const BATCH: u32 = 1_000;
+/// Posts that Reddit showed lately, asked about again to see whether an empty answer can be believed.
+const CONTROLS: u32 = 10;
+/// A little more than a century: no post is older.
+const MOST_HOURS: u32 = 1_000_000;
+
+/// Why a purge ended early. What was written until then stays written.
+#[derive(Debug, thiserror::Error)]
+pub enum PurgeError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Reddit, or the way to it.
+    #[error(transparent)]
+    Reddit(#[from] RedditError),
+}
+
+/// What is purged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// These posts, known or not.
+    pub ids: Vec<Fullname>,
+    /// The texts of posts first stored more hours ago.
+    pub retention_hours: Option<u32>,
+    /// What Reddit does not show any more.
+    pub check: Option<Check>,
+}
+
+/// How Reddit is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Check {
+    /// Questions at most, of up to 100 posts each; tries again and tokens are not counted.
+    pub max_requests: Option<u64>,
+    /// Posts that Reddit showed within these hours are left alone.
+    pub older_than_hours: u32,
+}
+
+/// What a purge did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Posts that Reddit was asked about.
+    pub checked: u64,
+    /// Posts that were here and are not any more; those of the next four that were.
+    pub purged: u64,
+    /// Deleted by their authors.
+    pub deleted: u64,
+    /// Removed by moderators or by Reddit.
+    pub removed: u64,
+    /// Not known to Reddit any more.
+    pub missing: u64,
+    /// Named to be purged.
+    pub requested: u64,
+    /// Posts whose text was taken for its age.
+    pub texts: u64,
+    /// Posts that an answer did not allow to tell the fate of; they come first again another time.
+    pub unclear: u64,
+    /// Questions to Reddit.
+    pub requests: u64,
+    /// Posts still to be asked about, where a budget or a signal ended it.
+    pub left: u64,
+    /// Every post of the database has been asked about by now.
+    pub reconciled: bool,
+}
+
+/// Whom a purge works for.
+#[derive(Debug)]
+pub struct Worker<'a> {
+    /// The database.
+    pub store: &'a Store,
+    /// The run that it belongs to.
+    pub run: RunId,
+    /// For dates.
+    pub clock: &'a SharedClock,
+    /// Cancelled by the first signal: the batch that is being written is, no other is begun.
+    pub stop: &'a CancellationToken,
+}
+
+/// Purges what the plan names. Only a plan with [`Plan::check`] needs `reddit`. `progress` hears how many more
+/// posts were asked about.
+///
+/// # Errors
+/// See [`PurgeError`]; `report` tells what was done until then.
+pub async fn purge(
+    worker: &Worker<'_>,
+    plan: &Plan,
+    reddit: Option<&Reddit>,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    report: &mut Report,
+) -> Result<(), PurgeError> {
+    let ended = steps(worker, plan, reddit, progress, report).await;
+    if report.purged + report.texts > 0 && !worker.store.settle().await? {
+        tracing::warn!(
+            "purged texts stay in the database's log until whoever reads there is done; \
+             the next purge empties it"
+        );
+    }
+    ended
+}
+
+async fn steps(
+    worker: &Worker<'_>,
+    plan: &Plan,
+    reddit: Option<&Reddit>,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    report: &mut Report,
+) -> Result<(), PurgeError> {
+    // What needs nobody's answer goes first.
+    requested(worker, &plan.ids, report).await?;
+    if let Some(hours) = plan.retention_hours {
+        old_texts(worker, hours, report).await?;
+    }
+    if let (Some(check), Some(reddit)) = (plan.check, reddit) {
+        check_deleted(worker, check, reddit, progress, report).await?;
+    }
+    Ok(())
+}
+
+impl Worker<'_> {
+    fn now(&self) -> Timestamp {
+        self.clock.now().into()
+    }
+
+    fn hours_ago(&self, hours: u32) -> Timestamp {
+        let age = TimeDelta::hours(i64::from(hours.min(MOST_HOURS)));
+        (self.clock.now() - age).into()
+    }
+}
+
+async fn requested(
+    worker: &Worker<'_>,
+    ids: &[Fullname],
+    report: &mut Report,
+) -> Result<(), PurgeError> {
+    for chunk in ids.chunks(BATCH as usize) {
+        if worker.stop.is_cancelled() {
+            break;
+        }
+        let named = |fullname: &Fullname| (fullname.clone(), PurgeReason::Requested);
+        let checked = Checked {
+            gone: chunk.iter().map(named).collect(),
+            ..Checked::default()
+        };
+        report.purged += worker
+            .store
+            .purge(worker.run, &checked, worker.now())
+            .await?;
+        report.requested += chunk.len() as u64;
+    }
+    Ok(())
+}
+
+async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Result<(), PurgeError> {
+    let before = worker.hours_ago(hours);
+    while !worker.stop.is_cancelled() {
+        let taken = worker
+            .store
+            .purge_texts(before, BATCH, worker.now())
+            .await?;
+        report.texts += taken;
+        if taken == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn check_deleted(
+    worker: &Worker<'_>,
+    check: Check,
+    reddit: &Reddit,
+    progress: &(dyn Fn(u64) + Send + Sync),
+    report: &mut Report,
+) -> Result<(), PurgeError> {
+    let started = worker.now();
+    let due = Due {
+        sample: reddit.source() == SourceKind::Sample,
+        before: worker.hours_ago(check.older_than_hours),
+    };
+    let mut unclear = 0;
+    let budget = check.max_requests.unwrap_or(u64::MAX);
+    while report.requests < budget && !worker.stop.is_cancelled() {
+        // Those that stay due because no answer told their fate come back; behind them are the others.
+        let limit = INFO_LIMIT + unclear;
+        let asked = worker.store.due(due, limit).await?;
+        let asked: Vec<Fullname> = asked.into_iter().skip(unclear as usize).collect();
+        if asked.is_empty() {
+            break;
+        }
+        let answer = tokio::select! {
+            answer = ask(worker.store, reddit, &asked, report, budget) => answer?,
+            () = worker.stop.cancelled() => break,
+        };
+        report.checked += asked.len() as u64;
+        progress(asked.len() as u64);
+        let Some(fates) = answer else {
+            unclear += u32::try_from(asked.len()).expect("at most INFO_LIMIT");
+            report.unclear += asked.len() as u64;
+            continue;
+        };
+        let checked = sort_out(asked, &fates, report);
+        // A clock that was set back must not make the same posts due again.
+        let now = worker.now().max(started);
+        report.purged += worker.store.purge(worker.run, &checked, now).await?;
+    }
+    report.left = worker.store.count_due(due).await?;
+    report.reconciled = worker.store.note_reconciled(due).await?;
+    Ok(())
+}
+
+/// Asks what became of posts; `None` where that cannot be told.
+///
+/// What is purged is gone, so an answer that knows none of the posts is not believed at once: the next
+/// question adds posts that Reddit showed lately, and only if it still shows one of those are the others
+/// missing rather than the answer empty.
+async fn ask(
+    store: &Store,
+    reddit: &Reddit,
+    asked: &[Fullname],
+    report: &mut Report,
+    budget: u64,
+) -> Result<Option<HashMap<Fullname, Fate>>, PurgeError> {
+    report.requests += 1;
+    let Some(fates) = reddit.info(asked).await? else {
+        return Ok(None);
+    };
+    if asked.iter().any(|fullname| fates.contains_key(fullname)) {
+        return Ok(Some(fates));
+    }
+    if report.requests >= budget {
+        return Ok(None);
+    }
+    let sample = reddit.source() == SourceKind::Sample;
+    let mut controls = store.last_seen(sample, CONTROLS).await?;
+    controls.retain(|fullname| !asked.contains(fullname));
+    let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
+    let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
+    report.requests += 1;
+    let fates = reddit.info(&question).await?;
+    let shown = |fates: &HashMap<_, _>| question.iter().any(|name| fates.contains_key(name));
+    // In a small database there may be nothing to compare with.
+    let few = controls.is_empty() && asked.len() < CONTROLS as usize;
+    Ok(fates.filter(|fates| few || shown(fates)))
+}
+
+fn sort_out(asked: Vec<Fullname>, fates: &HashMap<Fullname, Fate>, report: &mut Report) -> Checked {
+    let mut checked = Checked::default();
+    for fullname in asked {
+        let fate = fates.get(&fullname).copied();
+        match fate.unwrap_or(Fate::Gone(PurgeReason::Missing)) {
+            Fate::Alive => checked.alive.push(fullname),
+            Fate::Authorless => {
+                checked.authorless.push(fullname.clone());
+                checked.alive.push(fullname);
+            }
+            Fate::Gone(reason) => {
+                match reason {
+                    PurgeReason::Deleted => report.deleted += 1,
+                    PurgeReason::Removed => report.removed += 1,
+                    PurgeReason::Missing => report.missing += 1,
+                    PurgeReason::Requested => report.requested += 1,
+                }
+                checked.gone.push((fullname, reason));
+            }
+        }
+    }
+    checked
+}

@@ -1,0 +1,124 @@
+//! What `/api/info` says of known posts: there, gone, or not known any more.
+//!
+//! What enters is the answer and the posts asked for, what leaves is a [`Fate`] for each of them. Less is
+//! asked of a child than of a post to store: a deleted one may have neither title nor text.
+
+use std::collections::HashMap;
+
+use roux::response::{BasicThing, Listing as Children};
+use serde_json::Value;
+
+use super::listing::ListingError;
+use crate::domain::{Fullname, PurgeReason};
+
+/// Where Reddit puts these words, the author has deleted the post.
+const DELETED_TITLE: &str = "[deleted by user]";
+
+/// What became of a post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there.
+    Alive,
+    /// It is there; the account of its author is not.
+    Authorless,
+    /// It is not.
+    Gone(PurgeReason),
+}
+
+/// Decodes an answer: how each post that it speaks of fares. `None` in place of the whole if a child cannot
+/// be told: then nothing can be said of those that are not there either.
+pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<HashMap<Fullname, Fate>>, ListingError> {
+    let text = String::from_utf8_lossy(bytes);
+    let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;
+    let children = listing.data.children.iter();
+    Ok(children.map(|child| fate(child.get("data")?)).collect())
+}
+
+/// The name of a post, and how it fares.
+fn fate(data: &Value) -> Option<(Fullname, Fate)> {
+    let text = |name: &str| data.get(name).and_then(Value::as_str).map(str::trim);
+    let fullname = text("name").or_else(|| text("id"))?.parse().ok()?;
+    let fate = match (text("removed_by_category"), text("selftext")) {
+        (Some("deleted" | "author"), _) | (None, Some("[deleted]")) => {
+            Fate::Gone(PurgeReason::Deleted)
+        }
+        (None, _) if text("title") == Some(DELETED_TITLE) => Fate::Gone(PurgeReason::Deleted),
+        // Moderators, their filters, and Reddit itself. The list grows; all of it means that it is not shown.
+        (Some(_), _) | (None, Some("[removed]")) => Fate::Gone(PurgeReason::Removed),
+        (None, _) if text("author") == Some("[deleted]") => Fate::Authorless,
+        (None, _) => Fate::Alive,
+    };
+    Some((fullname, fate))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn of(fields: &Value) -> Fate {
+        let mut data = json!({"name": "t3_a", "title": "A", "selftext": "text", "author": "me"});
+        for (name, value) in fields.as_object().unwrap() {
+            data[name] = value.clone();
+        }
+        fate(&data).unwrap().1
+    }
+
+    #[test]
+    fn every_way_to_be_gone_is_told_from_the_others() {
+        let (deleted, removed) = (
+            Fate::Gone(PurgeReason::Deleted),
+            Fate::Gone(PurgeReason::Removed),
+        );
+        for (fields, fate) in [
+            (json!({}), Fate::Alive),
+            (json!({"removed_by_category": null}), Fate::Alive),
+            (json!({"title": null, "selftext": null}), Fate::Alive),
+            (json!({"author": "[deleted]"}), Fate::Authorless),
+            (
+                json!({"author": "[deleted]", "selftext": "[deleted]"}),
+                deleted,
+            ),
+            (json!({"selftext": " [deleted]\n"}), deleted),
+            (
+                json!({"removed_by_category": "deleted", "selftext": "[removed]"}),
+                deleted,
+            ),
+            (json!({"removed_by_category": "author"}), deleted),
+            (
+                json!({"title": "[deleted by user]", "selftext": ""}),
+                deleted,
+            ),
+            (json!({"selftext": "[removed]"}), removed),
+            (json!({"removed_by_category": "moderator"}), removed),
+            (json!({"removed_by_category": "automod_filtered"}), removed),
+            (
+                json!({"removed_by_category": "a word of next year"}),
+                removed,
+            ),
+        ] {
+            assert_eq!(of(&fields), fate, "{fields}");
+        }
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_told_leaves_the_answer_without_a_word() {
+        let answer = |children: Value| {
+            let listing = json!({"kind": "Listing", "data": {"children": children}});
+            parse_info(listing.to_string().as_bytes())
+        };
+        let post = json!({"kind": "t3", "data": {"id": "a"}});
+        assert_eq!(answer(json!([post])).unwrap().unwrap().len(), 1);
+        assert_eq!(answer(json!([])).unwrap().unwrap().len(), 0);
+        for odd in [
+            json!(null),
+            json!({"kind": "t3"}),
+            json!({"data": {"title": "A"}}),
+        ] {
+            assert_eq!(answer(json!([post, odd])).unwrap(), None);
+        }
+        assert!(parse_info(b"<html>").is_err());
+        assert!(parse_info(b"{}").is_err());
+    }
+}

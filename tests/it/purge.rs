@@ -1,0 +1,1080 @@
+//! What is gone on Reddit is gone here, on both databases, and stays so.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::{Clock, ManualClock};
+use topicmill::collect::Pace;
+use topicmill::domain::{
+    Fullname, Label, LabelSet, Listing, Mode, Outcome, PairLogits, Post, PurgeReason, RunStatus,
+    Scores, SourceKind, Stage, Topic,
+};
+use topicmill::pipeline::Context;
+use topicmill::purge::{Check, Plan, Report};
+use topicmill::source::reddit::{Fate, Reddit};
+use topicmill::source::sample::SampleReddit;
+use topicmill::store::{Claimant, Classified, ModelRow, Page, Store, Target, Upserted, Written};
+use wiremock::matchers::{method, path};
+use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
+
+use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::program::{Program, finished};
+use crate::support::reddit::{client, server};
+
+/// One topic after the other.
+const PACE: Pace = Pace {
+    concurrency: 1,
+    overlap: Duration::from_mins(10),
+};
+
+const CHECK: Check = Check {
+    max_requests: None,
+    older_than_hours: 0,
+};
+
+/// A Reddit that tells what became of posts, its client, and a database that holds some.
+struct Scene {
+    server: MockServer,
+    reddit: Arc<Reddit>,
+    clock: Arc<ManualClock>,
+    context: Context,
+}
+
+/// Answers `/api/info`: every post asked for is there, but for those told otherwise.
+struct Info(HashMap<String, Value>);
+
+impl Respond for Info {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        let child = |id: &str| match self.0.get(id) {
+            Some(Value::Null) => None,
+            Some(fields) => Some(thing(id, fields)),
+            None => Some(thing(id, &json!({}))),
+        };
+        let children: Vec<Value> = asked(request).iter().filter_map(|id| child(id)).collect();
+        let listing = json!({"kind": "Listing", "data": {"after": null, "children": children}});
+        ResponseTemplate::new(200).set_body_json(listing)
+    }
+}
+
+fn thing(id: &str, fields: &Value) -> Value {
+    let mut data = json!({
+        "name": id, "title": "A title", "selftext": "A text", "author": "someone",
+        "subreddit": "climate", "created_utc": 1_789_000_000.0, "removed_by_category": null,
+    });
+    for (name, value) in fields.as_object().unwrap() {
+        data[name] = value.clone();
+    }
+    json!({"kind": "t3", "data": data})
+}
+
+/// The fullnames that a request asks for.
+fn asked(request: &Request) -> Vec<String> {
+    let query: BTreeMap<_, _> = request.url.query_pairs().collect();
+    assert_eq!(query["raw_json"], "1");
+    query["id"].split(',').map(str::to_owned).collect()
+}
+
+impl Scene {
+    async fn of(database: &TestDatabase) -> Self {
+        let server = server().await;
+        let (reddit, clock) = client(&server.uri());
+        let store = database.open().await;
+        let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
+        Self {
+            server,
+            reddit,
+            clock,
+            context,
+        }
+    }
+
+    fn store(&self) -> &Store {
+        &self.context.store
+    }
+
+    /// From now on these posts are gone: `null` for those that Reddit does not know, else fields.
+    async fn gone(&self, gone: &[(&str, Value)]) {
+        let fates = gone
+            .iter()
+            .map(|(id, fields)| (format!("t3_{id}"), fields.clone()));
+        self.answer(Info(fates.collect())).await;
+    }
+
+    async fn answer(&self, answer: impl Respond + 'static) {
+        self.server.reset().await;
+        crate::support::reddit::mount_token(&self.server, "token-1", u64::MAX).await;
+        Mock::given(method("GET"))
+            .and(path("/api/info"))
+            .respond_with(answer)
+            .mount(&self.server)
+            .await;
+    }
+
+    async fn questions(&self) -> Vec<Vec<String>> {
+        let requests = self.server.received_requests().await.unwrap();
+        let questions = requests
+            .iter()
+            .filter(|request| request.url.path() == "/api/info");
+        questions.map(asked).collect()
+    }
+
+    async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
+        let now = self.clock.now().into();
+        let run = self.store().begin_run(Stage::Collect, "w", now).await;
+        let live = source != SourceKind::Import;
+        let posts: Vec<Post> = posts
+            .iter()
+            .cloned()
+            .map(|p| Post { source, ..p })
+            .collect();
+        let page = Page {
+            run: run.unwrap(),
+            source,
+            topic: Some("climate"),
+            subreddit: "climate",
+            listing: live.then_some(Listing::Hot),
+            ranks: &[],
+            after: None,
+            newest: None,
+            posts: &posts,
+            now,
+        };
+        self.store().save_page(&page).await.unwrap()
+    }
+
+    async fn purge(&self, plan: &Plan) -> Report {
+        let purged = self.context.purge(plan, Some(&self.reddit), &|_| {}).await;
+        purged.unwrap().0
+    }
+
+    async fn check(&self) -> Report {
+        self.purge(&Plan {
+            check: Some(CHECK),
+            ..Plan::default()
+        })
+        .await
+    }
+
+    async fn request(&self, id: &str) -> Report {
+        self.purge(&Plan {
+            ids: vec![id.parse().unwrap()],
+            ..Plan::default()
+        })
+        .await
+    }
+
+    async fn rows(&self, sql: &str) -> Vec<String> {
+        let words = |row: Vec<Value>| -> Vec<String> {
+            row.iter()
+                .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
+                .collect()
+        };
+        let rows = self.store().query(sql).await.unwrap().rows;
+        rows.into_iter().map(|row| words(row).join(" ")).collect()
+    }
+
+    async fn stored(&self) -> Vec<String> {
+        self.rows("SELECT fullname FROM posts ORDER BY fullname")
+            .await
+    }
+
+    async fn tombstones(&self) -> Vec<String> {
+        self.rows("SELECT fullname, reason FROM tombstones ORDER BY fullname")
+            .await
+    }
+
+    async fn target(&self) -> Target {
+        let label = Label {
+            slug: "climate".into(),
+            label: "climate change".into(),
+            descriptions: vec![],
+        };
+        let set = LabelSet {
+            name: "one".into(),
+            template: "About {}.".into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            labels: vec![label],
+        };
+        let model = ModelRow {
+            name: "m".into(),
+            kind: "nli".into(),
+            manifest_hash: "abc".into(),
+            precision: "fp32".into(),
+            tokenizer_hash: "def".into(),
+            max_tokens: 128,
+        };
+        let now = self.clock.now().into();
+        let target = Target {
+            model: self.store().ensure_model(&model).await.unwrap(),
+            label_set: self.store().ensure_label_set(&set, now).await.unwrap(),
+        };
+        self.store().set_current(target).await.unwrap();
+        target
+    }
+
+    /// Labels whatever waits; how many were stored.
+    async fn label(&self) -> u64 {
+        let target = self.target().await;
+        self.store().enqueue_missing(target).await.unwrap();
+        let (run, claim) = self.claim(target).await;
+        if claim.posts.is_empty() {
+            return 0;
+        }
+        let texts = ["About climate.".to_owned()];
+        let hypothesis = self.store().ensure_hypotheses(&texts).await.unwrap()[0];
+        let logits = PairLogits {
+            entailment: 2.0,
+            contradiction: Some(-1.0),
+            neutral: None,
+        };
+        let done: Vec<Classified> = claim
+            .posts
+            .iter()
+            .map(|post| Classified {
+                fullname: post.fullname.clone(),
+                text_hash: post.text_hash,
+                scores: Scores {
+                    scores: vec![0.75],
+                    best: 0,
+                    margin: 0.75,
+                    abstained: false,
+                },
+                logits: vec![(hypothesis, logits)],
+            })
+            .collect();
+        let now = self.clock.now().into();
+        let written = self
+            .store()
+            .complete(claim.lease, target, Mode::Single, run, now, &done)
+            .await;
+        self.store().release(claim.lease).await.unwrap();
+        match written.unwrap() {
+            Written::Stored(n) => n,
+            Written::LeaseLost => panic!("nobody else works here"),
+        }
+    }
+
+    async fn claim(&self, target: Target) -> (topicmill::store::RunId, topicmill::store::Claim) {
+        let now = self.clock.now().into();
+        let run = self.store().begin_run(Stage::Classify, "w", now).await;
+        let run = run.unwrap();
+        let claimant = Claimant {
+            worker: "w",
+            run,
+            max_attempts: 3,
+            lease: Duration::from_mins(1),
+        };
+        let claim = self.store().claim(target, &claimant, 10_000, now).await;
+        (run, claim.unwrap())
+    }
+}
+
+fn post(id: &str, title: &str) -> Post {
+    Post {
+        fullname: id.parse().unwrap(),
+        subreddit: "climate".into(),
+        title: title.into(),
+        selftext: format!("Body of {title}"),
+        url: None,
+        permalink: Some(format!("/r/climate/comments/{id}/{title}/")),
+        author: Some("someone".into()),
+        score: Some(12),
+        upvote_ratio: Some(0.9),
+        num_comments: Some(3),
+        flair: Some("Discussion".into()),
+        over_18: false,
+        is_self: true,
+        stickied: false,
+        removed: false,
+        created_at: topicmill::domain::Timestamp::from_epoch_secs(1_789_000_000).unwrap(),
+        source: SourceKind::Reddit,
+    }
+}
+
+fn some(ids: &[&str]) -> Vec<Post> {
+    ids.iter()
+        .map(|id| post(id, &format!("Title-{id}")))
+        .collect()
+}
+
+fn deleted() -> Value {
+    json!({"selftext": "[deleted]", "author": "[deleted]", "removed_by_category": "deleted"})
+}
+
+fn removed() -> Value {
+    json!({"selftext": "[removed]", "author": "[deleted]", "removed_by_category": "moderator"})
+}
+
+#[tokio::test]
+async fn what_is_gone_on_reddit_goes_with_all_that_was_made_of_it() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene
+            .save(SourceKind::Import, &some(&["a", "b", "c", "d", "e"]))
+            .await;
+        assert_eq!(scene.label().await, 5);
+
+        let authorless = json!({"author": "[deleted]"});
+        scene
+            .gone(&[
+                ("a", deleted()),
+                ("b", removed()),
+                ("c", Value::Null),
+                ("d", authorless),
+            ])
+            .await;
+        let report = scene.check().await;
+        assert_eq!(
+            (
+                report.checked,
+                report.purged,
+                report.deleted,
+                report.removed,
+                report.missing
+            ),
+            (5, 3, 1, 1, 1),
+            "{}",
+            database.url
+        );
+        assert_eq!(
+            (report.requests, report.left, report.reconciled),
+            (1, 0, true)
+        );
+
+        assert_eq!(scene.stored().await, ["t3_d", "t3_e"]);
+        assert_eq!(
+            scene.tombstones().await,
+            ["t3_a deleted", "t3_b removed", "t3_c missing"]
+        );
+        for (table, left) in [
+            ("classifications", 2),
+            ("label_scores", 2),
+            ("pair_logits", 2),
+            ("sightings", 2),
+            ("backlog", 0),
+        ] {
+            let count = scene.rows(&format!("SELECT COUNT(*) FROM {table}")).await;
+            assert_eq!(count, [left.to_string()], "{table}");
+        }
+        assert_eq!(
+            scene
+                .rows("SELECT author FROM posts ORDER BY fullname")
+                .await,
+            ["null", "someone"],
+            "the account of `d` is gone, the post is not"
+        );
+        for view in ["labeled_posts", "post_scores", "uncertain_posts"] {
+            let shown = scene
+                .rows(&format!("SELECT * FROM {view}"))
+                .await
+                .join("\n");
+            for id in ["a", "b", "c"] {
+                assert!(!shown.contains(&format!("t3_{id}")), "{view}: {shown}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn logits_stay_where_another_post_has_the_same_text() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let same = |id| Post {
+            selftext: "Same".into(),
+            ..post(id, "Same")
+        };
+        scene
+            .save(SourceKind::Reddit, &[same("a"), same("b")])
+            .await;
+        scene.label().await;
+        let logits = "SELECT COUNT(*) FROM pair_logits";
+        assert_eq!(scene.rows(logits).await, ["1"]);
+        scene.request("a").await;
+        assert_eq!(scene.rows(logits).await, ["1"]);
+        // Of an edited post the logits of the text that was scored go, too.
+        scene.save(SourceKind::Reddit, &[post("b", "Edited")]).await;
+        scene.request("b").await;
+        assert_eq!(scene.rows(logits).await, ["0"]);
+    }
+}
+
+#[tokio::test]
+async fn a_tombstone_keeps_files_out_and_lifts_only_what_moderators_removed() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let all = some(&["a", "b", "c", "d"]);
+        scene.save(SourceKind::Import, &all).await;
+        scene
+            .gone(&[("a", deleted()), ("b", removed()), ("c", Value::Null)])
+            .await;
+        scene.check().await;
+        scene.request("d").await;
+        assert_eq!(scene.stored().await, [""; 0]);
+
+        // A file brings nothing back, nor does a listing that shows the post as removed.
+        let from_file = scene.save(SourceKind::Import, &all).await;
+        assert_eq!(
+            (from_file.new, from_file.tombstoned),
+            (0, 4),
+            "{}",
+            database.url
+        );
+        let still: Vec<Post> = all
+            .iter()
+            .cloned()
+            .map(|p| Post { removed: true, ..p })
+            .collect();
+        let shown = scene.save(SourceKind::Reddit, &still).await;
+        assert_eq!((shown.new, shown.tombstoned), (0, 4));
+        assert_eq!(scene.stored().await, [""; 0]);
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM sightings").await, ["0"]);
+
+        // Reddit shows all of them again.
+        let alive = scene.save(SourceKind::Reddit, &all).await;
+        assert_eq!((alive.new, alive.tombstoned), (2, 2));
+        assert_eq!(scene.stored().await, ["t3_b", "t3_c"]);
+        assert_eq!(scene.tombstones().await, ["t3_a deleted", "t3_d requested"]);
+
+        // What may be lifted gives way to what may not, and not the other way round.
+        scene.gone(&[("b", removed())]).await;
+        scene.clock.advance(Duration::from_hours(1));
+        scene.check().await;
+        scene.request("b").await;
+        assert_eq!(
+            scene.tombstones().await,
+            ["t3_a deleted", "t3_b requested", "t3_d requested"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn those_asked_about_longest_ago_come_first_and_a_budget_ends_it() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        scene.gone(&[]).await;
+        // Seen on Reddit, the last ones first; `n200` and on only in a file.
+        for chunk in [&ids[100..200], &ids[..100]] {
+            scene.save(SourceKind::Reddit, &some(chunk)).await;
+            scene.clock.advance(Duration::from_hours(1));
+        }
+        scene.save(SourceKind::Import, &some(&ids[200..])).await;
+
+        let bounded = |max| Plan {
+            check: Some(Check {
+                max_requests: Some(max),
+                older_than_hours: 0,
+            }),
+            ..Plan::default()
+        };
+        let report = scene.purge(&bounded(1)).await;
+        assert_eq!(
+            (report.requests, report.checked, report.left),
+            (1, 100, 150)
+        );
+        assert!(!report.reconciled);
+        scene.clock.advance(Duration::from_hours(1));
+        // The next run goes on where this one ended.
+        let report = scene.purge(&bounded(2)).await;
+        assert_eq!((report.requests, report.checked), (2, 200));
+
+        let questions = scene.questions().await;
+        assert!(questions.iter().all(|question| question.len() == 100));
+        let asked = |range: std::ops::Range<usize>| -> BTreeSet<String> {
+            ids[range].iter().map(|id| format!("t3_{id}")).collect()
+        };
+        let first: BTreeSet<String> = questions[0].iter().cloned().collect();
+        let expected: BTreeSet<String> = &asked(200..250) | &asked(100..150);
+        assert_eq!(first, expected, "{}", database.url);
+        let second: BTreeSet<String> = questions[1].iter().cloned().collect();
+        assert_eq!(second, &asked(150..200) | &asked(0..50));
+
+        // Posts seen within the last hours are left alone.
+        let recent = Check {
+            max_requests: None,
+            older_than_hours: 2,
+        };
+        scene.clock.advance(Duration::from_mins(30));
+        let report = scene
+            .purge(&Plan {
+                check: Some(recent),
+                ..Plan::default()
+            })
+            .await;
+        assert_eq!(
+            (report.checked, report.left, report.reconciled),
+            (0, 0, true)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_stopped_run_keeps_what_it_did_and_the_next_goes_on() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let ids: Vec<String> = (0..250).map(|i| format!("n{i:03}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        scene.save(SourceKind::Import, &some(&ids)).await;
+        scene
+            .gone(&[("n001", deleted()), ("n201", deleted())])
+            .await;
+
+        let plan = Plan {
+            check: Some(CHECK),
+            ..Plan::default()
+        };
+        let stop = scene.context.stop.clone();
+        let stopping = |_| stop.cancel();
+        let purged = scene
+            .context
+            .purge(&plan, Some(&scene.reddit), &stopping)
+            .await;
+        let (report, status) = purged.unwrap();
+        assert_eq!(status, RunStatus::Stopped);
+        assert_eq!((report.checked, report.purged, report.left), (100, 1, 150));
+
+        let later = Context::new(
+            scene.store().clone(),
+            scene.clock.clone(),
+            CancellationToken::new(),
+            "w".into(),
+        );
+        let (report, status) = later
+            .purge(&plan, Some(&scene.reddit), &|_| {})
+            .await
+            .unwrap();
+        assert_eq!(status, RunStatus::Done);
+        assert_eq!(
+            (report.checked, report.purged, report.left),
+            (150, 1, 0),
+            "{}",
+            database.url
+        );
+        let record = later.records().pop().unwrap();
+        assert_eq!(record.stage, Stage::Purge);
+        assert_eq!(record.counts["requests"], 2);
+        assert_eq!(
+            record.counts["reddit"]["requests"], 4,
+            "a token, and two questions a run"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_empty_answer_is_not_taken_for_the_end_of_everything() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let ids: Vec<String> = (0..150).map(|i| format!("n{i:03}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        scene.save(SourceKind::Reddit, &some(&ids)).await;
+        scene.clock.advance(Duration::from_hours(1));
+        let all: Vec<(&str, Value)> = ids.iter().map(|id| (*id, Value::Null)).collect();
+        scene.gone(&all).await;
+        let report = scene.check().await;
+        assert_eq!(
+            (report.purged, report.unclear, report.left),
+            (0, 150, 150),
+            "{}",
+            database.url
+        );
+        assert_eq!(scene.context.records()[0].status, RunStatus::Partial);
+        assert_eq!(scene.stored().await.len(), 150);
+
+        // Where Reddit still shows what it showed lately, the others are gone indeed.
+        scene.gone(&all[..100]).await;
+        let report = scene.check().await;
+        assert_eq!(
+            (report.purged, report.missing, report.unclear),
+            (100, 100, 0)
+        );
+        assert_eq!(report.requests, 3);
+
+        // Something that cannot be told spoils the answer.
+        let odd = json!({"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {}}]}});
+        scene
+            .answer(ResponseTemplate::new(200).set_body_json(odd))
+            .await;
+        scene.clock.advance(Duration::from_hours(1));
+        let report = scene.check().await;
+        assert_eq!((report.purged, report.unclear), (0, 50));
+    }
+}
+
+#[tokio::test]
+async fn retention_takes_the_text_and_leaves_the_label() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
+        assert_eq!(scene.label().await, 2);
+        scene.save(SourceKind::Reddit, &some(&["unlabelled"])).await;
+        let target = scene.target().await;
+        scene.store().enqueue_missing(target).await.unwrap();
+        scene.clock.advance(Duration::from_hours(47));
+        scene.save(SourceKind::Reddit, &some(&["young"])).await;
+        scene.clock.advance(Duration::from_hours(2));
+
+        let plan = Plan {
+            retention_hours: Some(48),
+            ..Plan::default()
+        };
+        assert_eq!(scene.purge(&plan).await.texts, 3, "{}", database.url);
+        assert_eq!(scene.purge(&plan).await.texts, 0);
+        let expected = [
+            "t3_a   null null null null climate",
+            "t3_b   null null null null climate",
+            "t3_unlabelled   null null null null null",
+            "t3_young Title-young Body of Title-young null /r/climate/comments/young/Title-young/ \
+             someone Discussion null",
+        ];
+        let texts = "SELECT p.fullname, p.title, p.selftext, p.url, p.permalink, p.author, p.flair, \
+                     l.label_topic FROM posts p JOIN labeled_posts l ON l.fullname = p.fullname \
+                     ORDER BY p.fullname";
+        assert_eq!(scene.rows(texts).await, expected);
+
+        // Collected again, from Reddit or a file, and edited since: votes are refreshed, the text stays away.
+        for source in [SourceKind::Reddit, SourceKind::Import] {
+            let again = Post {
+                score: Some(99),
+                ..post("a", "Edited")
+            };
+            let stored = scene.save(source, &[again]).await;
+            assert_eq!((stored.unchanged, stored.changed), (1, 0));
+        }
+        assert_eq!(scene.rows(texts).await, expected);
+        assert_eq!(
+            scene
+                .rows("SELECT score FROM posts WHERE fullname = 't3_a'")
+                .await,
+            ["99"]
+        );
+        // Nothing is left to label but what has a text.
+        let standing = scene
+            .store()
+            .standing(3, scene.clock.now().into())
+            .await
+            .unwrap();
+        assert_eq!(
+            (standing.labelled, standing.unlabelled, standing.text_purged),
+            (2, 1, 1)
+        );
+        assert_eq!(scene.label().await, 1);
+
+        // What is deleted on Reddit goes all the same.
+        scene.gone(&[("a", deleted())]).await;
+        scene.clock.advance(Duration::from_hours(1));
+        scene.check().await;
+        assert_eq!(scene.stored().await, ["t3_b", "t3_unlabelled", "t3_young"]);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.save(SourceKind::Reddit, &some(&["a", "b"])).await;
+        let target = scene.target().await;
+        scene.store().enqueue_missing(target).await.unwrap();
+        let (run, claim) = scene.claim(target).await;
+        scene.request("a").await;
+        let done: Vec<Classified> = claim
+            .posts
+            .iter()
+            .map(|post| Classified {
+                fullname: post.fullname.clone(),
+                text_hash: post.text_hash,
+                scores: Scores {
+                    scores: vec![0.75],
+                    best: 0,
+                    margin: 0.75,
+                    abstained: false,
+                },
+                logits: vec![],
+            })
+            .collect();
+        let now = scene.clock.now().into();
+        let written = scene
+            .store()
+            .complete(claim.lease, target, Mode::Single, run, now, &done);
+        assert_eq!(
+            written.await.unwrap(),
+            Written::Stored(1),
+            "{}",
+            database.url
+        );
+        assert_eq!(
+            scene.rows("SELECT fullname FROM classifications").await,
+            ["t3_b"]
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collecting_labelling_and_purging_at_once_end_in_one_truth() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let ids: Vec<String> = (0..300).map(|i| format!("n{i:03}")).collect();
+        let posts = some(&ids.iter().map(String::as_str).collect::<Vec<_>>());
+        scene.save(SourceKind::Import, &posts).await;
+        scene.label().await;
+        let collecting = async {
+            for _ in 0..10 {
+                scene.save(SourceKind::Import, &posts).await;
+            }
+        };
+        let labelling = async {
+            for i in 0..10 {
+                let edited: Vec<Post> = some(&[&ids[i * 30], &ids[i * 30 + 1]])
+                    .into_iter()
+                    .map(|p| Post {
+                        title: format!("edit {i}"),
+                        ..p
+                    })
+                    .collect();
+                scene.save(SourceKind::Import, &edited).await;
+                scene.label().await;
+            }
+        };
+        let purging = async {
+            for chunk in ids.chunks(20).rev() {
+                let ids: Vec<Fullname> = chunk.iter().map(|id| id.parse().unwrap()).collect();
+                scene
+                    .purge(&Plan {
+                        ids,
+                        ..Plan::default()
+                    })
+                    .await;
+            }
+        };
+        tokio::join!(collecting, labelling, purging);
+        for table in [
+            "posts",
+            "classifications",
+            "label_scores",
+            "backlog",
+            "sightings",
+        ] {
+            let count = scene.rows(&format!("SELECT COUNT(*) FROM {table}")).await;
+            assert_eq!(count, ["0"], "{table} of {}", database.url);
+        }
+        assert_eq!(scene.tombstones().await.len(), 300);
+    }
+}
+
+#[tokio::test]
+async fn purged_text_is_not_left_in_the_file_nor_in_its_log() {
+    let database = sqlite();
+    let file = database.url.trim_start_matches("sqlite:").to_owned();
+    let scene = Scene::of(&database).await;
+    // Short texts, texts of several pages, and texts that were edited before they were purged.
+    let secret = |i: usize, version: &str| Post {
+        selftext: format!("tell-no-one-{version} ").repeat(1 + (i % 40) * (i % 7)),
+        url: Some(format!("https://tell-no-one-{version}.example/")),
+        flair: Some(format!("tell-no-one-{version}")),
+        ..post(&format!("n{i:04}"), &format!("tell-no-one-{version}-{i}"))
+    };
+    for version in ["first", "second"] {
+        let posts: Vec<Post> = (0..1_500).map(|i| secret(i, version)).collect();
+        scene.save(SourceKind::Import, &posts).await;
+    }
+    scene
+        .save(SourceKind::Import, &[post("kept", "kept-for-good")])
+        .await;
+    assert!(holds(&file, "tell-no-one") && holds(&file, "kept-for-good"));
+
+    let ids: Vec<Fullname> = (0..750)
+        .map(|i| format!("n{i:04}").parse().unwrap())
+        .collect();
+    scene
+        .purge(&Plan {
+            ids,
+            ..Plan::default()
+        })
+        .await;
+    scene.clock.advance(Duration::from_hours(49));
+    scene
+        .save(SourceKind::Import, &[post("kept2", "kept-for-good")])
+        .await;
+    scene
+        .purge(&Plan {
+            retention_hours: Some(48),
+            ..Plan::default()
+        })
+        .await;
+    // Without closing the database, which would fold the log back by itself.
+    assert!(!holds(&file, "tell-no-one"));
+    assert!(holds(&file, "kept-for-good"));
+    assert_eq!(scene.stored().await.len(), 752);
+}
+
+/// Whether a text is somewhere in the bytes of a SQLite database or of its log.
+fn holds(file: &str, text: &str) -> bool {
+    let files = [file.to_owned(), format!("{file}-wal")];
+    let bytes = files
+        .iter()
+        .filter_map(|file| std::fs::read(Path::new(file)).ok());
+    bytes.into_iter().any(|bytes| {
+        bytes
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+    })
+}
+
+#[tokio::test]
+async fn the_sample_reddit_tells_which_posts_are_gone() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let sample = SampleReddit::start(scene.clock.now().into()).await.unwrap();
+        let mut settings = crate::support::reddit::settings(&sample.api_url());
+        settings.client_id = "sample".into();
+        let reddit = Reddit::new(settings, SourceKind::Sample, scene.clock.clone()).unwrap();
+        let topics = [Topic {
+            slug: "gaming".into(),
+            label: "gaming".into(),
+            descriptions: vec![],
+            subreddits: vec!["gaming".into()],
+            listing: Listing::New,
+            limit: 100,
+        }];
+        let collect = async || {
+            let collected = scene
+                .context
+                .collect(&reddit, &topics, PACE, false, &|_| {})
+                .await;
+            let report = collected.unwrap().0.pop().unwrap();
+            assert_eq!(report.outcome, Outcome::Ok);
+            report
+        };
+        let posts = collect().await.posts;
+        // A real post among them is none of the sample Reddit's business.
+        scene.save(SourceKind::Reddit, &some(&["real"])).await;
+        scene.clock.advance(Duration::from_hours(1));
+        let known = "SELECT fullname FROM posts WHERE source = 'sample' AND removed_at IS NULL \
+                     ORDER BY fullname";
+        let known = scene.rows(known).await;
+        let gone = |reason| Fate::Gone(reason);
+        sample.mark(&known[0], gone(PurgeReason::Deleted));
+        sample.mark(&known[1], gone(PurgeReason::Removed));
+        sample.mark(&known[2], gone(PurgeReason::Missing));
+        sample.mark(&known[3], Fate::Authorless);
+
+        let plan = Plan {
+            check: Some(CHECK),
+            ..Plan::default()
+        };
+        let purged = scene.context.purge(&plan, Some(&reddit), &|_| {}).await;
+        let (report, _) = purged.unwrap();
+        let removed_before = posts - known.len() as u64;
+        assert_eq!(
+            (report.checked, report.missing),
+            (posts, 1),
+            "{}",
+            database.url
+        );
+        assert_eq!(report.purged, 3 + removed_before);
+        assert!(!report.reconciled, "nobody asked about the real post");
+
+        for name in &known[..3] {
+            sample.mark(name, Fate::Alive);
+        }
+        scene.clock.advance(Duration::from_hours(1));
+        let report = collect().await;
+        assert_eq!((report.new, report.tombstoned), (2, 1 + removed_before));
+    }
+}
+
+#[tokio::test]
+async fn the_status_tells_when_the_database_was_reconciled() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let standing = async || {
+            let now = scene.clock.now().into();
+            scene.store().standing(3, now).await.unwrap()
+        };
+        scene.save(SourceKind::Import, &some(&["a", "b"])).await;
+        assert_eq!(
+            (standing().await.reconciled_at, standing().await.unchecked),
+            (None, 2)
+        );
+        scene.gone(&[]).await;
+        let first = scene.clock.now().into();
+        assert!(scene.check().await.reconciled);
+        assert_eq!(
+            (standing().await.reconciled_at, standing().await.unchecked),
+            (Some(first), 0)
+        );
+        // A run that asks less does not take back what an earlier one knows.
+        scene.clock.advance(Duration::from_hours(1));
+        let older = Check {
+            max_requests: None,
+            older_than_hours: 24,
+        };
+        assert!(
+            scene
+                .purge(&Plan {
+                    check: Some(older),
+                    ..Plan::default()
+                })
+                .await
+                .reconciled
+        );
+        assert_eq!(standing().await.reconciled_at, Some(first));
+    }
+}
+
+#[test]
+fn the_command_purges_and_records_it() {
+    let program = Program::new();
+    program.ok(&[
+        "collect", "--source", "sample", "--topic", "gaming", "--limit", "20",
+    ]);
+    let count = |program: &Program| -> u64 {
+        let counted = program.ok(&["sql", "--format", "csv", "SELECT COUNT(*) FROM posts"]);
+        counted.stdout.lines().nth(1).unwrap().parse().unwrap()
+    };
+    let before = count(&program);
+    let first = program.ok(&["sql", "--format", "csv", "SELECT MIN(fullname) FROM posts"]);
+    let first = first
+        .stdout
+        .lines()
+        .nth(1)
+        .unwrap()
+        .trim_start_matches("t3_")
+        .to_owned();
+    let ids = program.write("ids.txt", format!("\n{first}\nt3_unknown1\n"));
+    program.ok(&["purge", "--ids", &ids, "--run-json", "run.json"]);
+    assert_eq!(count(&program), before - 1);
+    let record = std::fs::read(program.folder.path().join("run.json")).unwrap();
+    let record: Value = serde_json::from_slice(&record).unwrap();
+    let record = record.get(0).unwrap_or(&record);
+    assert_eq!(
+        (&record["stage"], &record["status"]),
+        (&json!("purge"), &json!("done"))
+    );
+    assert_eq!(record["counts"]["requested"], 2);
+    assert_eq!(record["counts"]["purged"], 1);
+
+    program.ok(&[
+        "purge",
+        "--check-deleted",
+        "--source",
+        "sample",
+        "--max-requests",
+        "5",
+    ]);
+    let status = program.ok(&["status", "--format", "json"]).stdout;
+    let status: Value = serde_json::from_str(&status).unwrap();
+    assert!(status["backlog"]["reconciled_at"].is_string(), "{status:#}");
+    assert_eq!(status["runs"][0]["stage"], "purge");
+    program.ok(&["purge", "--retention", "48"]);
+
+    let bad = program.write("bad.txt", "abc\nt1_comment\n");
+    for (args, code, said) in [
+        (&["purge"][..], 2, "--check-deleted"),
+        (
+            &["purge", "--max-requests", "3", "--ids", &ids],
+            2,
+            "--check-deleted",
+        ),
+        (&["purge", "--retention"], 2, "retention_hours"),
+        (&["purge", "--ids", "missing.txt"], 2, "missing.txt"),
+        (&["purge", "--ids", &bad], 2, "line 2"),
+        (&["purge", "--check-deleted"], 3, "client_id"),
+        (
+            &["purge", "--check-deleted", "--source", "import"],
+            2,
+            "--source",
+        ),
+        (
+            &["--database", "sqlite:none.db", "purge", "--ids", &ids],
+            4,
+            "db create",
+        ),
+    ] {
+        let ran = program.run(args);
+        assert_eq!(ran.code, code, "{args:?}\n{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{args:?}\n{}", ran.stderr);
+    }
+}
+
+/// `purge --check-deleted` of a database of one post, asking this server.
+fn checking(program: &Program, server: &MockServer) -> std::process::Command {
+    let post = r#"{"id": "a1", "title": "A", "subreddit": "food", "created_utc": 1700000000}"#;
+    let file = program.write("posts.ndjson", post);
+    program.ok(&["import", &file]);
+    let mut command = program.command(&["purge", "--check-deleted"]);
+    command
+        .env("TOPICMILL__REDDIT__AUTH_URL", server.uri())
+        .env("TOPICMILL__REDDIT__API_URL", server.uri())
+        .env("TOPICMILL__REDDIT__CLIENT_ID", "x")
+        .env(
+            "TOPICMILL__REDDIT__USER_AGENT",
+            "linux:topicmill:v1 (by /u/someone)",
+        );
+    command
+}
+
+async fn refusing(answer: ResponseTemplate) -> MockServer {
+    let server = server().await;
+    Mock::given(path("/api/info"))
+        .respond_with(answer)
+        .mount(&server)
+        .await;
+    server
+}
+
+const STATUS: &[&str] = &[
+    "sql",
+    "--format",
+    "csv",
+    "SELECT stage, status FROM runs WHERE stage = 'purge'",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_reddit_refuses_purges_nothing_and_tells_by_the_exit_code() {
+    for (answer, code) in [
+        (ResponseTemplate::new(401), 3),
+        (
+            ResponseTemplate::new(429).insert_header("retry-after", "86400"),
+            75,
+        ),
+        (ResponseTemplate::new(404), 1),
+    ] {
+        let server = refusing(answer).await;
+        let program = Program::new();
+        let ran = finished(checking(&program, &server).output().unwrap());
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        let posts = program.ok(&["sql", "--format", "csv", "SELECT fullname FROM posts"]);
+        assert!(posts.stdout.contains("t3_a1"));
+        let status = program.ok(STATUS).stdout;
+        assert!(status.contains("purge,failed"), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupted_purge_ends_at_once_and_says_so() {
+    let slow = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
+    let server = refusing(slow).await;
+    let program = Program::new();
+    let mut running = checking(&program, &server)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while crate::support::reddit::requests(&server, "GET").await == 0 {
+        assert!(running.try_wait().unwrap().is_none(), "it never asked");
+        tokio::task::yield_now().await;
+    }
+    let pid = running.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-INT", &pid])
+        .status();
+    assert!(sent.unwrap().success());
+    assert_eq!(running.wait().unwrap().code(), Some(130));
+    assert!(program.ok(STATUS).stdout.contains("purge,stopped"));
+}
