@@ -131,6 +131,33 @@ pub struct Page<'a> {
     pub now: Timestamp,
 }
 
+/// How far a file was imported, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportState {
+    /// What the file is known again by.
+    pub file: String,
+    /// Hash of what was asked for of it.
+    pub selection: String,
+    /// Its path as given, for people.
+    pub name: String,
+    /// Bytes read, unpacked.
+    pub byte_offset: u64,
+    /// Rows read.
+    pub rows: u64,
+    /// Of those, left out by the filters.
+    pub left_out: u64,
+    /// Of those, stored.
+    pub posts: u64,
+    /// Of those, no post.
+    pub rejected: u64,
+    /// The run that read it last.
+    pub run: RunId,
+    /// When that was.
+    pub updated_at: Timestamp,
+    /// When its end was read, if it was.
+    pub finished_at: Option<Timestamp>,
+}
+
 /// What storing posts changed. `new + changed + unchanged` is the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Upserted {
@@ -338,6 +365,10 @@ face! {
 
     /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
     fn save_page(&self, page: &Page<'_>) -> Upserted;
+    /// Stores pages and how far their file was read, all in one transaction.
+    fn save_block(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
+    /// How far a file was imported, under its fingerprint and what was asked for of it.
+    fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
 
