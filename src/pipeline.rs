@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::classify::backlog::{self, BacklogError, Labelled};
 use crate::classify::labeler::Labeler;
 use crate::clock::SharedClock;
-use crate::collect::{self, Authors, Imported, Pace, Sink};
+use crate::collect::{self, Authors, Imported, Pace, Plan, Sink};
 use crate::domain::{
     Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
-    TopicReport,
+    TopicReport, hex,
 };
 use crate::purge::{self, PurgeError};
-use crate::source::dump::{self, DumpError, Format};
+use crate::source::dump::{self, DumpError, Reading};
 use crate::source::reddit::Reddit;
-use crate::store::{RunId, Store, StoreError};
+use crate::store::{ImportState, RunId, Store, StoreError};
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -283,6 +284,21 @@ pub type OnProgress<'a> = &'a (dyn Fn(u64) + Send + Sync);
 /// What a stage tells of its work for the record: status, counts, and one entry a topic.
 type Told = (RunStatus, Value, Value);
 
+/// What is to be imported.
+#[derive(Debug, Clone, Copy)]
+pub struct ImportOrder<'a> {
+    /// The files.
+    pub files: &'a [PathBuf],
+    /// What they hold and what of it is wanted.
+    pub reading: &'a Reading,
+    /// Topics that records belong to.
+    pub topics: &'a [Topic],
+    /// Whether names of authors are stored as they are.
+    pub store_author: bool,
+    /// Whether what was imported is read again from the start.
+    pub again: bool,
+}
+
 /// Why an import ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -428,31 +444,52 @@ impl Context {
 
     /// Stores the records of files.
     ///
+    /// A dump goes on where an earlier run left off, and is not read again once its end was reached, unless
+    /// `order.again` says so.
+    ///
     /// # Errors
     /// Those of the store, and of a file that cannot be opened; records that cannot be read are counted.
     pub async fn import(
         &self,
-        files: &[PathBuf],
-        format: Format,
-        topics: &[Topic],
-        store_author: bool,
+        order: &ImportOrder<'_>,
+        progress: OnProgress<'_>,
     ) -> Result<(Imported, RunStatus), ImportError> {
         let work = async |run, total: &mut Imported| {
-            let sink = self.sink(run, store_author).await?;
-            for path in files {
+            let sink = self.sink(run, order.store_author).await?;
+            for path in order.files {
                 if self.stop.is_cancelled() {
                     break;
                 }
-                let mut done = Imported::default();
-                let mut records = dump::records(path, format)?;
                 let name = path.display().to_string();
-                let ended =
-                    collect::import(&sink, &name, &mut records, topics, &self.stop, &mut done)
-                        .await;
+                let blocks = dump::blocks(path, order.reading)?;
+                let state = self.import_state(path, order, run).await?;
+                if let Some(date) = state.as_ref().and_then(|state| state.finished_at) {
+                    let posts = state.map_or(0, |state| state.posts);
+                    tracing::info!(
+                        file = %name, posts, "imported on {} already; --again reads it again",
+                        date.as_datetime().format("%Y-%m-%d")
+                    );
+                    continue;
+                }
+                if let Some(state) = state.as_ref().filter(|state| state.byte_offset > 0) {
+                    tracing::info!(
+                        file = %name, rows = state.rows, posts = state.posts,
+                        "goes on where an earlier run left off; a packed file is unpacked up to there again"
+                    );
+                }
+                let mut done = Imported::default();
+                let plan = Plan {
+                    name: &name,
+                    topics: order.topics,
+                    left_out: state.as_ref().map_or(0, |state| state.left_out),
+                    state,
+                    progress,
+                };
+                let ended = collect::import(&sink, blocks, plan, &self.stop, &mut done).await;
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
                     tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
-                    rejected = done.rejected.total(), "imported"
+                    left_out = done.left_out, rejected = done.rejected.total(), "imported"
                 );
                 total.add(&done);
                 ended?;
@@ -468,11 +505,53 @@ impl Context {
             };
             let counts = json!({
                 "posts": done.posts, "new": done.new, "changed": done.changed,
-                "tombstoned": done.tombstoned, "rejected": rejected, "rejected_for": done.rejected,
+                "tombstoned": done.tombstoned, "left_out": done.left_out,
+                "rejected": rejected, "rejected_for": done.rejected,
             });
             (status, counts, json!([]))
         })
         .await
+    }
+
+    /// How far a file was imported before, or the beginning; `None` for files that are always read whole.
+    async fn import_state(
+        &self,
+        path: &Path,
+        order: &ImportOrder<'_>,
+        run: RunId,
+    ) -> Result<Option<ImportState>, ImportError> {
+        if !order.reading.format.is_resumed() {
+            return Ok(None);
+        }
+        // Whatever changes which rows are stored, or how, makes it another import.
+        let topics: Vec<_> = order
+            .topics
+            .iter()
+            .map(|topic| (&topic.slug, &topic.label, &topic.subreddits))
+            .collect();
+        let filter = order.reading.filter.describe();
+        let selection = json!([filter, topics, order.store_author]).to_string();
+        let state = ImportState {
+            file: dump::fingerprint(path)?,
+            selection: hex(&Sha256::digest(selection)[..16]),
+            name: path.display().to_string(),
+            byte_offset: 0,
+            rows: 0,
+            left_out: 0,
+            posts: 0,
+            rejected: 0,
+            run,
+            updated_at: self.clock.now().into(),
+            finished_at: None,
+        };
+        if order.again {
+            return Ok(Some(state));
+        }
+        let earlier = self
+            .store
+            .import_state(&state.file, &state.selection)
+            .await?;
+        Ok(Some(earlier.unwrap_or(state)))
     }
 
     /// Labels what is not labelled yet.

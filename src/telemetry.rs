@@ -104,6 +104,14 @@ impl Progress {
         }
     }
 
+    /// Work on that many bytes.
+    pub fn bytes(name: &'static str, total: u64) -> Self {
+        let template = format!(
+            "{name:<9} {{bar:24.cyan/dim}} {{binary_bytes:>10}}/{{binary_total_bytes}}  {{binary_bytes_per_sec:>12}}  {{eta:>4}} left"
+        );
+        Self::new(name, "bytes", &template, Some(total))
+    }
+
     /// Work on things called `unit`, nobody knows how many.
     pub fn counter(name: &'static str, unit: &'static str) -> Self {
         let template = format!("{name:<9} {{spinner}} {{pos:>6}} {unit}  {{rate:>9}}");

@@ -2,13 +2,18 @@
 
 use std::path::PathBuf;
 
+use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
 
 use super::setup::{PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
-use crate::domain::RunStatus;
-use crate::source::dump;
+use crate::domain::{RunStatus, Timestamp, Topic};
+use crate::pipeline::ImportOrder;
+use crate::source::dump::{self, Reading};
+use crate::source::filter::Filter;
+use crate::source::table::{Column, FIELDS};
 use crate::store::Access;
+use crate::telemetry::Progress;
 
 /// Flags of `import`.
 #[derive(Debug, Args)]
@@ -19,19 +24,44 @@ pub struct Import {
     /// What the files hold
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// Only posts of this subreddit, give it as often as you like [default for dumps: the pipeline's]
+    #[arg(long = "subreddit", value_name = "S")]
+    subreddits: Vec<String>,
+    /// Posts of every subreddit of a dump
+    #[arg(long, conflicts_with = "subreddits")]
+    all_subreddits: bool,
+    /// Only posts of this day (UTC) and later
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    from: Option<NaiveDate>,
+    /// Only posts of this day (UTC) and earlier
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    to: Option<NaiveDate>,
+    /// Which column of a table holds which field, where their names differ
+    #[arg(long = "map", value_name = "FIELD=COLUMN")]
+    columns: Vec<String>,
+    /// Read a dump from its start, even if it was imported already
+    #[arg(long)]
+    again: bool,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
     record: RunFlags,
 }
 
-#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// One saved listing, as the API answers it
     Listing,
     /// One post a line, with Reddit's field names
     #[default]
     Ndjson,
+    /// The same, of all of Reddit (`RS_2024-01.zst`), packed with zstd or not. Keeps its place: an import that
+    /// was killed goes on when the same command is given again, one that is finished is not done twice
+    Dump,
+    /// A table with a line of names
+    Csv,
+    /// A table
+    Parquet,
 }
 
 impl From<Format> for dump::Format {
@@ -39,6 +69,9 @@ impl From<Format> for dump::Format {
         match format {
             Format::Listing => Self::Listing,
             Format::Ndjson => Self::Ndjson,
+            Format::Dump => Self::Dump,
+            Format::Csv => Self::Csv,
+            Format::Parquet => Self::Parquet,
         }
     }
 }
@@ -46,21 +79,28 @@ impl From<Format> for dump::Format {
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
+        let reading = Reading {
+            format: self.format.into(),
+            filter: self.filter(&pipeline.topics)?,
+            columns: self.columns()?,
+        };
         // A file that cannot be read is told before anything is stored.
+        let mut bytes = 0;
         for path in &self.files {
-            dump::check(path, self.format.into())?;
+            bytes += dump::check(path, &reading)?;
         }
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
-        let store_author = setup.settings().collect.store_author;
-        let imported = context
-            .import(
-                &self.files,
-                self.format.into(),
-                &pipeline.topics,
-                store_author,
-            )
-            .await;
+        let order = ImportOrder {
+            files: &self.files,
+            reading: &reading,
+            topics: &pipeline.topics,
+            store_author: setup.settings().collect.store_author,
+            again: self.again,
+        };
+        let bar = Progress::bytes("import", bytes);
+        let imported = context.import(&order, &|n| bar.add(n)).await;
+        drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;
         let (done, status) = imported?;
@@ -69,8 +109,15 @@ impl Import {
                 posts = done.posts,
                 new = done.new,
                 changed = done.changed,
+                left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"
+            );
+        }
+        if done.posts == 0 && done.left_out > 0 {
+            tracing::warn!(
+                left_out = done.left_out,
+                "no post was wanted: see --subreddit, --all-subreddits, --from and --to"
             );
         }
         Ok(if status == RunStatus::Done {
@@ -78,5 +125,60 @@ impl Import {
         } else {
             Exit::Partial
         })
+    }
+
+    fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {
+        let start = |day: Option<NaiveDate>| {
+            let midnight = day?.and_hms_opt(0, 0, 0)?;
+            Timestamp::from_epoch_secs(midnight.and_utc().timestamp())
+        };
+        let behind = self.to.and_then(|day| day.succ_opt());
+        if let (Some(from), Some(to)) = (self.from, self.to)
+            && from > to
+        {
+            let text = format!("--from {from} is later than --to {to}: no post is of both");
+            return Err(CliError::Usage(text));
+        }
+        let mut names = Vec::new();
+        for given in &self.subreddits {
+            let name = given.trim_start_matches('/');
+            let name = name.strip_prefix("r/").unwrap_or(name);
+            let known = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
+            if name.is_empty() || !name.chars().all(known) {
+                let text =
+                    format!("--subreddit `{given}` is no subreddit: give a name like `food`");
+                return Err(CliError::Usage(text));
+            }
+            names.push(name);
+        }
+        let of_pipeline = names.is_empty() && self.format == Format::Dump && !self.all_subreddits;
+        if of_pipeline {
+            let all = topics.iter().flat_map(|topic| &topic.subreddits);
+            names.extend(all.map(String::as_str));
+        }
+        let names = Some(names).filter(|names| !names.is_empty());
+        Ok(Filter::new(names, start(self.from), start(behind)))
+    }
+
+    fn columns(&self) -> Result<Vec<Column>, CliError> {
+        if !self.columns.is_empty() && !matches!(self.format, Format::Csv | Format::Parquet) {
+            let text = "--map is for tables: add `--format csv` or `--format parquet`";
+            return Err(CliError::Usage(text.into()));
+        }
+        let parse = |given: &String| {
+            let (field, column) = given.split_once('=').unwrap_or((given, ""));
+            let known = FIELDS.iter().find(|known| **known == field);
+            match known {
+                Some(field) if !column.is_empty() => Ok(Column {
+                    field,
+                    name: column.to_owned(),
+                }),
+                _ => Err(CliError::Usage(format!(
+                    "--map `{given}` is not FIELD=COLUMN with one of the fields {}",
+                    FIELDS.join(", ")
+                ))),
+            }
+        };
+        self.columns.iter().map(parse).collect()
     }
 }

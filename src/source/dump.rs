@@ -1,28 +1,39 @@
 //! Posts from files, for `import`.
 //!
-//! What enters is a file: a saved listing, or NDJSON with one post a line as dumps and other tools write
-//! it. What leaves are posts in the order of the file, and for each line that holds none the reason why.
-//! A dump may be larger than memory and is older than most of its rules, so it is read line by line, as
-//! bytes: broken UTF-8 is replaced, a half line or a garbled one rejected, and reading goes on.
+//! What enters is a file: a saved listing, a table, or one post a line, as dumps have it, packed with zstd.
+//! What leaves are blocks of posts in the order of the file, and for each row that holds none the reason why.
+//! A dump is larger than memory and older than most of its rules: it is unpacked, filtered and parsed as it
+//! is read, and what is held is one block. Only zstd's window comes on top, as large as the dump was packed
+//! with: the months of Reddit say 2 GiB, which is address space at first, and memory as far as it is filled.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-use super::reddit::listing::{ListingError, mend_surrogates, parse_listing, post_from_value};
+use super::filter::Filter;
+use super::lines::{LONGEST_LINE, Lines};
+use super::reddit::listing::{ListingError, is_comment, parse_listing};
+use super::table::{self, Column, TableError};
 use super::{ListingPage, Rejected};
-use crate::domain::{Post, SourceKind};
-
-/// A line above this is no post: the longest text Reddit has stored is 80 kB.
-const LONGEST_LINE: usize = 16 << 20;
-
-/// A topic's name above this is none.
-const LONGEST_TOPIC: usize = 200;
+use crate::domain::{Post, SourceKind, hex};
 
 /// A saved listing above this is none: Reddit's own are a few megabytes at most.
 const LARGEST_LISTING: u64 = 256 << 20;
+/// Bytes that are hashed to know a file again.
+const HASHED: u64 = 1 << 20;
+/// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
+const LARGEST_WINDOW: u32 = 31;
+/// Records of a block.
+const BLOCK_ROWS: usize = 2_000;
+/// Bytes of text after which a block ends early.
+const BLOCK_TEXT: usize = 8 << 20;
+/// Bytes of the file after which a block ends early, so that an import which dies keeps its place.
+const BLOCK_BYTES: u64 = 64 << 20;
 
 /// Why a file could not be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +48,26 @@ pub enum DumpError {
     #[error("`{0}` is empty: check that it was written to its end")]
     Empty(PathBuf),
     /// Compressed.
-    #[error("`{path}` is compressed: unpack it first with `{command}`")]
+    #[error("`{path}` is compressed: {hint}")]
     Compressed {
         /// The file.
         path: PathBuf,
-        /// What unpacks it.
-        command: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Comments.
+    #[error("`{0}` holds comments, not posts: take the file of submissions (RS_…) instead")]
+    Comments(PathBuf),
+    /// zstd could not get its window.
+    #[error(
+        "`{path}` is packed with a window of up to 2 GiB, for which there is no address space: raise the limit \
+         (`ulimit -v unlimited`) or unpack the file elsewhere with `zstd -d --long=31`"
+    )]
+    Window {
+        /// The file.
+        path: PathBuf,
+        /// What zstd said.
+        source: io::Error,
     },
     /// Larger than any listing.
     #[error("`{0}` is larger than any listing: try `--format ndjson`")]
@@ -57,6 +82,14 @@ pub enum DumpError {
         /// What is wrong with it.
         source: ListingError,
     },
+    /// Not a table of posts.
+    #[error("`{path}`: {source}")]
+    Table {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: TableError,
+    },
     /// Any other failure of the file system.
     #[error("`{path}` cannot be read: check its permissions")]
     Io {
@@ -65,6 +98,20 @@ pub enum DumpError {
         /// What failed.
         source: io::Error,
     },
+}
+
+impl DumpError {
+    pub(super) fn of(path: &Path) -> impl Fn(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound => Self::Missing(path.clone()),
+            io::ErrorKind::IsADirectory => Self::Directory(path.clone()),
+            _ => Self::Io {
+                path: path.clone(),
+                source,
+            },
+        }
+    }
 }
 
 /// A post of a file.
@@ -76,9 +123,6 @@ pub struct Record {
     pub topic: Option<String>,
 }
 
-/// The posts of a file in order, and the reason for each record that is none.
-pub type Records = Box<dyn Iterator<Item = Result<Record, Rejected>> + Send>;
-
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -86,61 +130,319 @@ pub enum Format {
     Listing,
     /// One post a line.
     Ndjson,
+    /// The same, of all of Reddit: packed with zstd or not, read once.
+    Dump,
+    /// A table with a line of names.
+    Csv,
+    /// A table.
+    Parquet,
 }
 
-/// Checks that a file can be read: a listing to its end, of NDJSON that there is something in it.
-///
-/// # Errors
-/// See [`DumpError`].
-pub fn check(path: &Path, format: Format) -> Result<(), DumpError> {
-    records(path, format).map(drop)
+impl Format {
+    /// Whether files of this format are so large that an import which died goes on in the middle.
+    pub fn is_resumed(self) -> bool {
+        self == Self::Dump
+    }
 }
 
-/// The records of a file: of NDJSON read as they are asked for, of a listing at once, as it is one document.
-///
-/// # Errors
-/// When the file cannot be read, or is not of this format.
-pub fn records(path: &Path, format: Format) -> Result<Records, DumpError> {
-    match format {
-        Format::Ndjson => Ok(Box::new(Ndjson::new(open(path)?))),
-        Format::Listing => {
-            let ListingPage {
-                posts, rejected, ..
-            } = read_listing(path)?;
-            let posts = posts
-                .into_iter()
-                .map(|post| Ok(Record { post, topic: None }));
-            Ok(Box::new(posts.chain(rejected.into_iter().map(Err))))
+/// How files are read.
+#[derive(Debug, Clone)]
+pub struct Reading {
+    /// What they hold.
+    pub format: Format,
+    /// What is wanted of it.
+    pub filter: Filter,
+    /// Which column of a table holds which field.
+    pub columns: Vec<Column>,
+}
+
+/// How far a file was read: totals from its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Bytes, unpacked.
+    pub bytes: u64,
+    /// Rows, blank ones too.
+    pub rows: u64,
+    /// Of those, left out by the filter.
+    pub left_out: u64,
+}
+
+/// What a row came to.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time is held, and most are records"
+)]
+pub enum Row {
+    /// A post that may be wanted.
+    Record(Record),
+    /// None, or not a whole one.
+    Rejected(Rejected),
+    /// Nothing that is wanted for quite a while; reading goes on.
+    Quiet,
+}
+
+/// The rows of a file in order.
+pub trait Rows: Send {
+    /// The next one; `None` at the end, and when what follows cannot be read.
+    fn next_row(&mut self) -> Option<Row>;
+    /// How far this is.
+    fn position(&self) -> Position;
+    /// Goes on from a position that a reading of the same file was at; called before the first row.
+    fn resume(&mut self, position: Position);
+    /// Whether it ended because what follows cannot be read.
+    fn broken(&self) -> bool;
+}
+
+/// How the reading of a file ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At its end.
+    Whole,
+    /// Before it: what follows cannot be read.
+    Broken,
+}
+
+/// Rows that are stored together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Block {
+    /// Posts that are wanted.
+    pub records: Vec<Record>,
+    /// Rows that are none.
+    pub rejected: Vec<Rejected>,
+    /// Behind its last row.
+    pub position: Position,
+    /// Bytes of the file, as it lies on the disk, read so far.
+    pub read: u64,
+    /// Set on the last one.
+    pub end: Option<End>,
+}
+
+/// The blocks of a file.
+pub struct Blocks {
+    rows: Box<dyn Rows>,
+    filter: Filter,
+    /// Rows that were parsed before they were left out.
+    left_out: u64,
+    read: Arc<AtomicU64>,
+}
+
+impl Blocks {
+    /// Goes on from a position that a block of the same file, read with the same filter, had.
+    pub fn resume(&mut self, position: Position) {
+        self.rows.resume(position);
+    }
+
+    /// The next block; the one after the last has no rows either.
+    pub fn next_block(&mut self) -> Block {
+        let (mut records, mut rejected) = (Vec::new(), Vec::new());
+        let (mut text, start) = (0, self.rows.position().bytes);
+        let end = loop {
+            match self.rows.next_row() {
+                Some(Row::Record(record)) if self.filter.takes(&record.post) => {
+                    text += record.post.title.len() + record.post.selftext.len();
+                    records.push(record);
+                }
+                Some(Row::Record(_)) => self.left_out += 1,
+                Some(Row::Rejected(row)) => rejected.push(row),
+                // While an earlier reading is made up for, the position stands still.
+                Some(Row::Quiet) if self.rows.position().bytes == start => break None,
+                Some(Row::Quiet) => {}
+                None if self.rows.broken() => break Some(End::Broken),
+                None => break Some(End::Whole),
+            }
+            let bytes = self.rows.position().bytes - start;
+            let rows = records.len() + rejected.len();
+            if rows >= BLOCK_ROWS || text >= BLOCK_TEXT || bytes >= BLOCK_BYTES {
+                break None;
+            }
+        };
+        let mut position = self.rows.position();
+        position.left_out += self.left_out;
+        Block {
+            records,
+            rejected,
+            position,
+            read: self.read.load(Ordering::Relaxed),
+            end,
         }
     }
 }
 
-/// Opens a file for [`Ndjson`].
+impl std::fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Blocks")
+            .field("position", &self.rows.position())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Checks that a file can be read and holds what it should, as far as its first row tells; its size in bytes.
 ///
 /// # Errors
-/// When there is nothing in it that could be read as lines.
-fn open(path: &Path) -> Result<BufReader<File>, DumpError> {
-    let io_error = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => DumpError::Missing(path.to_owned()),
-        io::ErrorKind::IsADirectory => DumpError::Directory(path.to_owned()),
-        _ => DumpError::Io {
-            path: path.to_owned(),
-            source,
-        },
+/// See [`DumpError`].
+pub fn check(path: &Path, reading: &Reading) -> Result<u64, DumpError> {
+    drop(blocks(path, reading)?);
+    let io_error = DumpError::of(path);
+    Ok(std::fs::metadata(path).map_err(io_error)?.len())
+}
+
+/// What a file is known again by: its size and the hash of its first MiB.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn fingerprint(path: &Path) -> Result<String, DumpError> {
+    let io_error = DumpError::of(path);
+    let file = File::open(path).map_err(&io_error)?;
+    let size = file.metadata().map_err(&io_error)?.len();
+    let mut head = Vec::new();
+    file.take(HASHED)
+        .read_to_end(&mut head)
+        .map_err(&io_error)?;
+    Ok(format!("{size}-{}", hex(&Sha256::digest(&head)[..16])))
+}
+
+/// The blocks of a file, read as they are asked for; of a listing at once, as it is one document.
+///
+/// # Errors
+/// When the file cannot be read, or is not of this format.
+pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
+    let read = Arc::new(AtomicU64::new(0));
+    let filter = &reading.filter;
+    let table_error = |source| DumpError::Table {
+        path: path.to_owned(),
+        source,
     };
-    let file = File::open(path).map_err(io_error)?;
-    let mut reader = BufReader::with_capacity(1 << 18, file);
-    let start = reader.fill_buf().map_err(io_error)?;
-    let command = match start {
+    let rows: Box<dyn Rows> = match reading.format {
+        Format::Listing => Box::new(Children::new(read_listing(path)?)),
+        Format::Ndjson => Box::new(Lines::new(open(path, &read)?, filter.clone())),
+        Format::Dump => {
+            check_first_row(path)?;
+            Box::new(Lines::new(unpacked(path, &read)?, filter.clone()))
+        }
+        Format::Csv => {
+            let rows = table::Csv::new(open(path, &read)?, &reading.columns);
+            Box::new(rows.map_err(table_error)?)
+        }
+        Format::Parquet => {
+            let file = probe(path)?;
+            let rows = table::Parquet::new(file, &reading.columns, &read);
+            Box::new(rows.map_err(table_error)?)
+        }
+    };
+    Ok(Blocks {
+        rows,
+        filter: filter.clone(),
+        left_out: 0,
+        read,
+    })
+}
+
+/// Counts what is read of a file.
+#[derive(Debug)]
+struct Counted {
+    file: File,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read(buffer)?;
+        self.read.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+/// Opens a file that is there and not empty.
+fn probe(path: &Path) -> Result<File, DumpError> {
+    let io_error = DumpError::of(path);
+    let file = File::open(path).map_err(&io_error)?;
+    let about = file.metadata().map_err(&io_error)?;
+    if about.is_dir() {
+        return Err(DumpError::Directory(path.to_owned()));
+    }
+    if about.is_file() && about.len() == 0 {
+        return Err(DumpError::Empty(path.to_owned()));
+    }
+    Ok(file)
+}
+
+/// How a file is packed, by its first bytes.
+enum Packing {
+    Plain,
+    Zstd,
+    Gzip,
+}
+
+fn packed(path: &Path, read: &Arc<AtomicU64>) -> Result<(Packing, BufReader<Counted>), DumpError> {
+    let file = probe(path)?;
+    let counted = Counted {
+        file,
+        read: read.clone(),
+    };
+    let mut reader = BufReader::with_capacity(1 << 18, counted);
+    let packing = match reader.fill_buf().map_err(DumpError::of(path))? {
         [] => return Err(DumpError::Empty(path.to_owned())),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => "zstd -d --long=31",
-        [0x1f, 0x8b, ..] => "gzip -d",
-        _ => return Ok(reader),
+        // A frame, or a note before the first one.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
+        [0x1f, 0x8b, ..] => Packing::Gzip,
+        _ => Packing::Plain,
+    };
+    Ok((packing, reader))
+}
+
+/// Opens a file that is not packed.
+fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<BufReader<Counted>, DumpError> {
+    let hint = match packed(path, read)? {
+        (Packing::Plain, reader) => return Ok(reader),
+        (Packing::Zstd, _) => {
+            "give it with `--format dump`, or unpack it first with `zstd -d --long=31`"
+        }
+        (Packing::Gzip, _) => "unpack it first with `gzip -d`",
     };
     Err(DumpError::Compressed {
         path: path.to_owned(),
-        command,
+        hint,
     })
+}
+
+/// Opens a file that may be packed with zstd.
+fn unpacked(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
+    let (packing, reader) = packed(path, read)?;
+    match packing {
+        Packing::Plain => Ok(Box::new(reader)),
+        Packing::Gzip => open(path, read).map(|reader| Box::new(reader) as _),
+        Packing::Zstd => {
+            let io_error = DumpError::of(path);
+            let mut decoder = zstd::Decoder::with_buffer(reader).map_err(&io_error)?;
+            decoder.window_log_max(LARGEST_WINDOW).map_err(&io_error)?;
+            Ok(Box::new(BufReader::with_capacity(1 << 20, decoder)))
+        }
+    }
+}
+
+/// Looks at the first row of a dump: what is wrong with all of a file is told before anything is stored.
+fn check_first_row(path: &Path) -> Result<(), DumpError> {
+    let reader = unpacked(path, &Arc::default())?;
+    let mut first = Vec::new();
+    let read = reader
+        .take(LONGEST_LINE as u64)
+        .read_until(b'\n', &mut first);
+    match read {
+        Ok(0) => return Err(DumpError::Empty(path.to_owned())),
+        Err(source) if source.to_string().contains("Allocation error") => {
+            return Err(DumpError::Window {
+                path: path.to_owned(),
+                source,
+            });
+        }
+        // What else is wrong is told with its place by whoever reads on.
+        Ok(_) | Err(_) => {}
+    }
+    match serde_json::from_slice::<Value>(&first) {
+        Ok(row) if is_comment(&row) => Err(DumpError::Comments(path.to_owned())),
+        _ => Ok(()),
+    }
 }
 
 /// Reads a file that holds one listing as the API answers it, or a comments page.
@@ -149,13 +451,10 @@ fn open(path: &Path) -> Result<BufReader<File>, DumpError> {
 /// When the file cannot be read, or is no listing.
 fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
     let mut bytes = Vec::new();
-    let read = open(path)?
+    let read = open(path, &Arc::default())?
         .take(LARGEST_LISTING + 1)
-        .read_to_end(&mut bytes);
-    let read = read.map_err(|source| DumpError::Io {
-        path: path.to_owned(),
-        source,
-    })?;
+        .read_to_end(&mut bytes)
+        .map_err(DumpError::of(path))?;
     if read as u64 > LARGEST_LISTING {
         return Err(DumpError::TooLarge(path.to_owned()));
     }
@@ -165,133 +464,45 @@ fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
     })
 }
 
-/// The posts of an NDJSON file, one a line. Blank lines are passed over.
-///
-/// Holds one line at a time. After a failure to read, which is a [`Rejected`] too, it ends.
-#[derive(Debug)]
-pub struct Ndjson<R> {
-    reader: R,
-    line: Vec<u8>,
-    number: u64,
-    ended: bool,
+/// The children of a listing that is in memory.
+struct Children {
+    rows: std::vec::IntoIter<Row>,
+    read: u64,
 }
 
-/// What came of reading a line.
-enum Line {
-    Whole,
-    TooLong,
-    End,
-}
-
-impl<R: BufRead> Ndjson<R> {
-    /// Reads posts from `reader`.
-    pub fn new(reader: R) -> Self {
+impl Children {
+    fn new(page: ListingPage) -> Self {
+        let posts = page
+            .posts
+            .into_iter()
+            .map(|post| Row::Record(Record { post, topic: None }));
+        let rejected = page.rejected.into_iter().map(Row::Rejected);
+        let rows: Vec<_> = posts.chain(rejected).collect();
         Self {
-            reader,
-            line: Vec::new(),
-            number: 0,
-            ended: false,
-        }
-    }
-
-    /// Lines read so far, blank and rejected ones included.
-    pub fn lines(&self) -> u64 {
-        self.number
-    }
-
-    /// Reads the next line into `self.line`, without its end; of one that is too long nothing is kept.
-    fn read_line(&mut self) -> io::Result<Line> {
-        self.line.clear();
-        let (mut length, mut ended) = (0, false);
-        while !ended {
-            let chunk = match self.reader.fill_buf() {
-                Ok([]) => break,
-                Ok(chunk) => chunk,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            let newline = chunk.iter().position(|byte| *byte == b'\n');
-            ended = newline.is_some();
-            let taken = newline.map_or(chunk.len(), |at| at + 1);
-            length += taken;
-            if length <= LONGEST_LINE {
-                self.line.extend_from_slice(&chunk[..taken]);
-            }
-            self.reader.consume(taken);
-        }
-        if length == 0 {
-            return Ok(Line::End);
-        }
-        self.number += 1;
-        if length > LONGEST_LINE {
-            self.line = Vec::new();
-            return Ok(Line::TooLong);
-        }
-        Ok(Line::Whole)
-    }
-
-    fn rejected(&self, reason: String) -> Rejected {
-        Rejected {
-            at: format!("line {}", self.number),
-            reason,
+            rows: rows.into_iter(),
+            read: 0,
         }
     }
 }
 
-impl<R: BufRead> Iterator for Ndjson<R> {
-    type Item = Result<Record, Rejected>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.ended {
-            match self.read_line() {
-                Ok(Line::End) => self.ended = true,
-                Ok(Line::TooLong) => {
-                    return Some(Err(
-                        self.rejected(format!("longer than {} MiB", LONGEST_LINE >> 20))
-                    ));
-                }
-                Ok(Line::Whole) => {
-                    let text = String::from_utf8_lossy(&self.line);
-                    let text = text.trim_start_matches('\u{feff}').trim();
-                    if text.is_empty() {
-                        continue;
-                    }
-                    return Some(record(text).map_err(|reason| self.rejected(reason)));
-                }
-                Err(error) => {
-                    self.ended = true;
-                    self.number += 1;
-                    return Some(Err(
-                        self.rejected(format!("cannot be read, nor what follows: {error}"))
-                    ));
-                }
-            }
-        }
-        None
+impl Rows for Children {
+    fn next_row(&mut self) -> Option<Row> {
+        self.read += 1;
+        self.rows.next()
     }
-}
 
-fn record(line: &str) -> Result<Record, String> {
-    let parsed = serde_json::from_str(line).or_else(|error| match mend_surrogates(line) {
-        Some(mended) => serde_json::from_str(&mended),
-        None => Err(error),
-    });
-    let value: Value = parsed.map_err(|error| {
-        // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
-        if error.is_eof() {
-            "JSON that breaks off".to_owned()
-        } else {
-            format!("not JSON at column {}", error.column())
+    fn position(&self) -> Position {
+        Position {
+            rows: self.read,
+            ..Position::default()
         }
-    })?;
-    let topic = value.get("topic").and_then(Value::as_str);
-    let topic = topic
-        .map(|topic| topic.replace('\0', "").trim().to_owned())
-        .filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()));
-    Ok(Record {
-        post: post_from_value(&value, SourceKind::Import)?,
-        topic,
-    })
+    }
+
+    fn resume(&mut self, _: Position) {}
+
+    fn broken(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]
@@ -300,104 +511,12 @@ mod tests {
 
     const POST: &str = r#"{"id":"abc1","subreddit":"s","title":"A","created_utc":1}"#;
 
-    /// Each line's fate: the fullname, or where and why it was rejected.
-    fn fates(bytes: &[u8]) -> Vec<String> {
-        Ndjson::new(bytes)
-            .map(|fate| match fate {
-                Ok(record) => record.post.fullname.to_string(),
-                Err(rejected) => format!("{}: {}", rejected.at, rejected.reason),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn bad_lines_are_rejected_by_number_and_reading_goes_on() {
-        let mut file = format!("{POST}\n\n  \r\nnot json\n{{\"id\": 1\n").into_bytes();
-        file.extend_from_slice(b"[1]\n\xff\xfe\n");
-        file.extend_from_slice(POST.as_bytes());
-        assert_eq!(
-            fates(&file),
-            [
-                "t3_abc1",
-                "line 4: not JSON at column 2",
-                "line 5: JSON that breaks off",
-                "line 6: not a JSON object",
-                "line 7: not JSON at column 1",
-                "t3_abc1",
-            ]
-        );
-        assert_eq!(fates(b""), [""; 0]);
-    }
-
-    #[test]
-    fn a_bom_windows_line_ends_and_broken_utf8_are_tolerated() {
-        let mut file = format!("\u{feff}{POST}\r\n").into_bytes();
-        file.extend_from_slice(br#"{"id":"abc2","subreddit":"s","title":"caf"#);
-        file.push(0xe9);
-        file.extend_from_slice(br#"","created_utc":1}"#);
-        assert_eq!(fates(&file), ["t3_abc1", "t3_abc2"]);
-    }
-
-    #[test]
-    fn a_record_may_name_its_topic_and_come_as_a_thing() {
-        let flat = format!("{},\"topic\":\" climate \"}}", POST.trim_end_matches('}'));
-        let thing = format!("{{\"kind\":\"t3\",\"data\":{POST}}}");
-        let file = format!("{flat}\n{thing}\n");
-        let records: Vec<_> = Ndjson::new(file.as_bytes()).map(Result::unwrap).collect();
-        assert_eq!(records[0].topic.as_deref(), Some("climate"));
-        assert_eq!(records[1].topic, None);
-        assert_eq!(records[0].post, records[1].post);
-    }
-
-    /// Endless bytes without a newline for a while, then a post; nothing is ever held whole.
-    struct LongLine {
-        left: usize,
-    }
-
-    impl Read for LongLine {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            let n = buffer.len().min(self.left);
-            buffer[..n].fill(b'x');
-            self.left -= n;
-            Ok(n)
+    fn reading(format: Format) -> Reading {
+        Reading {
+            format,
+            filter: Filter::default(),
+            columns: Vec::new(),
         }
-    }
-
-    #[test]
-    fn a_line_without_end_is_rejected_without_being_held() {
-        let tail = format!("\n{POST}\n");
-        let reader = BufReader::new(
-            LongLine {
-                left: 3 * LONGEST_LINE,
-            }
-            .chain(tail.as_bytes()),
-        );
-        let mut lines = Ndjson::new(reader);
-        let rejected = lines.next().unwrap().unwrap_err();
-        assert_eq!(
-            (rejected.at.as_str(), rejected.reason.as_str()),
-            ("line 1", "longer than 16 MiB")
-        );
-        assert!(lines.line.capacity() <= 2 * LONGEST_LINE);
-        assert!(lines.next().unwrap().is_ok());
-        assert!(lines.next().is_none());
-        assert_eq!(lines.lines(), 2);
-    }
-
-    #[test]
-    fn a_failure_to_read_is_told_and_ends_the_file() {
-        struct Broken;
-        impl Read for Broken {
-            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                Err(io::Error::other("disk on fire"))
-            }
-        }
-        let head = format!("{POST}\n");
-        let mut lines = Ndjson::new(BufReader::new(head.as_bytes().chain(Broken)));
-        assert!(lines.next().unwrap().is_ok());
-        let rejected = lines.next().unwrap().unwrap_err();
-        assert!(rejected.reason.contains("disk on fire"), "{rejected:?}");
-        assert!(lines.next().is_none());
     }
 
     #[test]
@@ -408,22 +527,64 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             path
         };
+        let fails = |path: &Path, format| check(path, &reading(format)).unwrap_err();
         let gone = folder.path().join("gone");
-        assert!(matches!(open(&gone), Err(DumpError::Missing(_))));
-        assert!(matches!(open(folder.path()), Err(DumpError::Directory(_))));
-        assert!(matches!(
-            open(&write("empty", b"")),
-            Err(DumpError::Empty(_))
-        ));
-        let error = open(&write("RS.zst", b"\x28\xb5\x2f\xfd....")).unwrap_err();
-        assert!(error.to_string().contains("zstd -d --long=31"), "{error}");
-        assert!(matches!(read_listing(&gone), Err(DumpError::Missing(_))));
-        let error = read_listing(&write("posts.ndjson", POST.as_bytes())).unwrap_err();
+        let empty = write("empty", b"");
+        for format in [
+            Format::Listing,
+            Format::Ndjson,
+            Format::Dump,
+            Format::Csv,
+            Format::Parquet,
+        ] {
+            assert!(matches!(fails(&gone, format), DumpError::Missing(_)));
+            assert!(matches!(fails(&empty, format), DumpError::Empty(_)));
+            let folder = fails(folder.path(), format);
+            assert!(matches!(folder, DumpError::Directory(_)), "{folder}");
+        }
+        let nothing = write("nothing.zst", &zstd::encode_all(&b""[..], 1).unwrap());
+        assert!(matches!(fails(&nothing, Format::Dump), DumpError::Empty(_)));
+        let packed = write("RS.zst", b"\x28\xb5\x2f\xfd....");
+        let error = fails(&packed, Format::Ndjson);
+        assert!(error.to_string().contains("--format dump"), "{error}");
+        let error = fails(&write("a.gz", b"\x1f\x8b"), Format::Dump);
+        assert!(error.to_string().contains("gzip -d"), "{error}");
+        let lines = write("posts.ndjson", POST.as_bytes());
+        let error = fails(&lines, Format::Listing);
         assert!(error.to_string().contains("--format ndjson"), "{error}");
         let listing = br#"{"kind":"Listing","data":{"after":null,"children":[]}}"#;
         assert_eq!(
             read_listing(&write("page", listing)).unwrap(),
             ListingPage::default()
         );
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_size_and_its_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = |bytes: &[u8]| {
+            let path = folder.path().join("file");
+            std::fs::write(&path, bytes).unwrap();
+            fingerprint(&path).unwrap()
+        };
+        assert_eq!(known(b"abc"), known(b"abc"));
+        assert_ne!(known(b"abc"), known(b"abd"));
+        assert_ne!(known(&vec![0; 2 << 20]), known(&vec![0; 3 << 20]));
+    }
+
+    #[test]
+    fn blocks_end_early_where_texts_are_long_and_say_where_they_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dump");
+        let long = "x".repeat(BLOCK_TEXT / 4);
+        let line = POST.replace('A', &long);
+        std::fs::write(&path, format!("{line}\n").repeat(6)).unwrap();
+        let mut blocks = blocks(&path, &reading(Format::Dump)).unwrap();
+        let first = blocks.next_block();
+        assert_eq!((first.records.len(), first.end), (4, None));
+        assert_eq!(first.position.bytes, 4 * (line.len() as u64 + 1));
+        let second = blocks.next_block();
+        assert_eq!((second.records.len(), second.end), (2, Some(End::Whole)));
+        assert_eq!(second.read, 6 * (line.len() as u64 + 1));
     }
 }

@@ -5,14 +5,18 @@
 //! where posts go.
 //!
 //! - [`reddit`]: the API's client: one token, a quota, retries, and a typed outcome for every refusal.
-//! - [`dump`]: files given to `import`.
+//! - [`dump`]: files given to `import`, block by block; [`lines`] and [`table`] read their rows, [`filter`] tells
+//!   which are wanted.
 //! - [`sample`]: a small Reddit on the loopback interface, so that everything can be tried without a key.
 
 use crate::domain::Post;
 
 pub mod dump;
+pub mod filter;
+pub mod lines;
 pub mod reddit;
 pub mod sample;
+pub mod table;
 
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Default)]

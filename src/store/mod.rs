@@ -149,6 +149,33 @@ pub struct Gap {
     pub until_at: Timestamp,
 }
 
+/// How far a file was imported, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportState {
+    /// What the file is known again by.
+    pub file: String,
+    /// Hash of what was asked for of it.
+    pub selection: String,
+    /// Its path as given, for people.
+    pub name: String,
+    /// Bytes read, unpacked.
+    pub byte_offset: u64,
+    /// Rows read.
+    pub rows: u64,
+    /// Of those, left out by the filters.
+    pub left_out: u64,
+    /// Of those, stored.
+    pub posts: u64,
+    /// Of those, no post.
+    pub rejected: u64,
+    /// The run that read it last.
+    pub run: RunId,
+    /// When that was.
+    pub updated_at: Timestamp,
+    /// When its end was read, if it was.
+    pub finished_at: Option<Timestamp>,
+}
+
 /// What storing posts changed. The numbers together are the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Upserted {
@@ -393,6 +420,10 @@ face! {
     fn gaps(&self) -> Vec<Gap>;
     /// Workers of runs of a stage that are marked as running and began after a time.
     fn running(&self, stage: Stage, since: Timestamp) -> Vec<String>;
+    /// Stores pages and how far their file was read, all in one transaction.
+    fn save_block(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
+    /// How far a file was imported, under its fingerprint and what was asked for of it.
+    fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
 

@@ -17,8 +17,9 @@ use sqlx::{
 
 use super::dialect::{Dialect, redact};
 use super::{
-    Access, Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, Info, Lease, ModelRow,
-    Page, Result, RunId, RunRow, Standing, StoreError, Target, Upserted, Waiting, Written,
+    Access, Checked, Claim, Claimant, ClaimedPost, Classified, Due, Gap, ImportState, Info, Lease,
+    ModelRow, Page, Result, RunId, RunRow, Standing, StoreError, Target, Upserted, Waiting,
+    Written,
 };
 use crate::domain::{
     Fullname, LabelSet, Mode, Post, PurgeReason, RunStatus, SourceKind, Stage, TextHash, Timestamp,
@@ -30,12 +31,13 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "gaps",
     "posts",
     "sightings",
     "runs",
     "watermarks",
+    "imports",
     "models",
     "label_sets",
     "labels",
@@ -304,6 +306,31 @@ where
     // ----- posts ---------------------------------------------------------------------------------------
 
     pub(super) async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
+        self.save_block(std::slice::from_ref(page), None).await
+    }
+
+    pub(super) async fn save_block(
+        &self,
+        pages: &[Page<'_>],
+        state: Option<&ImportState>,
+    ) -> Result<Upserted> {
+        let mut tx = self.begin().await?;
+        let mut upserted = Upserted::default();
+        for page in pages {
+            let part = Self::insert_page(&mut tx, page).await?;
+            upserted.new += part.new;
+            upserted.changed += part.changed;
+            upserted.unchanged += part.unchanged;
+            upserted.tombstoned += part.tombstoned;
+        }
+        if let Some(state) = state {
+            Self::upsert_import_state(&mut tx, state).await?;
+        }
+        tx.commit().await.doing("store a page of posts")?;
+        Ok(upserted)
+    }
+
+    async fn insert_page(tx: &mut Transaction<'static, DB>, page: &Page<'_>) -> Result<Upserted> {
         // One statement may not touch a row twice; the last of equals is the freshest.
         let mut ranks = HashMap::new();
         for (i, post) in page.posts.iter().enumerate() {
@@ -314,30 +341,28 @@ where
         distinct.sort_unstable_by_key(|&i| &page.posts[i].fullname);
         let mut purged = HashSet::new();
 
-        let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
         for chunk in distinct.chunks(POSTS_A_STATEMENT) {
             let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
-            purged.extend(Self::tombstoned(&mut tx, &posts).await?);
+            purged.extend(Self::tombstoned(tx, &posts).await?);
         }
         upserted.tombstoned = purged.len() as u64;
         distinct.retain(|&i| !purged.contains(page.posts[i].fullname.as_str()));
         for chunk in distinct.chunks(POSTS_A_STATEMENT) {
             let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
-            let part = Self::upsert_posts(&mut tx, &posts, page.now).await?;
+            let part = Self::upsert_posts(tx, &posts, page.now).await?;
             upserted.new += part.new;
             upserted.changed += part.changed;
             upserted.unchanged += part.unchanged;
         }
         if let Some(topic) = page.topic {
             for chunk in distinct.chunks(ROWS_A_STATEMENT) {
-                Self::insert_sightings(&mut tx, page, topic, chunk).await?;
+                Self::insert_sightings(tx, page, topic, chunk).await?;
             }
             if page.listing.is_some() {
-                Self::upsert_watermark(&mut tx, page, topic).await?;
+                Self::upsert_watermark(tx, page, topic).await?;
             }
         }
-        tx.commit().await.doing("store a page of posts")?;
         Ok(upserted)
     }
 
@@ -382,6 +407,73 @@ where
                 .doing("lift tombstones")?;
         }
         Ok(stay)
+    }
+
+    async fn upsert_import_state(
+        tx: &mut Transaction<'static, DB>,
+        state: &ImportState,
+    ) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO imports (file, selection, name, byte_offset, rows_read, left_out, posts, rejected, run_id, \
+             updated_at, finished_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+             ON CONFLICT (file, selection) DO UPDATE SET name = excluded.name, \
+             byte_offset = excluded.byte_offset, rows_read = excluded.rows_read, left_out = excluded.left_out, \
+             posts = excluded.posts, rejected = excluded.rejected, run_id = excluded.run_id, \
+             updated_at = excluded.updated_at, finished_at = excluded.finished_at",
+        )
+        .bind(state.file.as_str())
+        .bind(state.selection.as_str())
+        .bind(state.name.as_str())
+        .bind(count(state.byte_offset))
+        .bind(count(state.rows))
+        .bind(count(state.left_out))
+        .bind(count(state.posts))
+        .bind(count(state.rejected))
+        .bind(state.run.0)
+        .bind(at(state.updated_at))
+        .bind(state.finished_at.map(at))
+        .execute(&mut **tx)
+        .await
+        .doing("store how far the file was read")?;
+        Ok(())
+    }
+
+    pub(super) async fn import_state(
+        &self,
+        file: &str,
+        selection: &str,
+    ) -> Result<Option<ImportState>> {
+        const WHAT: &str = "read how far the file was imported";
+        let row = sqlx::query::<DB>(
+            "SELECT name, byte_offset, rows_read, left_out, posts, rejected, COALESCE(run_id, 0), updated_at, \
+             finished_at FROM imports WHERE file = $1 AND selection = $2",
+        )
+        .bind(file)
+        .bind(selection)
+        .fetch_optional(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let number = |row: &DB::Row, at: usize| -> Result<u64, sqlx::Error> {
+            Ok(u64::try_from(row.try_get::<i64, _>(at)?).unwrap_or(0))
+        };
+        let decode = |row: &DB::Row| -> Result<ImportState, sqlx::Error> {
+            Ok(ImportState {
+                file: file.to_owned(),
+                selection: selection.to_owned(),
+                name: row.try_get(0)?,
+                byte_offset: number(row, 1)?,
+                rows: number(row, 2)?,
+                left_out: number(row, 3)?,
+                posts: number(row, 4)?,
+                rejected: number(row, 5)?,
+                run: RunId(row.try_get(6)?),
+                updated_at: row.try_get::<DateTime<Utc>, _>(7)?.into(),
+                finished_at: row
+                    .try_get::<Option<DateTime<Utc>>, _>(8)?
+                    .map(Timestamp::from),
+            })
+        };
+        row.as_ref().map(decode).transpose().doing(WHAT)
     }
 
     async fn upsert_posts(

@@ -3,6 +3,7 @@
 mod cli;
 mod collect;
 mod house;
+mod import;
 mod parity;
 mod purge;
 mod readme;

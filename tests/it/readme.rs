@@ -26,6 +26,10 @@ const INSTEAD: &[(&str, &str)] = &[
         "export DATABASE_URL=\"$TEST_URL\"",
     ),
     (
+        "topicmill import --format parquet posts.parquet",
+        "topicmill import --format parquet posts.parquet || test $? = 1 # its third row has no title",
+    ),
+    (
         "pip install \"optimum[onnxruntime]\"",
         "true # needs the network",
     ),
@@ -84,6 +88,14 @@ async fn every_command_of_the_readme_runs() {
         ),
     );
     write("erase.txt", "t3_a1\n");
+    let packed = zstd::encode_all(post.as_bytes(), 1).unwrap();
+    std::fs::write(folder.path().join("RS_2024-01.zst"), packed).unwrap();
+    write(
+        "posts.csv",
+        "post_id,headline,subreddit,created_utc\na2,Two,food,2024-01-02\n",
+    );
+    let parquet = repository("tests/it/fixtures/posts.parquet");
+    std::fs::copy(parquet, folder.path().join("posts.parquet")).unwrap();
     write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
 
     let mut shell = Command::new("sh");

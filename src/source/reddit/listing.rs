@@ -17,6 +17,8 @@ type Envelope = BasicThing<Children<Value>>;
 /// The last second of the year 9999; what lies behind it was not meant as seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
+const A_COMMENT: &str = "a comment, not a post";
+
 /// Why a text is no listing.
 #[derive(Debug, thiserror::Error)]
 pub enum ListingError {
@@ -128,6 +130,9 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
     if fields.flag("promoted") == Some(true) {
         return Err("an advertisement, not a post".to_owned());
     }
+    if is_comment(value) {
+        return Err(A_COMMENT.to_owned());
+    }
     let fullname = fields.fullname()?;
     let permalink = fields.text("permalink").map(path_on_reddit);
     let subreddit = fields
@@ -177,6 +182,12 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
     })
 }
 
+/// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
+pub(in crate::source) fn is_comment(value: &Value) -> bool {
+    let has = |name: &str| value.get(name).is_some();
+    kind_of(value) == Some("t1") || (has("body") && has("link_id") && !has("title"))
+}
+
 fn kind_of(value: &Value) -> Option<&str> {
     value.get("kind").and_then(Value::as_str)
 }
@@ -191,7 +202,7 @@ impl<'a> Fields<'a> {
         match (kind_of(value), object.get("data")) {
             (Some("t3"), Some(Value::Object(data))) => Ok(Self(data)),
             (Some("t3"), Some(_)) => Err("a `t3` without its data".to_owned()),
-            (Some("t1"), Some(_)) => Err("a comment, not a post".to_owned()),
+            (Some("t1"), Some(_)) => Err(A_COMMENT.to_owned()),
             (Some(kind), Some(_)) => Err(format!(
                 "a thing of kind `{}`, not a post",
                 kind.chars().take(20).collect::<String>()
@@ -456,6 +467,13 @@ mod tests {
             post(json!({"title": null})).unwrap_err(),
             "neither `title` nor `selftext`"
         );
+    }
+
+    #[test]
+    fn a_comment_of_a_dump_is_called_one() {
+        let comment = json!({"id": "c1", "body": "Hello", "link_id": "t3_abc1", "subreddit": "s", "created_utc": 1});
+        let reason = post_from_value(&comment, SourceKind::Import).unwrap_err();
+        assert_eq!(reason, A_COMMENT);
     }
 
     #[test]

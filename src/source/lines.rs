@@ -1,0 +1,415 @@
+//! Rows of a file that holds one post a line, packed or not.
+//!
+//! What enters are bytes, what leaves a row a line: a post, or why the line holds none. Broken UTF-8 is
+//! replaced, a half line or a garbled one rejected, and reading goes on. Lines that the filter rules out are
+//! passed over where they lie, without being copied or parsed: of a dump these are nearly all.
+
+use std::io::{self, BufRead};
+
+use serde_json::Value;
+
+use super::Rejected;
+use super::dump::{Position, Record, Row, Rows};
+use super::filter::Filter;
+use super::reddit::listing::{mend_surrogates, post_from_value};
+use crate::domain::SourceKind;
+
+/// A line above this is no post: the longest text Reddit has stored is 80 kB.
+pub(super) const LONGEST_LINE: usize = 16 << 20;
+
+/// A topic's name above this is none.
+const LONGEST_TOPIC: usize = 200;
+
+/// After so many bytes without a row that is wanted, whoever reads hears of it.
+const QUIET_BYTES: u64 = 16 << 20;
+
+/// The posts of NDJSON, one a line. Blank lines are passed over. Holds one line at a time.
+#[derive(Debug)]
+pub struct Lines<R> {
+    reader: R,
+    filter: Filter,
+    line: Vec<u8>,
+    position: Position,
+    /// Bytes that an earlier reading has dealt with.
+    skip: u64,
+    ended: bool,
+    broken: bool,
+}
+
+/// What came of reading a line.
+enum Line {
+    Whole,
+    TooLong,
+    End,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Reads posts from `reader`.
+    pub fn new(reader: R, filter: Filter) -> Self {
+        Self {
+            reader,
+            filter,
+            line: Vec::new(),
+            position: Position::default(),
+            skip: 0,
+            ended: false,
+            broken: false,
+        }
+    }
+
+    /// The next bytes; none at the end.
+    fn fill(reader: &mut R) -> io::Result<&[u8]> {
+        loop {
+            match reader.fill_buf() {
+                // Asked for again below, because a borrow that is returned cannot end in the loop.
+                Ok(_) => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        reader.fill_buf()
+    }
+
+    /// Passes over whole lines that are not wanted, and over what is to be skipped; true if that was so much
+    /// that whoever reads should hear of it.
+    fn pass_over(&mut self) -> io::Result<bool> {
+        let mut quiet = 0;
+        while quiet < QUIET_BYTES {
+            let chunk = Self::fill(&mut self.reader)?;
+            if self.skip > 0 {
+                let skipped = chunk
+                    .len()
+                    .min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+                if skipped == 0 {
+                    return Ok(false);
+                }
+                self.reader.consume(skipped);
+                self.skip -= skipped as u64;
+                quiet += skipped as u64;
+                continue;
+            }
+            let mut passed = 0;
+            let mut wanted = false;
+            for newline in memchr::memchr_iter(b'\n', chunk) {
+                if self.filter.may_take(&chunk[passed..newline]) {
+                    wanted = true;
+                    break;
+                }
+                passed = newline + 1;
+                self.position.rows += 1;
+                self.position.left_out += 1;
+            }
+            self.reader.consume(passed);
+            self.position.bytes += passed as u64;
+            quiet += passed as u64;
+            if wanted || passed == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads the next line into `self.line`, without its end; of one that is too long nothing is kept.
+    fn read_line(&mut self) -> io::Result<Line> {
+        self.line.clear();
+        let (mut length, mut ended) = (0, false);
+        while !ended {
+            let chunk = Self::fill(&mut self.reader)?;
+            if chunk.is_empty() {
+                break;
+            }
+            let newline = memchr::memchr(b'\n', chunk);
+            ended = newline.is_some();
+            let taken = newline.map_or(chunk.len(), |at| at + 1);
+            length += taken;
+            if length <= LONGEST_LINE {
+                self.line.extend_from_slice(&chunk[..taken]);
+            }
+            self.reader.consume(taken);
+        }
+        if length == 0 {
+            return Ok(Line::End);
+        }
+        self.position.rows += 1;
+        self.position.bytes += length as u64;
+        if length > LONGEST_LINE {
+            self.line = Vec::new();
+            return Ok(Line::TooLong);
+        }
+        Ok(Line::Whole)
+    }
+
+    fn rejected(row: u64, reason: String) -> Row {
+        Row::Rejected(Rejected {
+            at: format!("line {row}"),
+            reason,
+        })
+    }
+
+    fn try_next(&mut self) -> io::Result<Option<Row>> {
+        loop {
+            if self.pass_over()? {
+                return Ok(Some(Row::Quiet));
+            }
+            let read = self.read_line()?;
+            let row = self.position.rows;
+            match read {
+                Line::End => return Ok(None),
+                Line::TooLong => {
+                    let reason = format!("longer than {} MiB", LONGEST_LINE >> 20);
+                    return Ok(Some(Self::rejected(row, reason)));
+                }
+                Line::Whole => {}
+            }
+            let text = String::from_utf8_lossy(&self.line);
+            let text = text.trim_start_matches('\u{feff}').trim();
+            if text.is_empty() {
+                continue;
+            }
+            // A line that did not end within the buffer has not been looked at yet.
+            if !self.filter.may_take(text.as_bytes()) {
+                self.position.left_out += 1;
+                continue;
+            }
+            return Ok(Some(match record(text) {
+                Ok(record) => Row::Record(record),
+                Err(reason) => Self::rejected(row, reason),
+            }));
+        }
+    }
+}
+
+impl<R: BufRead + Send> Rows for Lines<R> {
+    fn next_row(&mut self) -> Option<Row> {
+        if self.ended {
+            return None;
+        }
+        let row = self.try_next().unwrap_or_else(|error| {
+            self.broken = true;
+            let reason = match error.kind() {
+                io::ErrorKind::UnexpectedEof => "the file breaks off here".to_owned(),
+                _ => format!("cannot be read, nor what follows: {error}"),
+            };
+            Some(Self::rejected(self.position.rows + 1, reason))
+        });
+        self.ended = self.broken || row.is_none();
+        row
+    }
+
+    fn position(&self) -> Position {
+        self.position
+    }
+
+    fn resume(&mut self, position: Position) {
+        self.position = position;
+        self.skip = position.bytes;
+    }
+
+    fn broken(&self) -> bool {
+        self.broken
+    }
+}
+
+fn record(line: &str) -> Result<Record, String> {
+    let parsed = serde_json::from_str(line).or_else(|error| match mend_surrogates(line) {
+        Some(mended) => serde_json::from_str(&mended),
+        None => Err(error),
+    });
+    let value: Value = parsed.map_err(|error| {
+        // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
+        if error.is_eof() {
+            "JSON that breaks off".to_owned()
+        } else {
+            format!("not JSON at column {}", error.column())
+        }
+    })?;
+    let topic = value.get("topic").and_then(Value::as_str);
+    let topic = topic
+        .map(|topic| topic.replace('\0', "").trim().to_owned())
+        .filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()));
+    Ok(Record {
+        post: post_from_value(&value, SourceKind::Import)?,
+        topic,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Timestamp;
+    use std::io::{BufReader, Read};
+
+    const POST: &str = r#"{"id":"abc1","subreddit":"s","title":"A","created_utc":1}"#;
+
+    /// Each line's fate: the fullname, or where and why it was rejected.
+    fn fates(bytes: &[u8]) -> Vec<String> {
+        rows(bytes)
+            .into_iter()
+            .map(|row| match row {
+                Row::Record(record) => record.post.fullname.to_string(),
+                Row::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
+                Row::Quiet => unreachable!("the file is short"),
+            })
+            .collect()
+    }
+
+    fn rows(bytes: &[u8]) -> Vec<Row> {
+        let mut lines = Lines::new(bytes, Filter::default());
+        std::iter::from_fn(|| lines.next_row()).collect()
+    }
+
+    fn reason(row: Option<Row>) -> String {
+        match row {
+            Some(Row::Rejected(Rejected { at, reason })) => format!("{at}: {reason}"),
+            other => panic!("not rejected: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn bad_lines_are_rejected_by_number_and_reading_goes_on() {
+        let mut file = format!("{POST}\n\n  \r\nnot json\n{{\"id\": 1\n").into_bytes();
+        file.extend_from_slice(b"[1]\n\xff\xfe\n");
+        file.extend_from_slice(POST.as_bytes());
+        assert_eq!(
+            fates(&file),
+            [
+                "t3_abc1",
+                "line 4: not JSON at column 2",
+                "line 5: JSON that breaks off",
+                "line 6: not a JSON object",
+                "line 7: not JSON at column 1",
+                "t3_abc1",
+            ]
+        );
+        assert_eq!(fates(b""), [""; 0]);
+    }
+
+    #[test]
+    fn a_bom_windows_line_ends_and_broken_utf8_are_tolerated() {
+        let mut file = format!("\u{feff}{POST}\r\n").into_bytes();
+        file.extend_from_slice(br#"{"id":"abc2","subreddit":"s","title":"caf"#);
+        file.push(0xe9);
+        file.extend_from_slice(br#"","created_utc":1}"#);
+        assert_eq!(fates(&file), ["t3_abc1", "t3_abc2"]);
+    }
+
+    #[test]
+    fn a_record_may_name_its_topic_and_come_as_a_thing() {
+        let flat = format!("{},\"topic\":\" climate \"}}", POST.trim_end_matches('}'));
+        let thing = format!("{{\"kind\":\"t3\",\"data\":{POST}}}");
+        let file = format!("{flat}\n{thing}\n");
+        let records: Vec<_> = rows(file.as_bytes())
+            .into_iter()
+            .map(|row| match row {
+                Row::Record(record) => record,
+                other => panic!("not a record: {other:?}"),
+            })
+            .collect();
+        assert_eq!(records[0].topic.as_deref(), Some("climate"));
+        assert_eq!(records[1].topic, None);
+        assert_eq!(records[0].post, records[1].post);
+    }
+
+    /// Endless bytes without a newline for a while, then a post; nothing is ever held whole.
+    struct LongLine {
+        left: usize,
+    }
+
+    impl Read for LongLine {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let n = buffer.len().min(self.left);
+            buffer[..n].fill(b'x');
+            self.left -= n;
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_rejected_without_being_held() {
+        let tail = format!("\n{POST}\n");
+        let reader = BufReader::new(
+            LongLine {
+                left: 3 * LONGEST_LINE,
+            }
+            .chain(tail.as_bytes()),
+        );
+        let mut lines = Lines::new(reader, Filter::default());
+        assert_eq!(reason(lines.next_row()), "line 1: longer than 16 MiB");
+        assert!(lines.line.capacity() <= 2 * LONGEST_LINE);
+        assert!(matches!(lines.next_row(), Some(Row::Record(_))));
+        assert!(lines.next_row().is_none());
+        assert_eq!(lines.position().rows, 2);
+    }
+
+    #[test]
+    fn a_failure_to_read_is_told_and_ends_the_file() {
+        struct Broken;
+        impl Read for Broken {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(io::Error::other("disk on fire"))
+            }
+        }
+        let head = format!("{POST}\n");
+        let mut lines = Lines::new(
+            BufReader::new(head.as_bytes().chain(Broken)),
+            Filter::default(),
+        );
+        assert!(matches!(lines.next_row(), Some(Row::Record(_))));
+        let why = reason(lines.next_row());
+        assert!(
+            why.contains("line 2") && why.contains("disk on fire"),
+            "{why}"
+        );
+        assert!(lines.next_row().is_none() && lines.broken());
+    }
+
+    /// Posts of `s` and of `other` in turn, with a line that is longer than the buffer.
+    fn mixed() -> String {
+        (0..60)
+            .map(|i| {
+                let name = if i % 3 == 0 { "s" } else { "other" };
+                let pad = "x".repeat(if i % 7 == 0 { 300 } else { 3 });
+                format!("{{\"id\":\"a{i}\",\"title\":\"{pad}\",\"subreddit\":\"{name}\",\"created_utc\":{i}}}\n")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn unwanted_lines_are_counted_whatever_the_buffer_cuts() {
+        let file = mixed();
+        let filter = Filter::new(Some(["S"]), None, Timestamp::from_epoch_secs(30));
+        for capacity in [1, 7, 64, 4_096, 1 << 20] {
+            let reader = BufReader::with_capacity(capacity, file.as_bytes());
+            let mut lines = Lines::new(reader, filter.clone());
+            let rows: Vec<_> = std::iter::from_fn(|| lines.next_row()).collect();
+            assert!(rows.iter().all(|row| matches!(row, Row::Record(_))));
+            let end = Position {
+                bytes: file.len() as u64,
+                rows: 60,
+                left_out: 50,
+            };
+            assert_eq!((rows.len(), lines.position()), (10, end), "{capacity}");
+        }
+    }
+
+    #[test]
+    fn reading_goes_on_from_every_position_it_was_at() {
+        let file = mixed();
+        let filter = Filter::new(Some(["s"]), None, None);
+        let read = |from: Position| {
+            let reader = BufReader::with_capacity(100, file.as_bytes());
+            let mut lines = Lines::new(reader, filter.clone());
+            lines.resume(from);
+            let mut rows = Vec::new();
+            while let Some(row) = lines.next_row() {
+                rows.push((row, lines.position()));
+            }
+            rows
+        };
+        let whole = read(Position::default());
+        assert_eq!(whole.len(), 20);
+        for (n, (_, position)) in whole.iter().enumerate() {
+            assert_eq!(read(*position), whole[n + 1..]);
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! Dumps and tables as a person imports them: filtered, resumed, broken in every way a file can be.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran};
+
+/// A post of a dump; every third one is of r/food.
+fn row(i: usize) -> Value {
+    let subreddit = ["Food", "knitting", "aquariums"][i % 3];
+    json!({
+        "author": format!("user{}", i % 97), "created_utc": 1_700_000_000 + i, "id": format!("d{i:06}"),
+        "score": i, "selftext": format!("text {i} ").repeat(i % 50), "subreddit": subreddit,
+        "title": format!("Title {i}"), "num_comments": 3, "is_self": true,
+    })
+}
+
+fn dump(rows: impl Iterator<Item = usize>) -> String {
+    rows.map(|i| format!("{}\n", row(i))).collect()
+}
+
+fn packed(text: impl AsRef<[u8]>) -> Vec<u8> {
+    zstd::encode_all(text.as_ref(), 3).unwrap()
+}
+
+/// A zstd frame of stored blocks that declares a window of this log2.
+fn frame(window_log: u8, text: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3];
+    let mut blocks = text.chunks(100_000).peekable();
+    while let Some(block) = blocks.next() {
+        let size = u32::try_from(block.len()).unwrap();
+        let header = (size << 3) | u32::from(blocks.peek().is_none());
+        frame.extend_from_slice(&header.to_le_bytes()[..3]);
+        frame.extend_from_slice(block);
+    }
+    frame
+}
+
+fn sql(program: &Program, database: &str, query: &str) -> String {
+    let args = ["--database", database, "sql", query, "--format", "csv"];
+    let ran = program.ok(&args);
+    ran.stdout.split_once('\n').unwrap().1.trim().to_owned()
+}
+
+const SQLITE: &str = "sqlite:topicmill.db";
+
+fn posts(program: &Program) -> String {
+    sql(program, SQLITE, "SELECT COUNT(*) FROM posts")
+}
+
+/// Runs `import --format dump` and expects an exit code and words on stderr.
+fn expect(program: &Program, args: &[&str], code: i32, words: &[&str]) -> Ran {
+    let ran = program.run(&[&["import", "--format", "dump"], args].concat());
+    assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+    for word in words {
+        assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+    }
+    ran
+}
+
+#[test]
+fn a_dump_is_filtered_by_subreddit_and_date_while_it_is_read() {
+    let program = Program::new();
+    let file = program.write("RS.zst", packed(dump(0..3_000)));
+    let day = 24 * 3_600;
+    let spread: String = (0..30)
+        .map(|i| {
+            let mut row = row(i);
+            row["created_utc"] = json!((1_700_006_400 + day * i).to_string());
+            format!("{row}\n")
+        })
+        .collect();
+    let spread = program.write("spread.ndjson", spread);
+    for database in databases() {
+        let url = ["--database", &database.url];
+        let count = |args: &[&str]| {
+            let args = [&url[..], &["import", "--format", "dump"], args].concat();
+            program.ok(&args);
+            sql(&program, &database.url, "SELECT COUNT(*) FROM posts")
+        };
+        assert_eq!(count(&[&file]), "1000", "the pipeline reads r/food");
+        let seen = "SELECT topic, COUNT(*) FROM sightings GROUP BY topic";
+        assert_eq!(sql(&program, &database.url, seen), "food,1000");
+        assert_eq!(count(&[&file, "--subreddit", "/r/Knitting"]), "2000");
+        assert_eq!(count(&[&file, "--all-subreddits"]), "3000");
+        // 1700006400 is 2023-11-15.
+        let all = [&spread, "--all-subreddits", "--again"];
+        let dates = ["--from", "2023-11-16", "--to", "2023-11-17"];
+        sql(&program, &database.url, "SELECT 1");
+        let before = "SELECT COUNT(*) FROM posts WHERE created_at >= '2023-11-16'";
+        count(&[&all[..], &dates[..]].concat());
+        assert_eq!(sql(&program, &database.url, before), "2");
+    }
+}
+
+#[test]
+fn a_finished_dump_is_not_read_twice_unless_asked_for() {
+    let program = Program::new();
+    let file = program.write("RS.zst", packed(dump(0..30)));
+    expect(&program, &[&file], 0, &["posts=10", "left_out=20"]);
+    expect(&program, &[&file], 0, &["imported on", "--again"]);
+    expect(&program, &[&file, "--again"], 0, &["posts=10", "new=0"]);
+    // Another wish is another import; a file that changed is another file.
+    expect(
+        &program,
+        &[&file, "--all-subreddits"],
+        0,
+        &["posts=30", "new=20"],
+    );
+    program.write("RS.zst", packed(dump(0..33)));
+    expect(&program, &[&file], 0, &["posts=11", "new=1"]);
+}
+
+#[test]
+fn a_window_of_2_gib_is_unpacked() {
+    let program = Program::new();
+    let file = program.write("RS.zst", frame(31, dump(0..900).as_bytes()));
+    expect(&program, &[&file], 0, &["posts=300", "rejected=0"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_window_without_address_space_says_so() {
+    let program = Program::new();
+    let file = program.write("RS.zst", frame(31, dump(0..9).as_bytes()));
+    let limited = format!(
+        "ulimit -v 1500000; exec {} import --format dump {file}",
+        env!("CARGO_BIN_EXE_topicmill")
+    );
+    let mut shell = program.command(&[]);
+    let environment: Vec<_> = shell
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+        .collect();
+    shell = std::process::Command::new("sh");
+    shell.args(["-c", &limited]).envs(environment);
+    shell.current_dir(program.folder.path());
+    let output = shell.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("address space"), "{stderr}");
+}
+
+#[test]
+fn a_truncated_dump_keeps_what_it_has_and_says_where_it_breaks_off() {
+    let program = Program::new();
+    let mut bytes = packed(dump(0..9_000));
+    bytes.truncate(bytes.len() / 2);
+    let file = program.write("RS.zst", &bytes);
+    expect(&program, &[&file], 1, &["line ", "breaks off"]);
+    let kept: usize = posts(&program).parse().unwrap();
+    assert!(kept > 100 && kept < 3_000, "{kept}");
+    // It is not finished, and the whole file is another one.
+    expect(&program, &[&file], 1, &["breaks off"]);
+    program.write("RS.zst", packed(dump(0..9_000)));
+    expect(&program, &[&file], 0, &["rejected=0"]);
+    assert_eq!(posts(&program), "3000");
+}
+
+#[test]
+fn a_flipped_bit_costs_what_follows_it_at_most() {
+    let program = Program::new();
+    let text = dump(0..9_000);
+    let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+    encoder.include_checksum(true).unwrap();
+    std::io::Write::write_all(&mut encoder, text.as_bytes()).unwrap();
+    let whole = encoder.finish().unwrap();
+    for place in [3, 5, 7] {
+        let mut bytes = whole.clone();
+        let middle = bytes.len() * place / 10;
+        bytes[middle] ^= 0x10;
+        let file = program.write(&format!("RS{place}.zst"), &bytes);
+        let ran = expect(&program, &[&file], 1, &["line "]);
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_dump_of_comments_is_told_and_a_stray_one_rejected() {
+    let program = Program::new();
+    let comment =
+        json!({"id": "c1", "body": "Hi", "link_id": "t3_a", "subreddit": "food", "created_utc": 1});
+    let file = program.write("RC.zst", packed(format!("{comment}\n")));
+    expect(&program, &[&file], 2, &["holds comments, not posts", "RS_"]);
+    let mixed = program.write("mixed.zst", packed(format!("{}{comment}\n", dump(0..3))));
+    expect(&program, &[&mixed], 1, &["line 4", "a comment, not a post"]);
+    assert_eq!(posts(&program), "1");
+}
+
+#[test]
+fn odd_rows_of_all_years_are_taken_or_rejected_with_a_reason() {
+    let program = Program::new();
+    let mut rows = vec![row(0), row(3), row(6), row(9), row(12), row(15)];
+    rows[1]["created_utc"] = json!("1389000000");
+    rows[2]["title"] = Value::Null;
+    rows[2]["selftext"] = Value::Null;
+    rows[3]["url"] = json!(format!("https://a.example/{}", "x".repeat(23_102)));
+    rows[3]["is_self"] = json!(false);
+    rows[4]["created_utc"] = json!(1_700_000_000.5);
+    rows[4]["edited"] = json!(1.5);
+    rows[5]["subreddit"] = Value::Null;
+    rows[5]["permalink"] = json!("/r/food/comments/d000015/x/");
+    rows[5]["score"] = Value::Null;
+    let mut text: Vec<u8> = Vec::new();
+    for row in rows {
+        text.extend_from_slice(row.to_string().as_bytes());
+        text.push(b'\n');
+    }
+    text.extend_from_slice(
+        b"{\"id\":\"u1\",\"subreddit\":\"food\",\"title\":\"caf\xe9\",\"created_utc\":1}",
+    );
+    let file = program.write("RS.ndjson", text);
+    let why = [
+        "line 3",
+        "neither `title` nor `selftext`",
+        "posts=6",
+        "rejected=1",
+    ];
+    expect(&program, &[&file], 1, &why);
+    let url = "SELECT LENGTH(url) FROM posts WHERE fullname = 't3_d000009'";
+    assert_eq!(sql(&program, SQLITE, url), "23120");
+}
+
+#[test]
+fn what_is_no_dump_says_so_before_anything_is_stored() {
+    let program = Program::new();
+    let good = program.write("RS.zst", packed(dump(0..3)));
+    let empty = program.write("empty.zst", "");
+    expect(&program, &[&good, &empty], 2, &["is empty"]);
+    let nothing = program.write("nothing.zst", packed(""));
+    expect(&program, &[&good, &nothing], 2, &["is empty"]);
+    expect(&program, &[&good, "."], 2, &["is a directory"]);
+    expect(
+        &program,
+        &[&good, "missing.zst"],
+        2,
+        &["no file `missing.zst`"],
+    );
+    expect(
+        &program,
+        &[&good, "--subreddit", "a/b"],
+        2,
+        &["is no subreddit"],
+    );
+    let backwards = ["--from", "2024-02-01", "--to", "2024-01-01"];
+    expect(
+        &program,
+        &[&[&good[..]], &backwards[..]].concat(),
+        2,
+        &["is later than"],
+    );
+    expect(
+        &program,
+        &[&good, "--map", "id=x"],
+        2,
+        &["--map is for tables"],
+    );
+    assert!(!program.folder.path().join("topicmill.db").exists());
+    let lines = program.run(&["import", &good]);
+    assert!(lines.code == 2 && lines.stderr.contains("--format dump"));
+    let none = program.write("none.zst", packed(dump(1..2)));
+    expect(
+        &program,
+        &[&none],
+        0,
+        &["no post was wanted", "--all-subreddits"],
+    );
+}
+
+/// What an import leaves, without the times and runs that differ by nature.
+fn contents(program: &Program, database: &str) -> String {
+    let posts = "SELECT fullname, subreddit, title, selftext, author, score, created_at FROM posts ORDER BY 1";
+    let seen = "SELECT topic, fullname, score FROM sightings GROUP BY 1, 2, 3 ORDER BY 1, 2";
+    let state = "SELECT rows_read, left_out, posts, rejected, byte_offset, finished_at IS NOT NULL FROM imports";
+    let all = [posts, seen, state].map(|query| sql(program, database, query));
+    all.join("\n\n")
+}
+
+#[test]
+fn a_dump_import_that_is_killed_goes_on_and_ends_as_if_it_had_not_been() {
+    let program = Program::new();
+    let file = program.write("RS.zst", packed(dump(0..60_000)));
+    let args = [
+        "--database",
+        "sqlite:calm.db",
+        "import",
+        "--format",
+        "dump",
+        &file,
+    ];
+    program.ok(&args);
+    // Authors are hashed under a key of the database, so the others are copies that are emptied.
+    let calm = contents(&program, "sqlite:calm.db");
+    let strip = |text: &str| {
+        let lines = text.lines().map(|line| {
+            let cells: Vec<_> = line
+                .split(',')
+                .filter(|cell| !cell.starts_with("u_"))
+                .collect();
+            cells.join(",") + "\n"
+        });
+        lines.collect::<String>()
+    };
+    let size = |name: &str| {
+        let file = |name: &str| std::fs::metadata(program.folder.path().join(name));
+        let bytes = |name: &str| file(name).map_or(0, |about| about.len());
+        bytes(name) + bytes(&format!("{name}-wal"))
+    };
+    let (mut kills, mut resumed) = (0, 0);
+    for (wait, growth) in [(0, 600_000), (3, 900_000), (7, 1_300_000), (13, 300_000)] {
+        let name = format!("killed{wait}.db");
+        let database = format!("sqlite:{name}");
+        let args = ["--database", &database, "import", "--format", "dump", &file];
+        for _ in 0..2 {
+            let before = size(&name);
+            let mut running = program
+                .command(&args)
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            // At work, however slow this machine is; then any moment.
+            while size(&name) < before + growth && running.try_wait().unwrap().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            std::thread::sleep(Duration::from_millis(wait));
+            running.kill().unwrap();
+            kills += usize::from(!running.wait().unwrap().success());
+        }
+        let last = program.ok(&args);
+        resumed += usize::from(last.stderr.contains("goes on where"));
+        assert_eq!(
+            strip(&contents(&program, &database)),
+            strip(&calm),
+            "{wait}"
+        );
+    }
+    assert!(
+        kills > 4 && resumed > 2,
+        "{kills} killed, {resumed} resumed"
+    );
+}
+
+#[test]
+fn csv_columns_are_mapped_and_wrong_values_cost_their_row() {
+    let program = Program::new();
+    let table = "key,headline,subreddit,posted\na1,One,food,2024-01-01 10:00:00\na2,Two,food,soon\na3,Three,music,1700000000\n";
+    let file = program.write("posts.csv", table);
+    let map = ["--map", "id=key", "--map", "created_utc=posted", "--map"];
+    for database in databases() {
+        let args = [
+            "--database",
+            &database.url,
+            "import",
+            "--format",
+            "csv",
+            &file,
+        ];
+        let ran = program.run(&[&args[..], &map, &["title=headline"]].concat());
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("row 2") && ran.stderr.contains("posts=2"),
+            "{}",
+            ran.stderr
+        );
+        let ran = program.run(&[&args[..], &map, &["title=heading"]].concat());
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        let told = ["`heading`", "`key`, `headline`, `subreddit`, `posted`"];
+        assert!(
+            told.iter().all(|word| ran.stderr.contains(word)),
+            "{}",
+            ran.stderr
+        );
+        let times = sql(
+            &program,
+            &database.url,
+            "SELECT COUNT(*) FROM posts WHERE created_at > '2023-12-31'",
+        );
+        assert_eq!(times, "1");
+    }
+    let ran = program.run(&["import", "--format", "csv", &file, "--map", "colour=key"]);
+    assert!(
+        ran.code == 2 && ran.stderr.contains("created_utc"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// The fixture was written by pyarrow, with snappy: `id`, `title` (null in the third row), `subreddit`, `score`
+/// and `over_18`, and the same time in `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`.
+#[test]
+fn parquet_columns_are_read_with_times_of_every_kind() {
+    let program = Program::new();
+    let file = crate::support::engine::repository("tests/it/fixtures/posts.parquet");
+    let file = file.display().to_string();
+    let what = "SELECT fullname, score, over_18, substr(CAST(created_at AS TEXT), 1, 10) FROM posts ORDER BY 1";
+    for (n, column) in ["created_utc", "ms", "us", "text", "float"]
+        .iter()
+        .enumerate()
+    {
+        let database = format!("sqlite:{n}.db");
+        let map = format!("created_utc={column}");
+        let args = [
+            "--database",
+            &database,
+            "import",
+            "--format",
+            "parquet",
+            &file,
+        ];
+        let ran = program.run(&[&args[..], &["--map", &map]].concat());
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("row 3"), "{column}: {}", ran.stderr);
+        let rows = "t3_p1,7,false,2023-11-14\nt3_p2,,true,2023-11-14";
+        let found = sql(&program, &database, what)
+            .replace(",0,", ",false,")
+            .replace(",1,", ",true,");
+        assert_eq!(found, rows, "{column}");
+    }
+    for (map, told) in [
+        ("title=missing", "`missing`"),
+        ("title=lists", "plain values"),
+    ] {
+        let ran = program.run(&["import", "--format", "parquet", &file, "--map", map]);
+        assert!(ran.code == 2 && ran.stderr.contains(told), "{}", ran.stderr);
+    }
+    let broken = std::fs::read(&file).unwrap();
+    let half = program.write("half.parquet", &broken[..broken.len() / 2]);
+    let ran = program.run(&["import", "--format", "parquet", &half]);
+    assert!(
+        ran.code == 2 && ran.stderr.contains("not a whole one"),
+        "{}",
+        ran.stderr
+    );
+}
