@@ -839,7 +839,8 @@ async fn the_sample_reddit_tells_which_posts_are_gone() {
             label: "gaming".into(),
             descriptions: vec![],
             subreddits: vec!["gaming".into()],
-            listing: Listing::New,
+            // Not `new`, which is read no further than to what is known.
+            listing: Listing::Hot,
             limit: 100,
         }];
         let collect = async || {
