@@ -41,8 +41,9 @@
 //! - **run**: one execution of one stage, a row of `runs`.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
 //! - **tombstone**: what is left of a post that was purged: its fullname, when, and why.
-//! - **lease**: a claim on part of the backlog until a time; its id is the fencing token under which alone
-//!   its holder may write.
+//! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
+//!   is the fencing token under which alone its holder may write.
+//! - **tombstone**: what stays of a purged post, so that its content does not come back.
 //! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
 
 pub mod analyze;

@@ -219,7 +219,8 @@ pub struct Claimant<'a> {
     pub lease: Duration,
 }
 
-/// A claim on part of the backlog. Its holder may write for these posts until it expires or is lost.
+/// A claim on part of the backlog. Its holder may write for these posts until another worker takes it over,
+/// which it may once the claim has expired.
 #[derive(Debug, Clone)]
 pub struct Claim {
     /// The fencing token.
