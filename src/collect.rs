@@ -4,6 +4,8 @@
 //! next run stores the same rows again without harm. A topic that cannot be read ends with a typed outcome;
 //! the other topics go on.
 
+mod import;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -15,17 +17,16 @@ use crate::clock::SharedClock;
 use crate::domain::{
     Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport, hex,
 };
-use crate::source::dump::{Block, Blocks, End, Position, Record};
 use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
 use crate::source::{ListingPage, Rejected};
-use crate::store::{Gap, ImportState, Page, Result, RunId, Store, Upserted};
+use crate::store::{Gap, Page, Result, RunId, Store, Upserted};
+
+pub use self::import::{Imported, Plan, import};
 
 /// Posts that Reddit lists at most, whoever asks.
 const MOST_LISTED: u32 = 1_000;
 /// A listing that ends after fewer posts has shown all there are.
 const FULL_LISTING: usize = 900;
-/// Blocks of a file that are read ahead while one is stored.
-const BLOCKS_AHEAD: usize = 2;
 /// Rejected records that are told one by one; the others are counted.
 const REJECTED_SHOWN: u64 = 5;
 
@@ -414,192 +415,4 @@ fn take(left: &mut u32) -> bool {
     let any = *left > 0;
     *left = left.saturating_sub(1);
     any
-}
-
-/// What an import did.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Imported {
-    /// Records that are posts.
-    pub posts: u64,
-    /// Of those, not known before.
-    pub new: u64,
-    /// Of those, known with another text.
-    pub changed: u64,
-    /// Of those, purged before and so not stored.
-    pub tombstoned: u64,
-    /// Records that the filters left out.
-    pub left_out: u64,
-    /// Records that are no post, or not a whole one.
-    pub rejected: Rejections,
-}
-
-impl Imported {
-    /// Adds what another file gave.
-    pub fn add(&mut self, other: &Self) {
-        self.posts += other.posts;
-        self.new += other.new;
-        self.changed += other.changed;
-        self.tombstoned += other.tombstoned;
-        self.left_out += other.left_out;
-        self.rejected.extend(&other.rejected);
-    }
-}
-
-/// What is done with the records of a file.
-pub struct Plan<'a> {
-    /// The file's name in log lines.
-    pub name: &'a str,
-    /// A record belongs to the topic that it names, else to the one that reads its subreddit, else to none.
-    pub topics: &'a [Topic],
-    /// Where an earlier run left off, and what this one keeps up to date; `None`: no such thing is kept.
-    pub state: Option<ImportState>,
-    /// Rows of the file that the filters left out so far, in earlier runs too.
-    pub left_out: u64,
-    /// Hears how many more bytes of the file are read.
-    pub progress: &'a (dyn Fn(u64) + Send + Sync),
-}
-
-/// Stores the records of a file, each block in one transaction with how far the file was read.
-///
-/// When `stop` is cancelled, the block under way is stored first. What is done is added to `done`, also where
-/// an error ends the run.
-///
-/// # Errors
-/// Those of the store. Records that cannot be read are counted, the first ones logged.
-pub async fn import(
-    sink: &Sink<'_>,
-    mut blocks: Blocks,
-    mut plan: Plan<'_>,
-    stop: &CancellationToken,
-    done: &mut Imported,
-) -> Result<()> {
-    if let Some(state) = &plan.state {
-        blocks.resume(Position {
-            bytes: state.byte_offset,
-            rows: state.rows,
-            left_out: state.left_out,
-        });
-    }
-    // Unpacking and parsing have a thread of their own: one block is read while another one is stored.
-    let (sender, mut receiver) = tokio::sync::mpsc::channel(BLOCKS_AHEAD);
-    let reader = tokio::task::spawn_blocking(move || {
-        loop {
-            let block = blocks.next_block();
-            let ended = block.end.is_some();
-            // Nobody listens any more once the import is stopped.
-            if sender.blocking_send(block).is_err() || ended {
-                break;
-            }
-        }
-    });
-    let mut stored = Ok(());
-    let mut read = 0;
-    while stored.is_ok() && !stop.is_cancelled() {
-        let Some(block) = receiver.recv().await else {
-            break;
-        };
-        (plan.progress)(block.read - read);
-        read = block.read;
-        stored = store_block(sink, block, &mut plan, done).await;
-    }
-    drop(receiver);
-    if let Err(error) = reader.await {
-        // A bug in reading is no less one for having happened on another thread.
-        std::panic::resume_unwind(error.into_panic());
-    }
-    stored
-}
-
-async fn store_block(
-    sink: &Sink<'_>,
-    block: Block,
-    plan: &mut Plan<'_>,
-    done: &mut Imported,
-) -> Result<()> {
-    let Block {
-        records,
-        rejected,
-        position,
-        end,
-        ..
-    } = block;
-    let (posts, now) = (records.len() as u64, sink.clock.now().into());
-    if let Some(state) = &mut plan.state {
-        let moved = position.bytes > state.byte_offset;
-        if !moved && end.is_none() {
-            return Ok(());
-        }
-        state.byte_offset = position.bytes;
-        state.rows = position.rows;
-        state.left_out = position.left_out;
-        state.posts += posts;
-        state.rejected += rejected.len() as u64;
-        state.run = sink.run;
-        state.updated_at = now;
-        // A file that broke off is no less unfinished for having been read as far as it goes.
-        state.finished_at = (end == Some(End::Whole)).then_some(now);
-    }
-    done.left_out += position.left_out - plan.left_out;
-    plan.left_out = position.left_out;
-    for Rejected { at, reason } in rejected {
-        if done.rejected.total() < REJECTED_SHOWN {
-            tracing::warn!(file = %plan.name, %at, "passed over: {reason}");
-        }
-        done.rejected.add(&reason);
-    }
-    let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
-    for Record { post, topic } in records {
-        let topic = topic.map_or_else(
-            || topic_of(&post, plan.topics),
-            |named| Some(slug_of(named, plan.topics)),
-        );
-        match by_topic.iter_mut().find(|(known, _)| *known == topic) {
-            Some((_, posts)) => posts.push(post),
-            None => by_topic.push((topic, vec![post])),
-        }
-    }
-    for (_, posts) in &mut by_topic {
-        sink.authors.apply(posts);
-    }
-    let page = |(topic, posts)| Page {
-        run: sink.run,
-        source: SourceKind::Import,
-        topic: Option::as_deref(topic),
-        subreddit: "",
-        listing: None,
-        ranks: &[],
-        after: None,
-        newest: None,
-        posts,
-        now,
-    };
-    let pages: Vec<Page<'_>> = by_topic
-        .iter()
-        .map(|(topic, posts)| page((topic, posts.as_slice())))
-        .collect();
-    let stored = sink.store.save_block(&pages, plan.state.as_ref()).await?;
-    done.posts += posts;
-    done.new += stored.new;
-    done.changed += stored.changed;
-    done.tombstoned += stored.tombstoned;
-    Ok(())
-}
-
-/// The slug of the topic that a record names, by its slug or by its label; a name of neither kind stays.
-fn slug_of(named: String, topics: &[Topic]) -> String {
-    let known = topics
-        .iter()
-        .find(|topic| topic.slug == named || topic.label == named);
-    known.map_or(named, |topic| topic.slug.clone())
-}
-
-/// The topic that a post's subreddit is read for.
-fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
-    let reads = |topic: &&Topic| {
-        topic
-            .subreddits
-            .iter()
-            .any(|name| name.eq_ignore_ascii_case(&post.subreddit))
-    };
-    topics.iter().find(reads).map(|topic| topic.slug.clone())
 }

@@ -1,0 +1,206 @@
+//! Every statement, once, for both databases.
+//!
+//! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
+//! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `looking`.
+
+mod looking;
+mod models;
+mod posts;
+mod purging;
+mod runs;
+mod work;
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row, Transaction,
+    Type,
+};
+
+use super::dialect::{Dialect, redact};
+use super::{Access, Result, StoreError};
+use crate::domain::{Post, SourceKind, Timestamp};
+
+/// Rows of one INSERT: 500 × 20 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
+const POSTS_A_STATEMENT: usize = 500;
+/// Rows of one INSERT of short rows (at most 13 columns).
+const ROWS_A_STATEMENT: usize = 2_000;
+
+const TABLES: [&str; 17] = [
+    "gaps",
+    "posts",
+    "sightings",
+    "runs",
+    "watermarks",
+    "imports",
+    "models",
+    "label_sets",
+    "labels",
+    "current_target",
+    "hypotheses",
+    "pair_logits",
+    "classifications",
+    "label_scores",
+    "leases",
+    "backlog",
+    "tombstones",
+];
+
+/// A database behind a pool of connections.
+#[derive(Debug)]
+pub struct SqlStore<DB: Dialect> {
+    pub(super) pool: Pool<DB>,
+    url: String,
+}
+
+impl<DB: Dialect> Clone for SqlStore<DB> {
+    fn clone(&self) -> Self {
+        Self {
+            pool: self.pool.clone(),
+            url: self.url.clone(),
+        }
+    }
+}
+
+/// Says what was being done when a statement failed, and recognises the failures that have a remedy.
+trait Doing<T> {
+    fn doing(self, what: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T, sqlx::Error> {
+    fn doing(self, what: &'static str) -> Result<T> {
+        self.map_err(|source| {
+            known_failure(&source).unwrap_or(StoreError::Statement { what, source })
+        })
+    }
+}
+
+/// The failures that a user can mend.
+pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
+    let error = error.as_database_error()?;
+    let code = error.code()?;
+    if error
+        .try_downcast_ref::<sqlx::sqlite::SqliteError>()
+        .is_some()
+    {
+        // Extended codes carry the primary one in their low byte.
+        return match code.parse::<u32>().ok()? & 0xff {
+            8 => Some(StoreError::ReadOnly),
+            13 => Some(StoreError::Full),
+            _ => None,
+        };
+    }
+    match code.as_ref() {
+        "25006" => Some(StoreError::ReadOnly),
+        "53100" => Some(StoreError::Full),
+        _ => None,
+    }
+}
+
+/// Whether a post comes from a file and is known from Reddit itself.
+fn is_older(post: &Post, known_from: &str) -> bool {
+    post.source == SourceKind::Import && known_from != SourceKind::Import.as_str()
+}
+
+fn at(time: Timestamp) -> DateTime<Utc> {
+    time.as_datetime()
+}
+
+fn count(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// The values of an `IN (` that was just pushed, and its end.
+fn push_list<'q, DB, T>(query: &mut QueryBuilder<DB>, values: impl IntoIterator<Item = T>)
+where
+    DB: Dialect,
+    T: Encode<'q, DB> + Type<DB> + 'q,
+{
+    let mut list = query.separated(", ");
+    for value in values {
+        list.push_bind(value);
+    }
+    query.push(")");
+}
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
+        let store = Self {
+            pool: DB::open(url, access).await?,
+            url: redact(url),
+        };
+        let found = store.schema().await?;
+        let known = Self::latest();
+        match (found.cmp(&known), access) {
+            (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer {
+                url: store.url,
+                found,
+                known,
+            }),
+            (std::cmp::Ordering::Equal, _) => Ok(store),
+            (std::cmp::Ordering::Less, Access::Create) => {
+                store.migrate().await?;
+                Ok(store)
+            }
+            (std::cmp::Ordering::Less, _) => Err(StoreError::NotMigrated(store.url)),
+        }
+    }
+
+    /// Latest schema version that this program has.
+    fn latest() -> i64 {
+        DB::migrator()
+            .iter()
+            .map(|migration| migration.version)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Schema version of the database; 0 if it has none.
+    async fn schema(&self) -> Result<i64> {
+        const WHAT: &str = "read the schema version";
+        if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
+            return Ok(0);
+        }
+        self.number(
+            "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success",
+            WHAT,
+        )
+        .await
+    }
+
+    async fn migrate(&self) -> Result<()> {
+        DB::migrate(&self.pool).await.map_err(|error| match &error {
+            sqlx::migrate::MigrateError::Execute(source)
+            | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
+                known_failure(source).unwrap_or(StoreError::Migrate(error))
+            }
+            _ => StoreError::Migrate(error),
+        })
+    }
+
+    pub(super) async fn close(&self) -> Result<()> {
+        self.pool.close().await;
+        Ok(())
+    }
+
+    async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
+        sqlx::query::<DB>(sql)
+            .fetch_one(&self.pool)
+            .await
+            .and_then(|row| row.try_get(0))
+            .doing(what)
+    }
+
+    async fn begin(&self) -> Result<Transaction<'static, DB>> {
+        self.pool
+            .begin_with(DB::BEGIN_WRITE)
+            .await
+            .doing("begin a transaction")
+    }
+}

@@ -1,0 +1,126 @@
+//! Models and label sets as they were used.
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+
+use super::super::dialect::Dialect;
+use super::super::{ModelRow, Result, Target};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, count};
+use crate::domain::{LabelSet, TextHash, Timestamp};
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+        sqlx::query::<DB>(
+            "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) \
+             VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (manifest_hash, precision, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
+        )
+        .bind(model.name.as_str())
+        .bind(model.kind.as_str())
+        .bind(model.manifest_hash.as_str())
+        .bind(model.precision.as_str())
+        .bind(model.tokenizer_hash.as_str())
+        .bind(model.max_tokens)
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing("record the model")
+    }
+
+    pub(in crate::store) async fn ensure_label_set(
+        &self,
+        set: &LabelSet,
+        now: Timestamp,
+    ) -> Result<i64> {
+        const WHAT: &str = "record the label set";
+        let hash = set.hash();
+        let mut tx = self.begin().await?;
+        let id: i64 = sqlx::query::<DB>(
+            "INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+        )
+        .bind(set.name.as_str())
+        .bind(hash.as_str())
+        .bind(set.template.as_str())
+        .bind(set.mode.as_str())
+        .bind(set.threshold)
+        .bind(at(now))
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing(WHAT)?;
+        for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
+            let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO labels (label_set_id, position, slug, label, hypothesis, descriptions) ",
+            );
+            insert.push_values(
+                chunk.iter().zip(&hypotheses).enumerate(),
+                |mut row, (i, (label, hypothesis))| {
+                    row.push_bind(id)
+                        .push_bind(count((chunk_index * ROWS_A_STATEMENT + i) as u64))
+                        .push_bind(label.slug.as_str())
+                        .push_bind(label.label.as_str())
+                        .push_bind(hypothesis.as_str())
+                        .push_bind(Json(Value::from(label.descriptions.clone())));
+                },
+            );
+            insert.push(" ON CONFLICT DO NOTHING");
+            insert.build().execute(&mut *tx).await.doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(id)
+    }
+
+    pub(in crate::store) async fn ensure_hypotheses(&self, texts: &[String]) -> Result<Vec<i64>> {
+        const WHAT: &str = "record the hypotheses";
+        let mut tx = self.begin().await?;
+        let mut ids = vec![0; texts.len()];
+        // In one order for everybody, see `save_page`.
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        order.sort_unstable_by_key(|&i| &texts[i]);
+        for i in order {
+            let text = &texts[i];
+            let id: i64 = sqlx::query::<DB>(
+                "INSERT INTO hypotheses (hash, text) VALUES ($1, $2) \
+                 ON CONFLICT (hash) DO UPDATE SET text = excluded.text RETURNING id",
+            )
+            .bind(TextHash::of(text).as_bytes())
+            .bind(text.as_str())
+            .fetch_one(&mut *tx)
+            .await
+            .and_then(|row| row.try_get(0))
+            .doing(WHAT)?;
+            ids[i] = id;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(ids)
+    }
+
+    pub(in crate::store) async fn set_current(&self, target: Target) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
+             ON CONFLICT (only_row) DO UPDATE SET model_id = excluded.model_id, label_set_id = excluded.label_set_id",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&self.pool)
+        .await
+        .doing("set the current model and label set")?;
+        Ok(())
+    }
+}

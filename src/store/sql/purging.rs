@@ -1,0 +1,326 @@
+//! Taking posts and texts out again.
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
+};
+
+use super::super::dialect::Dialect;
+use super::super::{Checked, Due, Result, RunId, StoreError};
+use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use crate::domain::{Fullname, PurgeReason, Timestamp};
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> bool: Encode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn count_due(&self, due: Due) -> Result<u64> {
+        sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM posts WHERE (source = 'sample') = $1 \
+                AND (checked_at IS NULL OR checked_at < $2)",
+        )
+        .bind(due.sample)
+        .bind(at(due.before))
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0))
+        .map(i64::unsigned_abs)
+        .doing("count the posts to ask Reddit about")
+    }
+
+    pub(in crate::store) async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
+        // Two walks along the index, rather than a sort of everything that is due.
+        let rows = sqlx::query::<DB>(
+            "SELECT fullname FROM ( \
+               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
+                  AND (source = 'sample') = $1 ORDER BY fullname LIMIT $3) never \
+               UNION ALL \
+               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at < $2 \
+                  AND (source = 'sample') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
+              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3",
+        )
+        .bind(due.sample)
+        .bind(at(due.before))
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await;
+        Self::fullnames(rows, "find the posts to ask Reddit about")
+    }
+
+    pub(in crate::store) async fn last_seen(
+        &self,
+        sample: bool,
+        limit: u32,
+    ) -> Result<Vec<Fullname>> {
+        let rows = sqlx::query::<DB>(
+            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = 'sample') = $1 \
+              ORDER BY checked_at DESC, fullname DESC LIMIT $2",
+        )
+        .bind(sample)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await;
+        Self::fullnames(rows, "find the posts that Reddit showed last")
+    }
+
+    fn fullnames(
+        rows: Result<Vec<DB::Row>, sqlx::Error>,
+        what: &'static str,
+    ) -> Result<Vec<Fullname>> {
+        let names: Vec<String> = rows
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing(what)?;
+        let fullname = |name: String| {
+            name.parse()
+                .map_err(|error: crate::domain::FullnameError| StoreError::Corrupt {
+                    table: "posts",
+                    row: name,
+                    detail: error.to_string(),
+                })
+        };
+        names.into_iter().map(fullname).collect()
+    }
+
+    pub(in crate::store) async fn purge(
+        &self,
+        run: RunId,
+        checked: &Checked,
+        now: Timestamp,
+    ) -> Result<u64> {
+        let mut tx = self.begin().await?;
+        let mut purged = 0;
+        let mut gone: Vec<(&str, PurgeReason)> = checked
+            .gone
+            .iter()
+            .map(|(fullname, reason)| (fullname.as_str(), *reason))
+            .collect();
+        // One statement may not touch a row twice.
+        gone.sort_unstable_by_key(|(fullname, _)| *fullname);
+        gone.dedup_by_key(|(fullname, _)| *fullname);
+        Self::lock_tombstones(&mut tx).await?;
+        for chunk in gone.chunks(POSTS_A_STATEMENT) {
+            purged += Self::purge_posts(&mut tx, run, chunk, now).await?;
+        }
+        for chunk in checked.alive.chunks(POSTS_A_STATEMENT) {
+            let mut update =
+                QueryBuilder::<DB>::new("UPDATE posts SET removed_at = NULL, checked_at = ");
+            update.push_bind(at(now)).push(" WHERE fullname IN (");
+            push_list(&mut update, chunk.iter().map(Fullname::as_str));
+            update
+                .build()
+                .execute(&mut *tx)
+                .await
+                .doing("note which posts are still there")?;
+        }
+        for chunk in checked.authorless.chunks(POSTS_A_STATEMENT) {
+            let mut update =
+                QueryBuilder::<DB>::new("UPDATE posts SET author = NULL WHERE fullname IN (");
+            push_list(&mut update, chunk.iter().map(Fullname::as_str));
+            update
+                .build()
+                .execute(&mut *tx)
+                .await
+                .doing("forget authors whose accounts are gone")?;
+        }
+        tx.commit().await.doing("purge posts")?;
+        Ok(purged)
+    }
+
+    pub(super) async fn lock_tombstones(tx: &mut Transaction<'static, DB>) -> Result<()> {
+        if let Some(lock) = DB::LOCK_TOMBSTONES {
+            sqlx::query::<DB>(lock)
+                .execute(&mut **tx)
+                .await
+                .doing("keep others from storing posts")?;
+        }
+        Ok(())
+    }
+
+    /// Leases first, then the backlog, then posts: the order in which a worker goes that writes labels, so
+    /// that it and a purge wait for each other and never in a circle.
+    pub(super) async fn take_from_workers(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+    ) -> Result<()> {
+        const WHAT: &str = "take posts out of the backlog";
+        if !DB::FOR_UPDATE.is_empty() {
+            let mut lock = QueryBuilder::<DB>::new(
+                "SELECT id FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE fullname IN (",
+            );
+            push_list(&mut lock, fullnames.iter().copied());
+            lock.push(") ORDER BY id ").push(DB::FOR_UPDATE);
+            lock.build().execute(&mut **tx).await.doing(WHAT)?;
+        }
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE fullname IN (");
+        push_list(&mut delete, fullnames.iter().copied());
+        delete.build().execute(&mut **tx).await.doing(WHAT)?;
+        Ok(())
+    }
+
+    pub(super) async fn purge_posts(
+        tx: &mut Transaction<'static, DB>,
+        run: RunId,
+        gone: &[(&str, PurgeReason)],
+        now: Timestamp,
+    ) -> Result<u64> {
+        const WHAT: &str = "purge posts";
+        let fullnames: Vec<&str> = gone.iter().map(|(fullname, _)| *fullname).collect();
+        Self::take_from_workers(tx, &fullnames).await?;
+
+        // In the order in which whoever fills the backlog holds them.
+        let mut lock = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+        push_list(&mut lock, fullnames.iter().copied());
+        lock.push(" ORDER BY fullname ").push(DB::FOR_UPDATE);
+        let mut hashes = Self::hashes(tx, lock).await?;
+        // And of earlier texts that were scored.
+        let mut scored =
+            QueryBuilder::<DB>::new("SELECT text_hash FROM classifications WHERE fullname IN (");
+        push_list(&mut scored, fullnames.iter().copied());
+        hashes.extend(Self::hashes(tx, scored).await?);
+
+        // Sightings, classifications and scores go with the post by their foreign keys.
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM posts WHERE fullname IN (");
+        push_list(&mut delete, fullnames.iter().copied());
+        let purged = delete
+            .build()
+            .execute(&mut **tx)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .doing(WHAT)?;
+        if !hashes.is_empty() {
+            let mut delete = QueryBuilder::<DB>::new(
+                "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
+                   SELECT 1 FROM posts p WHERE p.text_hash = pair_logits.text_hash) AND text_hash IN (",
+            );
+            push_list(&mut delete, hashes.iter().map(Vec::as_slice));
+            delete.build().execute(&mut **tx).await.doing(WHAT)?;
+        }
+
+        let mut insert = QueryBuilder::<DB>::new(
+            "INSERT INTO tombstones (fullname, reason, purged_at, run_id) ",
+        );
+        insert.push_values(gone, |mut row, (fullname, reason)| {
+            row.push_bind(*fullname)
+                .push_bind(reason.as_str())
+                .push_bind(at(now))
+                .push_bind(run.0);
+        });
+        // What may be lifted gives way to what may not, never the other way round.
+        insert.push(
+            " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason \
+               WHERE tombstones.reason IN ('removed', 'missing')",
+        );
+        insert
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("leave tombstones")?;
+        Ok(purged)
+    }
+
+    pub(super) async fn hashes(
+        tx: &mut Transaction<'static, DB>,
+        mut query: QueryBuilder<DB>,
+    ) -> Result<Vec<Vec<u8>>> {
+        query
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("read the hashes of purged texts")
+    }
+
+    pub(in crate::store) async fn purge_texts(
+        &self,
+        before: Timestamp,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<u64> {
+        const WHAT: &str = "purge old texts";
+        let mut tx = self.begin().await?;
+        Self::lock_tombstones(&mut tx).await?;
+        let old: Vec<String> = sqlx::query::<DB>(
+            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND collected_at < $1 \
+              ORDER BY collected_at LIMIT $2",
+        )
+        .bind(at(before))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *tx)
+        .await
+        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        .doing(WHAT)?;
+        let mut purged = 0;
+        for chunk in old.chunks(POSTS_A_STATEMENT) {
+            let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
+            Self::take_from_workers(&mut tx, &chunk).await?;
+            let mut update = QueryBuilder::<DB>::new(
+                "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
+                 flair = NULL, text_purged_at = ",
+            );
+            update.push_bind(at(now)).push(" WHERE fullname IN (");
+            push_list(&mut update, chunk.iter().copied());
+            purged += update
+                .build()
+                .execute(&mut *tx)
+                .await
+                .map(|done| DB::rows_affected(&done))
+                .doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(purged)
+    }
+
+    pub(in crate::store) async fn note_reconciled(&self, due: Due) -> Result<bool> {
+        // Times of this form sort as texts.
+        let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
+        let done = sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
+               SELECT 1 FROM posts WHERE (checked_at IS NULL OR checked_at < $2) \
+                  AND (source <> 'sample' OR $3)) \
+             ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
+               THEN meta.value ELSE excluded.value END",
+        )
+        .bind(text.as_str())
+        .bind(at(due.before))
+        .bind(due.sample)
+        .execute(&self.pool)
+        .await
+        .doing("note that the database is reconciled")?;
+        Ok(DB::rows_affected(&done) == 1)
+    }
+
+    pub(super) async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
+        let value: Option<String> =
+            sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'reconciled_at'")
+                .fetch_optional(&self.pool)
+                .await
+                .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+                .doing("read when the database was reconciled")?;
+        let parse = |text: String| {
+            DateTime::parse_from_rfc3339(&text)
+                .map(|time| time.to_utc().into())
+                .map_err(|error| StoreError::Corrupt {
+                    table: "meta",
+                    row: "reconciled_at".into(),
+                    detail: error.to_string(),
+                })
+        };
+        value.map(parse).transpose()
+    }
+
+    pub(in crate::store) async fn settle(&self) -> Result<bool> {
+        DB::settle(&self.pool)
+            .await
+            .doing("take purged posts out of the database's log")
+    }
+}

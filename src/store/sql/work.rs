@@ -1,0 +1,473 @@
+//! The backlog, the leases on parts of it, and writing labels under one.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
+    Transaction, Type,
+};
+
+use super::super::dialect::Dialect;
+use super::super::{
+    Claim, Claimant, ClaimedPost, Classified, Lease, Result, RunId, StoreError, Target, Waiting,
+    Written,
+};
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, push_list};
+use crate::domain::{Mode, TextHash, Timestamp};
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f32: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<f32>: Encode<'q, DB>,
+    for<'q> bool: Encode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn enqueue_missing(&self, target: Target) -> Result<u64> {
+        let insert = format!(
+            "INSERT INTO backlog (model_id, label_set_id, fullname) \
+             SELECT $1, $2, p.fullname FROM posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS ( \
+               SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                  AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+              ORDER BY p.fullname {} ON CONFLICT DO NOTHING",
+            DB::HOLD_POSTS
+        );
+        sqlx::query::<DB>(AssertSqlSafe(insert))
+            .bind(target.model)
+            .bind(target.label_set)
+            .execute(&self.pool)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .doing("find unlabelled posts")
+    }
+
+    pub(in crate::store) async fn waiting(
+        &self,
+        target: Target,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<Waiting> {
+        const WHAT: &str = "count the backlog";
+        let row = sqlx::query::<DB>(
+            "SELECT COUNT(*), \
+                    COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
+                    COALESCE(SUM(CASE WHEN b.attempts >= $3 THEN 1 ELSE 0 END), 0) \
+               FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
+              WHERE b.model_id = $1 AND b.label_set_id = $2",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(i64::from(max_attempts))
+        .bind(at(now))
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let number = |column: usize| {
+            row.try_get::<i64, _>(column)
+                .map(i64::unsigned_abs)
+                .doing(WHAT)
+        };
+        let (all, held, set_aside) = (number(0)?, number(1)?, number(2)?);
+        Ok(Waiting {
+            claimable: all.saturating_sub(held + set_aside),
+            held,
+            set_aside,
+        })
+    }
+
+    pub(in crate::store) async fn claim(
+        &self,
+        target: Target,
+        claimant: &Claimant<'_>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Claim> {
+        loop {
+            if let Some(claim) = self.try_claim(target, claimant, limit, now).await? {
+                return Ok(claim);
+            }
+        }
+    }
+
+    /// `None`: everything that was picked turned out to be labelled; there may be more.
+    pub(super) async fn try_claim(
+        &self,
+        target: Target,
+        claimant: &Claimant<'_>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Option<Claim>> {
+        const WHAT: &str = "claim posts";
+        let mut tx = self.begin().await?;
+        // Their posts return to the backlog by the foreign key.
+        let expire = format!(
+            "DELETE FROM leases WHERE id IN (SELECT id FROM leases WHERE expires_at <= $1 ORDER BY id {})",
+            DB::FOR_UPDATE
+        );
+        sqlx::query::<DB>(AssertSqlSafe(expire))
+            .bind(at(now))
+            .execute(&mut *tx)
+            .await
+            .doing("return expired claims")?;
+        let id: i64 = sqlx::query::<DB>(
+            "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
+        )
+        .bind(claimant.worker)
+        .bind(claimant.run.0)
+        .bind(at(now))
+        .bind(at(now) + claimant.lease)
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing(WHAT)?;
+        let pick = format!(
+            "WITH picked AS MATERIALIZED ( \
+               SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
+                  AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
+             UPDATE backlog SET lease_id = $1 \
+              WHERE model_id = $2 AND label_set_id = $3 AND fullname IN (SELECT fullname FROM picked)",
+            DB::SKIP_LOCKED
+        );
+        let picked = sqlx::query::<DB>(AssertSqlSafe(pick))
+            .bind(id)
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(i64::from(claimant.max_attempts))
+            .bind(i64::from(limit))
+            .execute(&mut *tx)
+            .await
+            .map(|done| DB::rows_affected(&done))
+            .doing(WHAT)?;
+        // Another worker may have labelled a post between the look that put it here and now.
+        let done = sqlx::query::<DB>(
+            "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
+               SELECT 1 FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+                WHERE c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = backlog.fullname \
+                  AND c.text_hash = p.text_hash)",
+        )
+        .bind(id)
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&mut *tx)
+        .await
+        .map(|done| DB::rows_affected(&done))
+        .doing(WHAT)?;
+        if picked == done {
+            sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+                .bind(id)
+                .execute(&mut *tx)
+                .await
+                .doing(WHAT)?;
+            tx.commit().await.doing(WHAT)?;
+            let nothing = Claim {
+                lease: Lease(id),
+                posts: Vec::new(),
+            };
+            return Ok((picked == 0).then_some(nothing));
+        }
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
+               JOIN posts p ON p.fullname = b.fullname WHERE b.lease_id = $1 ORDER BY p.fullname",
+        )
+        .bind(id)
+        .fetch_all(&mut *tx)
+        .await
+        .doing(WHAT)?;
+        tx.commit().await.doing(WHAT)?;
+        let posts = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
+        Ok(Some(Claim {
+            lease: Lease(id),
+            posts,
+        }))
+    }
+
+    fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
+        const WHAT: &str = "read claimed posts";
+        let fullname: String = row.try_get(0).doing(WHAT)?;
+        let hash: Vec<u8> = row.try_get(1).doing(WHAT)?;
+        let text_hash = TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.clone(),
+            detail: "`text_hash` has not 16 bytes".into(),
+        })?;
+        Ok(ClaimedPost {
+            fullname,
+            text_hash,
+            title: row.try_get(2).doing(WHAT)?,
+            selftext: row.try_get(3).doing(WHAT)?,
+        })
+    }
+
+    pub(in crate::store) async fn renew(
+        &self,
+        lease_id: Lease,
+        now: Timestamp,
+        lease: Duration,
+    ) -> Result<bool> {
+        sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1")
+            .bind(lease_id.0)
+            .bind(at(now) + lease)
+            .execute(&self.pool)
+            .await
+            .map(|done| DB::rows_affected(&done) == 1)
+            .doing("renew a lease")
+    }
+
+    pub(in crate::store) async fn complete(
+        &self,
+        lease_id: Lease,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        done: &[Classified],
+    ) -> Result<Written> {
+        const WHAT: &str = "store labels";
+        let mut tx = self.begin().await?;
+        if !Self::hold_lease(&mut tx, lease_id).await? {
+            return Ok(Written::LeaseLost);
+        }
+        let slugs = Self::slugs(&mut tx, target.label_set).await?;
+        let mut stored = 0;
+        for chunk in done.chunks(POSTS_A_STATEMENT) {
+            // What is not in the backlog under this lease any more (deleted, say) is not ours to write.
+            let held = Self::take_out_of_backlog(&mut tx, lease_id, target, chunk).await?;
+            let chunk: Vec<&Classified> = chunk
+                .iter()
+                .filter(|one| held.contains(&one.fullname))
+                .collect();
+            if chunk.is_empty() {
+                continue;
+            }
+            stored += chunk.len() as u64;
+            Self::insert_logits(&mut tx, target, &chunk).await?;
+            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_scores(&mut tx, target, &chunk).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(Written::Stored(stored))
+    }
+
+    /// Locks a lease, which goes before any lock on its posts; false if it is not there. Whoever takes over
+    /// an expired lease deletes its row, so the row alone decides.
+    pub(super) async fn hold_lease(
+        tx: &mut Transaction<'static, DB>,
+        lease: Lease,
+    ) -> Result<bool> {
+        let live = format!("SELECT 1 FROM leases WHERE id = $1 {}", DB::FOR_UPDATE);
+        sqlx::query::<DB>(AssertSqlSafe(live))
+            .bind(lease.0)
+            .fetch_optional(&mut **tx)
+            .await
+            .map(|row| row.is_some())
+            .doing("check the lease")
+    }
+
+    pub(super) async fn slugs(
+        tx: &mut Transaction<'static, DB>,
+        label_set: i64,
+    ) -> Result<Vec<String>> {
+        sqlx::query::<DB>("SELECT slug FROM labels WHERE label_set_id = $1 ORDER BY position")
+            .bind(label_set)
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("read the labels")
+    }
+
+    pub(super) async fn take_out_of_backlog(
+        tx: &mut Transaction<'static, DB>,
+        lease: Lease,
+        target: Target,
+        done: &[Classified],
+    ) -> Result<HashSet<String>> {
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id = ");
+        delete
+            .push_bind(lease.0)
+            .push(" AND model_id = ")
+            .push_bind(target.model);
+        delete
+            .push(" AND label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND fullname IN (");
+        push_list(&mut delete, done.iter().map(|one| one.fullname.as_str()));
+        delete.push(" RETURNING fullname");
+        delete
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("take posts out of the backlog")
+    }
+
+    pub(super) async fn insert_logits(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        done: &[&Classified],
+    ) -> Result<()> {
+        let mut rows: Vec<_> = done
+            .iter()
+            .flat_map(|one| {
+                one.logits
+                    .iter()
+                    .map(move |(id, logits)| (&one.text_hash, id, logits))
+            })
+            .collect();
+        rows.sort_unstable_by_key(|(hash, hypothesis, _)| (**hash, **hypothesis));
+        for chunk in rows.chunks(ROWS_A_STATEMENT) {
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction, neutral) ",
+            );
+            insert.push_values(chunk, |mut row, (hash, hypothesis, logits)| {
+                row.push_bind(target.model)
+                    .push_bind(hash.as_bytes())
+                    .push_bind(**hypothesis)
+                    .push_bind(logits.entailment)
+                    .push_bind(logits.contradiction)
+                    .push_bind(logits.neutral);
+            });
+            insert.push(" ON CONFLICT DO NOTHING");
+            insert
+                .build()
+                .execute(&mut **tx)
+                .await
+                .doing("store logits")?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn upsert_classifications(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        slugs: &[String],
+        done: &[&Classified],
+    ) -> Result<()> {
+        let mut insert = QueryBuilder::<DB>::new(
+            "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
+             abstained, mode, run_id, classified_at) ",
+        );
+        insert.push_values(done, |mut row, one| {
+            row.push_bind(one.fullname.as_str())
+                .push_bind(target.model)
+                .push_bind(target.label_set)
+                .push_bind(one.text_hash.as_bytes())
+                .push_bind(slugs[one.scores.best].as_str())
+                .push_bind(one.scores.scores[one.scores.best])
+                .push_bind(one.scores.margin)
+                .push_bind(one.scores.abstained)
+                .push_bind(mode.as_str())
+                .push_bind(run.0)
+                .push_bind(at(now));
+        });
+        insert.push(
+            " ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
+             label = excluded.label, score = excluded.score, margin = excluded.margin, \
+             abstained = excluded.abstained, mode = excluded.mode, run_id = excluded.run_id, \
+             classified_at = excluded.classified_at",
+        );
+        insert
+            .build()
+            .execute(&mut **tx)
+            .await
+            .doing("store classifications")?;
+        Ok(())
+    }
+
+    pub(super) async fn upsert_scores(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        done: &[&Classified],
+    ) -> Result<()> {
+        let rows: Vec<_> = done
+            .iter()
+            .flat_map(|one| {
+                one.scores
+                    .scores
+                    .iter()
+                    .enumerate()
+                    .map(move |(i, score)| (one.fullname.as_str(), i, score))
+            })
+            .collect();
+        for chunk in rows.chunks(ROWS_A_STATEMENT) {
+            let mut insert = QueryBuilder::<DB>::new(
+                "INSERT INTO label_scores (fullname, model_id, label_set_id, position, score) ",
+            );
+            insert.push_values(chunk, |mut row, &(fullname, position, score)| {
+                row.push_bind(fullname)
+                    .push_bind(target.model)
+                    .push_bind(target.label_set)
+                    .push_bind(count(position as u64))
+                    .push_bind(*score);
+            });
+            insert.push(
+                " ON CONFLICT (model_id, label_set_id, fullname, position) DO UPDATE SET score = excluded.score",
+            );
+            insert
+                .build()
+                .execute(&mut **tx)
+                .await
+                .doing("store scores")?;
+        }
+        Ok(())
+    }
+
+    pub(in crate::store) async fn fail(
+        &self,
+        lease_id: Lease,
+        failed: &[(String, String)],
+    ) -> Result<()> {
+        const WHAT: &str = "hand failed posts back";
+        let mut tx = self.begin().await?;
+        if !Self::hold_lease(&mut tx, lease_id).await? {
+            return Ok(());
+        }
+        for (fullname, error) in failed {
+            sqlx::query::<DB>(
+                "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
+                  WHERE lease_id = $1 AND fullname = $2",
+            )
+            .bind(lease_id.0)
+            .bind(fullname.as_str())
+            .bind(error.as_str())
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)
+    }
+
+    pub(in crate::store) async fn release(&self, lease_id: Lease) -> Result<()> {
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+            .bind(lease_id.0)
+            .execute(&self.pool)
+            .await
+            .doing("release a lease")?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {
+        sqlx::query::<DB>("SELECT id, worker FROM leases ORDER BY id")
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| {
+                rows.iter()
+                    .map(|row| Ok((Lease(row.try_get(0)?), row.try_get(1)?)))
+                    .collect()
+            })
+            .doing("read the leases")
+    }
+}
