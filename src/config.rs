@@ -171,6 +171,7 @@ pub struct Classify {
     pub mode: String,
     pub lease_secs: u64,
     pub max_attempts: u32,
+    pub workers: u16,
     pub threads: usize,
 }
 

@@ -560,7 +560,7 @@ impl Context {
     /// Those of the store and of the model.
     pub async fn classify(
         &self,
-        labeler: Labeler,
+        labelers: Vec<Labeler>,
         set: &LabelSet,
         options: &backlog::Options,
         progress: backlog::OnStep<'_>,
@@ -573,7 +573,7 @@ impl Context {
                 name: &self.worker,
                 run,
             };
-            backlog::label(&worker, labeler, set, options, progress, done).await
+            backlog::label(&worker, labelers, set, options, progress, done).await
         };
         self.recorded(Stage::Classify, work, |done: &Labelled| {
             let whole = done.failed == 0 && done.set_aside == 0;

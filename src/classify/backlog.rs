@@ -1,39 +1,36 @@
 //! Labels what a store has not labelled yet: claim, tokenise, score, write.
 //!
-//! Three things run side by side, joined by bounded channels: a task claims the next window of posts and
-//! tokenises it, a thread of its own holds the engine and scores, and the caller's task writes what comes
-//! out. Posts are written as their last pair arrives, under the lease of their window; a heartbeat keeps
-//! live leases alive. A write that finds its lease gone is refused by the store, counted, and left to
-//! whoever holds the posts now.
+//! Each engine has a lane of its own (`lane`): to the database it makes no difference whether several lanes
+//! run in one process or in processes of several machines. Posts are written as their last pair arrives, under
+//! the lease of their window; a heartbeat (`leases`) keeps live leases alive. A write that finds its lease gone
+//! is refused by the store, counted, and left to whoever holds the posts now.
 
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard};
+mod lane;
+mod leases;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde::Serialize;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::labeler::{Labeler, LabelerError, Prepared};
-use super::tokenize::{EncodedText, Encoder, TokenizeError};
+use self::lane::Shared;
+use self::leases::LiveLeases;
+pub use self::leases::{died, worker_name};
+use super::labeler::{Labeler, LabelerError};
+use super::tokenize::TokenizeError;
 use crate::clock::SharedClock;
-use crate::domain::{LabelSet, post_text};
-use crate::store::{
-    Claimant, ClaimedPost, Classified, Lease, ModelRow, RunId, Store, StoreError, Target, Written,
-};
+use crate::domain::LabelSet;
+use crate::store::{ModelRow, RunId, Store, StoreError, Target, Watch};
 
-/// Most posts of one claim.
-const WINDOW_POSTS: usize = 1_024;
-/// Most rows that the engine computes for one claim.
-const WINDOW_ROWS: usize = 4_096;
-/// Most scores that one claim gives.
-const WINDOW_SCORES: usize = 100_000;
-/// Scored posts that wait for the writer; with it busy, the engine waits.
-const EVENTS: usize = 64;
-/// Most posts of one write.
-const WRITE_POSTS: usize = 256;
-/// A write that has gathered fewer posts goes out after this time.
-const WRITE_EVERY: Duration = Duration::from_secs(2);
+/// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// How long a database may be away, in steps: long enough for a restart of its server.
+const PATIENCE_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// Looking for new posts reads much; a watcher rests this many times as long as it looked.
+const REST: u32 = 10;
 
 /// Why labelling ended early.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +58,10 @@ pub struct Options {
     pub max_attempts: u32,
     /// Stop after this many posts.
     pub limit: Option<u64>,
+    /// Try again what failed too often.
+    pub retry_failed: bool,
+    /// When nothing is left, wait for new posts instead of ending.
+    pub watch: bool,
 }
 
 /// Who labels, and where.
@@ -83,8 +84,10 @@ pub struct Worker<'a> {
 pub struct Labelled {
     /// Posts that got scores.
     pub posts: u64,
-    /// Pairs of a post and a label scored for them.
+    /// Pairs of a text and a label that the model computed.
     pub pairs: u64,
+    /// Pairs that were known: from an earlier label set, or of a post with the same text.
+    pub pairs_reused: u64,
     /// Attempts that failed; a post returns to the backlog until it failed too often.
     pub failed: u64,
     /// Posts that another worker took over before they could be written; their scores were refused.
@@ -93,10 +96,21 @@ pub struct Labelled {
     pub held_elsewhere: u64,
     /// Posts of the backlog that failed too often, in this run or before.
     pub set_aside: u64,
-    /// From the first claim to the last write.
+    /// From the first claim to the last write, waiting for new posts not counted.
     pub seconds: f64,
     /// `posts` a second.
     pub posts_per_sec: f64,
+}
+
+impl Labelled {
+    /// Adds what another lane did; what is known only at the end stays.
+    fn add(&mut self, other: &Self) {
+        self.posts += other.posts;
+        self.pairs += other.pairs;
+        self.pairs_reused += other.pairs_reused;
+        self.failed += other.failed;
+        self.refused += other.refused;
+    }
 }
 
 /// What a listener hears of labelling as it goes.
@@ -111,73 +125,71 @@ pub enum Step {
 /// Hears steps.
 pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
 
-/// Claimed posts on their way to the engine.
-struct Window {
-    lease: Lease,
-    posts: Vec<ClaimedPost>,
-    texts: Vec<EncodedText>,
-}
-
-/// What the engine's thread tells.
-enum Event {
-    Scored(Lease, Classified),
-    Failed(Lease, String, String),
-    /// No more of this window will come: done, or stopped on the way.
-    WindowEnd(Lease),
-}
-
-/// Labels the backlog of a store under a model and a label set, and makes them the current ones. `done` is
-/// added to as labels are written.
+/// Labels the backlog of a store under a model and a label set, and makes them the current ones. Each labeler
+/// works by itself; all are of one model. `done` is added to as labels are written.
 ///
 /// # Errors
 /// See [`BacklogError`]. What was scored until then is written, and the rest given back.
+///
+/// # Panics
+/// Without a labeler.
 pub async fn label(
     worker: &Worker<'_>,
-    mut labeler: Labeler,
+    mut labelers: Vec<Labeler>,
     set: &LabelSet,
     options: &Options,
     progress: OnStep<'_>,
     done: &mut Labelled,
 ) -> Result<(), BacklogError> {
-    let store = worker.store;
-    let prepared = labeler.prepare(set)?;
-    let target = target(store, worker, &labeler, set).await?;
-    let hypotheses = store.ensure_hypotheses(prepared.keys()).await?;
+    let Worker { store, clock, .. } = *worker;
+    let prepared = Arc::new(labelers[0].prepare(set)?);
+    let target = target(store, worker, &labelers[0], set).await?;
+    let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
     store.set_current(target).await?;
-    return_abandoned(store, worker.name).await?;
-    store.enqueue_missing(target).await?;
-    let now = || worker.clock.now().into();
-    let waiting = store.waiting(target, options.max_attempts, now()).await?;
-    progress(Step::Expect(waiting.claimable));
-
-    let started = worker.clock.elapsed();
+    leases::return_abandoned(store, worker.name).await?;
+    if options.retry_failed {
+        store.retry_failed(target, options.max_attempts).await?;
+    }
+    // Before the first look, so that what comes after it is heard of.
+    let mut watch = if options.watch {
+        Some(store.watch().await?)
+    } else {
+        None
+    };
     let leases = LiveLeases::default();
-    let (window_tx, window_rx) = mpsc::channel::<Window>(1);
-    let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
-    let window = window_posts(prepared.rows_per_text(), set.labels.len());
-    let encoder = labeler.encoder();
-    let engine = {
-        let stop = worker.stop.clone();
-        tokio::task::spawn_blocking(move || {
-            score_windows(labeler, &prepared, &hypotheses, window_rx, &event_tx, &stop)
-        })
+    let halt = worker.stop.child_token();
+    let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
+    let shared = Shared {
+        worker,
+        halt: &halt,
+        target,
+        set,
+        options,
+        prepared: &prepared,
+        hypotheses: &hypotheses,
+        leases: &leases,
+        left: &left,
+        progress,
     };
-    // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
-    // the engine scores what it was given and closes the channel of events, and the writer writes what is in
-    // it. So each of them comes to its end by itself, and nothing that was scored is dropped.
-    let (claimed, written) = {
-        let claims = claim_windows(
-            worker, target, options, window, &encoder, &leases, window_tx,
-        );
-        let writes = write_events(worker, target, set, &leases, event_rx, progress, done);
-        tokio::select! {
-            both = async { tokio::join!(claims, writes) } => both,
-            never = heartbeat(worker, options.lease, &leases) => match never {},
+    let mut ended;
+    loop {
+        let began = clock.elapsed();
+        store.enqueue_missing(target).await?;
+        let looked = clock.elapsed().saturating_sub(began);
+        let waiting = store
+            .waiting(target, options.max_attempts, clock.now().into())
+            .await?;
+        progress(Step::Expect(waiting.claimable));
+        let (after, round) = shared.round(labelers, done).await;
+        (labelers, ended) = (after, round);
+        done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
+        done.posts_per_sec = rate(done.posts, done.seconds);
+        let Some(watch) = &mut watch else { break };
+        let stopped = wait_for_posts(worker, watch, looked * REST);
+        if ended.is_err() || left.load(Ordering::Relaxed) == 0 || stopped.await? {
+            break;
         }
-    };
-    let scored = engine
-        .await
-        .map_err(|error| BacklogError::Thread(error.to_string()));
+    }
     for lease in leases.all() {
         if let Err(error) = store.release(lease).await {
             tracing::warn!(
@@ -186,21 +198,84 @@ pub async fn label(
             );
         }
     }
-    done.seconds = worker.clock.elapsed().saturating_sub(started).as_secs_f64();
-    done.posts_per_sec = rate(done.posts, done.seconds);
-    written?;
-    claimed?;
-    scored??;
-    let waiting = store.waiting(target, options.max_attempts, now()).await?;
+    ended?;
+    let now = clock.now().into();
+    let waiting = store.waiting(target, options.max_attempts, now).await?;
     (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
     Ok(())
 }
 
-/// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than
-/// one wants to redo.
-fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
-    let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
-    u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")
+impl Shared<'_> {
+    /// Runs a lane for each labeler until nothing can be claimed any more. Of several errors the first counts.
+    async fn round(
+        &self,
+        labelers: Vec<Labeler>,
+        done: &mut Labelled,
+    ) -> (Vec<Labeler>, Result<(), BacklogError>) {
+        let lanes = labelers.into_iter().map(async |labeler| {
+            let mut of_lane = Labelled::default();
+            let ended = self.lane(labeler, &mut of_lane).await;
+            if ended.is_err() {
+                self.halt.cancel();
+            }
+            (of_lane, ended)
+        });
+        let lease = self.options.lease;
+        let lanes = tokio::select! {
+            lanes = join_all(lanes) => lanes,
+            never = leases::heartbeat(self.worker, lease, self.leases) => match never {},
+        };
+        let (mut labelers, mut outcome) = (Vec::new(), Ok(()));
+        for (of_lane, ended) in lanes {
+            done.add(&of_lane);
+            match ended {
+                Ok(labeler) => labelers.push(labeler),
+                Err(error) if outcome.is_ok() => outcome = Err(error),
+                Err(_) => {}
+            }
+        }
+        (labelers, outcome)
+    }
+}
+
+/// Repeats what the database could not do for a passing reason. Only for calls that may be done twice.
+async fn patiently<T>(
+    worker: &Worker<'_>,
+    call: impl AsyncFn() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    for wait_secs in PATIENCE_SECS {
+        match call().await {
+            Err(error) if error.is_passing() => {
+                tracing::warn!(
+                    wait_secs,
+                    "the database does not answer; trying again: {error}"
+                );
+                worker.clock.sleep(Duration::from_secs(wait_secs)).await;
+            }
+            ended => return ended,
+        }
+    }
+    call().await
+}
+
+/// Waits until there may be posts to label, resting for a while first; true if a signal came instead.
+async fn wait_for_posts(
+    worker: &Worker<'_>,
+    watch: &mut Watch,
+    rest: Duration,
+) -> Result<bool, StoreError> {
+    let Worker { clock, stop, .. } = *worker;
+    let changed = async {
+        clock.sleep(rest).await;
+        tokio::select! {
+            changed = watch.changed() => changed,
+            () = clock.sleep(LOOK_AGAIN) => Ok(()),
+        }
+    };
+    tokio::select! {
+        changed = changed => changed.map(|()| false),
+        () = stop.cancelled() => Ok(true),
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -234,274 +309,6 @@ async fn target(
         model: store.ensure_model(&model).await?,
         label_set,
     })
-}
-
-/// Claims and tokenises window after window until nothing is left.
-async fn claim_windows(
-    worker: &Worker<'_>,
-    target: Target,
-    options: &Options,
-    window: u32,
-    encoder: &Arc<Encoder>,
-    leases: &LiveLeases,
-    windows: mpsc::Sender<Window>,
-) -> Result<(), BacklogError> {
-    let mut left = options.limit.unwrap_or(u64::MAX);
-    let claimant = Claimant {
-        worker: worker.name,
-        run: worker.run,
-        max_attempts: options.max_attempts,
-        lease: options.lease,
-    };
-    while left > 0 && !worker.stop.is_cancelled() {
-        // A place in the channel first: posts are claimed only when the engine is about to need them.
-        let Ok(place) = windows.reserve().await else {
-            break;
-        };
-        let wanted = window.min(u32::try_from(left).unwrap_or(u32::MAX));
-        let now = worker.clock.now().into();
-        let claim = worker.store.claim(target, &claimant, wanted, now).await?;
-        if claim.posts.is_empty() {
-            break;
-        }
-        leases.add(claim.lease);
-        left -= claim.posts.len() as u64;
-        let texts: Vec<String> = claim
-            .posts
-            .iter()
-            .map(|post| post_text(&post.title, &post.selftext))
-            .collect();
-        let encoder = Arc::clone(encoder);
-        let texts = tokio::task::spawn_blocking(move || encoder.encode(&texts))
-            .await
-            .map_err(|error| BacklogError::Thread(error.to_string()))??;
-        place.send(Window {
-            lease: claim.lease,
-            posts: claim.posts,
-            texts,
-        });
-    }
-    Ok(())
-}
-
-/// The engine's thread: scores windows as they come.
-fn score_windows(
-    mut labeler: Labeler,
-    prepared: &Prepared,
-    hypotheses: &[i64],
-    mut windows: mpsc::Receiver<Window>,
-    events: &mpsc::Sender<Event>,
-    stop: &CancellationToken,
-) -> Result<(), LabelerError> {
-    while let Some(Window {
-        lease,
-        posts,
-        texts,
-    }) = windows.blocking_recv()
-    {
-        // A writer that went away wants nothing more.
-        let halted = || stop.is_cancelled() || events.is_closed();
-        labeler.score(prepared, &texts, &halted, &mut |i, result| {
-            let ClaimedPost {
-                fullname,
-                text_hash,
-                ..
-            } = &posts[i];
-            let event = match result {
-                Ok(scored) => {
-                    let logits = hypotheses.iter().copied().zip(scored.logits).collect();
-                    let one = Classified {
-                        fullname: fullname.clone(),
-                        text_hash: *text_hash,
-                        scores: scored.scores,
-                        logits,
-                    };
-                    Event::Scored(lease, one)
-                }
-                Err(error) => Event::Failed(lease, fullname.clone(), error.to_string()),
-            };
-            // Only fails when the writer went away, which `halted` sees.
-            drop(events.blocking_send(event));
-        })?;
-        drop(events.blocking_send(Event::WindowEnd(lease)));
-    }
-    Ok(())
-}
-
-/// Writes scores as they come, in transactions of a useful size.
-async fn write_events(
-    worker: &Worker<'_>,
-    target: Target,
-    set: &LabelSet,
-    leases: &LiveLeases,
-    mut events: mpsc::Receiver<Event>,
-    progress: OnStep<'_>,
-    done: &mut Labelled,
-) -> Result<(), BacklogError> {
-    // The engine works on one window at a time, so what waits is of one lease.
-    let mut waiting: Vec<Classified> = Vec::new();
-    let mut of_lease = None;
-    let mut writer = Writer {
-        worker,
-        target,
-        set,
-        progress,
-        done,
-    };
-    let mut written_at = worker.clock.elapsed();
-    while let Some(event) = events.recv().await {
-        let (lease, ended) = match event {
-            Event::Scored(lease, one) => {
-                waiting.push(one);
-                (lease, false)
-            }
-            Event::Failed(lease, fullname, error) => {
-                tracing::warn!(%fullname, "not scored: {error}");
-                worker.store.fail(lease, &[(fullname, error)]).await?;
-                writer.done.failed += 1;
-                (lease, false)
-            }
-            Event::WindowEnd(lease) => (lease, true),
-        };
-        of_lease = Some(lease);
-        let due = worker.clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
-        if waiting.len() >= WRITE_POSTS || due || ended {
-            writer.write(lease, &std::mem::take(&mut waiting)).await?;
-            written_at = worker.clock.elapsed();
-        }
-        if ended {
-            worker.store.release(lease).await?;
-            leases.remove(lease);
-        }
-    }
-    // An engine that failed does not say that its window ends.
-    match of_lease {
-        Some(lease) if !waiting.is_empty() => writer.write(lease, &waiting).await,
-        _ => Ok(()),
-    }
-}
-
-struct Writer<'a, 'd> {
-    worker: &'a Worker<'a>,
-    target: Target,
-    set: &'a LabelSet,
-    progress: OnStep<'a>,
-    done: &'d mut Labelled,
-}
-
-impl Writer<'_, '_> {
-    async fn write(&mut self, lease: Lease, posts: &[Classified]) -> Result<(), BacklogError> {
-        let Worker {
-            store, clock, run, ..
-        } = *self.worker;
-        let now = clock.now().into();
-        let n = posts.len() as u64;
-        match store
-            .complete(lease, self.target, self.set.mode, run, now, posts)
-            .await?
-        {
-            Written::Stored(stored) => {
-                self.done.posts += stored;
-                self.done.pairs += stored * self.set.labels.len() as u64;
-                // Posts that were deleted meanwhile need no label.
-                (self.progress)(Step::Done(n));
-            }
-            Written::LeaseLost => {
-                tracing::warn!(
-                    lease = lease.0,
-                    posts = n,
-                    "another worker took these posts over; what this one scored is refused"
-                );
-                self.done.refused += n;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Renews the leases of this worker until it is dropped.
-async fn heartbeat(worker: &Worker<'_>, lease: Duration, leases: &LiveLeases) -> Infallible {
-    loop {
-        worker.clock.sleep(lease / 3).await;
-        for id in leases.all() {
-            match worker
-                .store
-                .renew(id, worker.clock.now().into(), lease)
-                .await
-            {
-                Ok(true) => {}
-                // Its posts are refused when they are written; telling twice helps nobody.
-                Ok(false) => leases.remove(id),
-                // A lease outlives two beats that were missed.
-                Err(error) => tracing::warn!(lease = id.0, "a lease was not renewed: {error}"),
-            }
-        }
-    }
-}
-
-/// The leases that this worker holds now.
-#[derive(Debug, Default)]
-struct LiveLeases(Mutex<Vec<Lease>>);
-
-impl LiveLeases {
-    fn lock(&self) -> MutexGuard<'_, Vec<Lease>> {
-        self.0.lock().expect("no holder of this lock panics")
-    }
-
-    fn add(&self, lease: Lease) {
-        self.lock().push(lease);
-    }
-
-    fn remove(&self, lease: Lease) {
-        self.lock().retain(|live| *live != lease);
-    }
-
-    fn all(&self) -> Vec<Lease> {
-        self.lock().clone()
-    }
-}
-
-/// The name of this process among workers: host, boot, process namespace and process, so that a process of
-/// the same machine can tell whether it still lives. Names of hosts are not unique; boots are.
-pub fn worker_name() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let boot = boot.split('-').next().unwrap_or_default();
-    let host = Some(host.trim())
-        .filter(|host| !host.is_empty())
-        .unwrap_or("host")
-        .to_owned();
-    format!("{host}:{boot}:{}:{}", pid_namespace(), std::process::id())
-}
-
-fn pid_namespace() -> String {
-    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    link.to_string_lossy()
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect()
-}
-
-/// Whether a worker of this machine died. Of another machine, or where there is no `/proc`, nobody knows.
-pub fn died(worker: &str, me: &str) -> bool {
-    let (Some((place, pid)), Some((here, _))) = (worker.rsplit_once(':'), me.rsplit_once(':'))
-    else {
-        return false;
-    };
-    let proc = std::path::Path::new("/proc");
-    place == here && proc.join("self").exists() && !proc.join(pid).exists()
-}
-
-/// Takes back the claims of processes of this machine that were killed, so that the next run need not wait
-/// for their leases to expire.
-async fn return_abandoned(store: &Store, me: &str) -> Result<(), StoreError> {
-    for (lease, worker) in store.lease_holders().await? {
-        if died(&worker, me) {
-            tracing::info!(lease = lease.0, %worker, "taking back the posts of a worker that died");
-            store.release(lease).await?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -198,14 +198,18 @@ impl Run<'_> {
     ) -> Result<Ended, FilesError> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
         let (mut done, mut failed) = (self.report.lines, self.report.failed);
-        let ended =
-            self.labeler
-                .score(self.prepared, &window.texts, stop, &mut |text, outcome| {
-                    done += 1;
-                    failed += u64::from(outcome.is_err());
-                    outcomes[text] = Some(outcome);
-                    progress(done, failed);
-                })?;
+        let ended = self.labeler.score(
+            self.prepared,
+            &window.texts,
+            &[],
+            stop,
+            &mut |text, outcome| {
+                done += 1;
+                failed += u64::from(outcome.is_err());
+                outcomes[text] = Some(outcome);
+                progress(done, failed);
+            },
+        )?;
         if ended == Ended::Stopped {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);

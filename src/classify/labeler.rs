@@ -105,8 +105,17 @@ pub struct TextResult {
     pub scores: Scores,
     /// Its logits, one a label.
     pub logits: Vec<PairLogits>,
-    /// For each label every class logit in the order of the model; of an embedding model the cosine.
+    /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
+    /// where the logits were known.
     pub raw: Vec<Vec<f32>>,
+}
+
+/// Logits of a text that were computed before, one a label; an empty list where there are none.
+pub type Known = Vec<Option<PairLogits>>;
+
+/// What is known of a text and a label.
+fn known_pair(known: &[Known], text: usize, label: usize) -> Option<PairLogits> {
+    known.get(text)?.get(label).copied().flatten()
 }
 
 /// How a call to [`Labeler::score`] ended.
@@ -241,8 +250,10 @@ impl Labeler {
         Ok(means.into_iter().map(unit).collect())
     }
 
-    /// Scores texts and calls `done` with the index and the outcome of each as soon as it is known, in no
+    /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
     /// particular order. Between batches `stop` is asked whether to go on.
+    ///
+    /// Only what `known` lacks is computed; a text of which all is known costs no inference.
     ///
     /// A batch that fails is tried again in halves, down to the row at fault; where the memory ran out the
     /// budget is halved too, for good.
@@ -254,22 +265,47 @@ impl Labeler {
         &mut self,
         prepared: &Prepared,
         texts: &[EncodedText],
+        known: &[Known],
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
-        let rows = self.rows(&prepared.labels, texts);
         let kind = self.folder.kind.clone();
-        let finish = |raw: Vec<Vec<f32>>| {
-            let logits: Vec<PairLogits> = raw.iter().map(|row| pair_logits(&kind, row)).collect();
+        let count = prepared.keys.len();
+        let finish = |text: usize, raw: Vec<Vec<f32>>| {
+            let logits: Vec<PairLogits> = (0..count)
+                .map(|label| {
+                    known_pair(known, text, label)
+                        .unwrap_or_else(|| pair_logits(&kind, &raw[label]))
+                })
+                .collect();
             let scores = score::scores(&kind, prepared.mode, prepared.threshold, &logits);
-            Ok(TextResult {
+            TextResult {
                 scores,
                 logits,
                 raw,
-            })
+            }
         };
+        let missing: Vec<usize> = (0..texts.len())
+            .map(|text| {
+                (0..count)
+                    .filter(|label| known_pair(known, text, *label).is_none())
+                    .count()
+            })
+            .collect();
+        for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
+            done(text, Ok(finish(text, vec![Vec::new(); count])));
+        }
         let ended = match &prepared.labels {
             Labels::Hypotheses(hypotheses) => {
+                let mut rows = Vec::new();
+                for (text, ids) in texts.iter().enumerate() {
+                    for (label, hypothesis) in hypotheses.iter().enumerate() {
+                        if known_pair(known, text, label).is_none() {
+                            let len = self.encoder.pair_len(ids, hypothesis);
+                            rows.push(Row { text, label, len });
+                        }
+                    }
+                }
                 let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
                 self.compute(
                     rows,
@@ -277,54 +313,38 @@ impl Labeler {
                     stop,
                     &mut |row, computed| match computed {
                         Ok(logits) => {
-                            if let Some(raw) =
-                                pending[row.text].add(row.label, logits, hypotheses.len())
-                            {
-                                done(row.text, finish(raw));
+                            let of_text = &mut pending[row.text];
+                            if of_text.add(row.label, logits, count) == missing[row.text] {
+                                let raw = std::mem::take(&mut of_text.raw);
+                                done(row.text, Ok(finish(row.text, raw)));
                             }
                         }
                         Err(error) => done(row.text, Err(error)),
                     },
                 )?
             }
-            Labels::Vectors(labels) => self.compute(
-                rows,
-                &|encoder, row| encoder.single(&texts[row.text]),
-                stop,
-                &mut |row, computed| {
-                    done(
-                        row.text,
-                        computed.and_then(|vector| finish(cosines(vector, labels))),
-                    );
-                },
-            )?,
+            Labels::Vectors(labels) => {
+                let rows = texts.iter().enumerate();
+                let rows = rows
+                    .filter(|(text, _)| missing[*text] > 0)
+                    .map(|(text, ids)| Row {
+                        text,
+                        label: 0,
+                        len: self.encoder.single_len(ids),
+                    })
+                    .collect();
+                self.compute(
+                    rows,
+                    &|encoder, row| encoder.single(&texts[row.text]),
+                    stop,
+                    &mut |row, computed| {
+                        let finished = |vector| finish(row.text, cosines(vector, labels));
+                        done(row.text, computed.map(finished));
+                    },
+                )?
+            }
         };
         Ok(ended)
-    }
-
-    fn rows(&self, labels: &Labels, texts: &[EncodedText]) -> Vec<Row> {
-        let texts = texts.iter().enumerate();
-        match labels {
-            Labels::Hypotheses(hypotheses) => texts
-                .flat_map(|(text, ids)| {
-                    hypotheses
-                        .iter()
-                        .enumerate()
-                        .map(move |(label, hypothesis)| Row {
-                            text,
-                            label,
-                            len: self.encoder.pair_len(ids, hypothesis),
-                        })
-                })
-                .collect(),
-            Labels::Vectors(_) => texts
-                .map(|(text, ids)| Row {
-                    text,
-                    label: 0,
-                    len: self.encoder.single_len(ids),
-                })
-                .collect(),
-        }
     }
 
     /// Computes rows batch by batch. A text of which one row cannot be computed is reported once, and its
@@ -450,12 +470,12 @@ struct Pending {
 }
 
 impl Pending {
-    /// Adds a row; all rows when it was the last.
-    fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> Option<Vec<Vec<f32>>> {
+    /// Adds a row and tells how many there are now.
+    fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> usize {
         self.raw.resize(labels, Vec::new());
         self.raw[label] = logits.to_vec();
         self.found += 1;
-        (self.found == labels).then(|| std::mem::take(&mut self.raw))
+        self.found
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
-use crate::classify::backlog::{Labelled, Step};
+use crate::classify::backlog::{Labelled, Options, Step};
 use crate::classify::labeler::Labeler;
 use crate::domain::LabelSet;
 use crate::pipeline::Context;
@@ -21,18 +21,43 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
+    /// Engines that work side by side in this process; each loads the model
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    workers: Option<u16>,
+    /// `failed`: try again what failed too often, too
+    #[arg(long, value_name = "WHAT", value_enum)]
+    select: Option<Select>,
+    /// When nothing is left to label, wait for new posts until a signal comes
+    #[arg(long)]
+    watch: bool,
     #[command(flatten)]
     record: RunFlags,
+}
+
+/// Which posts are labelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Select {
+    /// Those without a label, but for those that failed too often
+    Missing,
+    /// Those that failed too often, too
+    Failed,
 }
 
 impl Classify {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
-        let labeler = setup.labeler(&self.model)?;
+        let workers = self.workers.unwrap_or(setup.settings().classify.workers);
+        let labelers = setup.labelers(&self.model, workers)?;
+        let options = Options {
+            limit: self.limit,
+            retry_failed: self.select == Some(Select::Failed),
+            watch: self.watch,
+            ..setup.backlog()
+        };
         self.record.check()?;
         let context = setup.context(setup.store(Access::Existing).await?);
-        let labelled = label(setup, &context, labeler, &set, self.limit).await;
+        let labelled = label(&context, labelers, &set, &options).await;
         self.record.write(&context)?;
         context.store.close().await?;
         labelled
@@ -41,19 +66,17 @@ impl Classify {
 
 /// Labels the backlog of a store, with a bar, and tells what to exit with.
 pub async fn label(
-    setup: &Setup,
     context: &Context,
-    labeler: Labeler,
+    labelers: Vec<Labeler>,
     set: &LabelSet,
-    limit: Option<u64>,
+    options: &Options,
 ) -> Result<Exit, CliError> {
-    let options = setup.backlog(limit);
     let bar = Progress::start("classify", "posts", 0);
     let heard = |step: Step| match step {
-        Step::Expect(n) => bar.expect(limit.map_or(n, |limit| limit.min(n))),
+        Step::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         Step::Done(n) => bar.add(n),
     };
-    let labelled = context.classify(labeler, set, &options, &heard).await;
+    let labelled = context.classify(labelers, set, options, &heard).await;
     drop(bar);
     let (done, _) = labelled?;
     let Labelled {
@@ -66,14 +89,15 @@ pub async fn label(
     } = done;
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (refused, held) = (some(done.refused), some(held_elsewhere));
+    let known = some(done.pairs_reused);
     tracing::info!(
-        posts, pairs, failed, refused, held_elsewhere = held,
+        posts, pairs, known, failed, refused, held_elsewhere = held,
         posts_per_sec = %format_args!("{:.1}", done.posts_per_sec), "classifying done"
     );
     if set_aside > 0 {
         tracing::warn!(
             posts = set_aside,
-            "set aside after failing too often; table backlog has the errors"
+            "set aside after failing too often: `topicmill status` has the errors, `classify --select failed` tries again"
         );
     }
     Ok(match done {

@@ -108,7 +108,7 @@ fn library(setup: &Setup) -> Finding {
 
 fn model(setup: &Setup) -> Finding {
     // Only a session tells whether the graph is whole.
-    let found = setup.load_labeler(&ModelFlags::default());
+    let found = setup.load_labeler(&ModelFlags::default(), 1);
     finding(
         "model",
         found.map(|(labeler, chosen)| {

@@ -51,7 +51,7 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        let labeler = setup.labeler(&self.model)?;
+        let labeler = setup.labeler(&self.model, 1)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =

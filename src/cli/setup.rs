@@ -182,9 +182,10 @@ impl Setup {
         Ok(set)
     }
 
-    /// Model folder, engine and tokenizer, ready to score; tells which they are.
-    pub fn labeler(&self, flags: &ModelFlags) -> Result<Labeler, CliError> {
-        let (labeler, chosen) = self.load_labeler(flags)?;
+    /// Model folder, engine and tokenizer, ready to score; tells which they are. Of `workers` on this machine
+    /// each gets its share of the cores.
+    pub fn labeler(&self, flags: &ModelFlags, workers: u16) -> Result<Labeler, CliError> {
+        let (labeler, chosen) = self.load_labeler(flags, workers)?;
         let folder = labeler.folder();
         tracing::info!(
             "scoring with {} on {}: {}",
@@ -198,8 +199,19 @@ impl Setup {
         Ok(labeler)
     }
 
-    /// The same, and where it runs.
-    pub fn load_labeler(&self, flags: &ModelFlags) -> Result<(Labeler, Chosen), CliError> {
+    /// Several of one model, for as many engines side by side.
+    pub fn labelers(&self, flags: &ModelFlags, workers: u16) -> Result<Vec<Labeler>, CliError> {
+        let first = self.labeler(flags, workers)?;
+        let others = (1..workers).map(|_| Ok(self.load_labeler(flags, workers)?.0));
+        std::iter::once(Ok(first)).chain(others).collect()
+    }
+
+    /// One of `workers` that share this machine, and where it runs.
+    pub fn load_labeler(
+        &self,
+        flags: &ModelFlags,
+        workers: u16,
+    ) -> Result<(Labeler, Chosen), CliError> {
         let set = &self.settings().classify;
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
         let batch_tokens = flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens);
@@ -225,6 +237,7 @@ impl Setup {
         let library = Some(PathBuf::from(&self.settings().onnxruntime.library))
             .filter(|path| !path.as_os_str().is_empty());
         let threads = Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0);
+        let threads = threads.or_else(|| (workers > 1).then(|| share_of_cores(workers)));
         let engine = OnnxEngine::load(
             &folder,
             &EngineOptions {
@@ -255,12 +268,14 @@ impl Setup {
     }
 
     /// How the backlog is worked off.
-    pub fn backlog(&self, limit: Option<u64>) -> backlog::Options {
+    pub fn backlog(&self) -> backlog::Options {
         let set = &self.settings().classify;
         Options {
             lease: Duration::from_secs(set.lease_secs),
             max_attempts: set.max_attempts,
-            limit,
+            limit: None,
+            retry_failed: false,
+            watch: false,
         }
     }
 }
@@ -292,6 +307,12 @@ impl RunFlags {
             source,
         })
     }
+}
+
+/// Cores for each of several workers of this machine.
+fn share_of_cores(workers: u16) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / usize::from(workers)).max(1)
 }
 
 /// The shipped model is found from wherever the program runs: beside the binary's own folders, too.

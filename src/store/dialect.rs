@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
-use sqlx::pool::PoolOptions;
-use sqlx::postgres::PgConnectOptions;
+use sqlx::pool::{PoolConnection, PoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Pool, Postgres, Sqlite};
 
@@ -279,6 +279,95 @@ fn connect_hint(error: &sqlx::Error) -> &'static str {
         Some(_) => "the server refused",
         None => "is the server running, and are host and port right?",
     }
+}
+
+/// Whether a failure passes by itself.
+pub(super) fn is_passing(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(error) => {
+            let code = error.code().unwrap_or_default();
+            if error
+                .try_downcast_ref::<sqlx::sqlite::SqliteError>()
+                .is_some()
+            {
+                // Busy or locked, beyond the time that is waited anyway.
+                return code
+                    .parse::<u32>()
+                    .is_ok_and(|code| matches!(code & 0xff, 5 | 6));
+            }
+            // Serialization failure, deadlock, shutdown, crash, starting up, connection failures.
+            matches!(&*code, "40001" | "40P01" | "57P01" | "57P02" | "57P03")
+                || code.starts_with("08")
+        }
+        _ => false,
+    }
+}
+
+/// How often a watcher looks whether a file was written to.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Sees by a counter of SQLite's that another connection wrote to the file.
+pub struct FileWatch {
+    connection: PoolConnection<Sqlite>,
+    version: i64,
+}
+
+impl FileWatch {
+    pub(super) async fn new(pool: &Pool<Sqlite>) -> Result<Self> {
+        let mut connection = pool.acquire().await.map_err(watching)?;
+        let version = data_version(&mut connection).await?;
+        Ok(Self {
+            connection,
+            version,
+        })
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what another process writes does not come by our clock"
+    )]
+    pub(super) async fn changed(&mut self) -> Result<()> {
+        loop {
+            let version = data_version(&mut self.connection).await?;
+            if version != self.version {
+                self.version = version;
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+}
+
+async fn data_version(connection: &mut PoolConnection<Sqlite>) -> Result<i64> {
+    sqlx::query_scalar("PRAGMA data_version")
+        .fetch_one(&mut **connection)
+        .await
+        .map_err(watching)
+}
+
+/// Hears the notice that a trigger on `posts` gives.
+pub struct Listener(PgListener);
+
+impl Listener {
+    pub(super) async fn new(pool: &Pool<Postgres>) -> Result<Self> {
+        let mut listener = PgListener::connect_with(pool).await.map_err(watching)?;
+        listener.listen("topicmill_posts").await.map_err(watching)?;
+        Ok(Self(listener))
+    }
+
+    pub(super) async fn changed(&mut self) -> Result<()> {
+        // Nothing heard because the connection broke off means that something may have been missed.
+        self.0.try_recv().await.map_err(watching)?;
+        // What was said meanwhile is the same news.
+        while self.0.next_buffered().is_some() {}
+        Ok(())
+    }
+}
+
+fn watching(source: sqlx::Error) -> StoreError {
+    let what = "watch for new posts";
+    StoreError::Statement { what, source }
 }
 
 #[cfg(test)]

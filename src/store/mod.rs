@@ -92,6 +92,17 @@ pub enum StoreError {
     Query(String),
 }
 
+impl StoreError {
+    /// Whether the same call may succeed a little later: the connection broke, the server restarts, or two
+    /// transactions stood in each other's way.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Statement { source, .. } => dialect::is_passing(source),
+            _ => false,
+        }
+    }
+}
+
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -255,7 +266,7 @@ pub struct Classified {
     pub text_hash: TextHash,
     /// One a label of the set, in its order.
     pub scores: Scores,
-    /// Logits that were computed for it: (row of `hypotheses`, logits).
+    /// Logits that are not stored yet: (row of `hypotheses`, logits).
     pub logits: Vec<(i64, PairLogits)>,
 }
 
@@ -459,6 +470,9 @@ face! {
     fn waiting(&self, target: Target, max_attempts: u32, now: Timestamp) -> Waiting;
     /// Claims up to `limit` posts, returning expired claims to the backlog first.
     fn claim(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
+    /// What a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored; for each text
+    /// one a hypothesis, in order.
+    fn stored_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// Moves the end of a lease to `now + lease`, even of one that expired; false if it was taken over.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
     /// Stores classifications under a lease that nobody took over, and takes the posts out of the backlog.
@@ -467,6 +481,8 @@ face! {
     fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> ();
     /// Ends a lease: what is left of its posts returns to the backlog.
     fn release(&self, lease_id: Lease) -> ();
+    /// Lets posts that failed `max_attempts` times be tried again; how many.
+    fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
     /// Live and expired leases with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
 
@@ -480,7 +496,43 @@ face! {
     fn close(&self) -> ();
 }
 
+/// Hears of new posts.
+pub enum Watch {
+    /// Looks every second whether the file was written to.
+    Sqlite(dialect::FileWatch),
+    /// Is told by the server.
+    Postgres(dialect::Listener),
+}
+
+impl Watch {
+    /// Waits until posts may have been added or edited since the last call, or since the watch began.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn changed(&mut self) -> Result<()> {
+        match self {
+            Self::Sqlite(watch) => watch.changed().await,
+            Self::Postgres(listener) => listener.changed().await,
+        }
+    }
+}
+
 impl Store {
+    /// Watches for new posts from now on.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn watch(&self) -> Result<Watch> {
+        match self {
+            Self::Sqlite(store) => dialect::FileWatch::new(&store.pool)
+                .await
+                .map(Watch::Sqlite),
+            Self::Postgres(store) => dialect::Listener::new(&store.pool)
+                .await
+                .map(Watch::Postgres),
+        }
+    }
+
     /// Opens a database.
     ///
     /// # Errors

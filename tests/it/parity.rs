@@ -55,7 +55,7 @@ fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextRes
     let encoded = labeler.encoder().encode(texts).unwrap();
     let mut results = vec![None; texts.len()];
     let ended = labeler
-        .score(&prepared, &encoded, &|| false, &mut |text, result| {
+        .score(&prepared, &encoded, &[], &|| false, &mut |text, result| {
             results[text] = Some(result.unwrap());
         })
         .unwrap();

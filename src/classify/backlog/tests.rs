@@ -8,10 +8,18 @@ use crate::classify::batch::Batch;
 use crate::classify::engine::{Engine, EngineError, Logits};
 use crate::classify::scripted::{Scripted, nli_folder, set};
 use crate::clock::{Clock, ManualClock};
-use crate::domain::{Post, SourceKind, Stage, Timestamp};
+use crate::domain::{Mode, Post, SourceKind, Stage, Timestamp};
 use crate::store::{Access, Page};
 
 const LEASE: Duration = Duration::from_mins(5);
+
+const OPTIONS: Options = Options {
+    lease: LEASE,
+    max_attempts: 3,
+    limit: None,
+    retry_failed: false,
+    watch: false,
+};
 
 /// An engine that asks before each batch, with the number of batches so far, whether it may go on.
 struct Asking<F>(Scripted, usize, F);
@@ -40,11 +48,28 @@ impl Scene {
         let store = Store::open(&url, Access::Create).await.unwrap();
         let now: Timestamp = clock.now().into();
         let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
-        let posts: Vec<Post> = (0..n)
-            .map(|i| Post {
-                fullname: format!("p{i:04}").parse().unwrap(),
+        let scene = Self {
+            _folder: folder,
+            store,
+            clock,
+            stop: CancellationToken::new(),
+            run,
+        };
+        let title = |i: usize| format!("post {i} {}", "word ".repeat(i * 7 % 40));
+        scene
+            .add((0..n).map(|i| (format!("p{i:04}"), title(i))))
+            .await;
+        scene
+    }
+
+    /// Stores posts with these names and titles.
+    async fn add(&self, posts: impl Iterator<Item = (String, String)>) {
+        let now: Timestamp = self.clock.now().into();
+        let posts: Vec<Post> = posts
+            .map(|(fullname, title)| Post {
+                fullname: fullname.parse().unwrap(),
                 subreddit: "food".into(),
-                title: format!("post {i} {}", "word ".repeat(i * 7 % 40)),
+                title,
                 selftext: String::new(),
                 url: None,
                 permalink: None,
@@ -62,7 +87,7 @@ impl Scene {
             })
             .collect();
         let page = Page {
-            run,
+            run: self.run,
             source: SourceKind::Import,
             topic: None,
             subreddit: "",
@@ -73,14 +98,7 @@ impl Scene {
             posts: &posts,
             now,
         };
-        store.save_page(&page).await.unwrap();
-        Self {
-            _folder: folder,
-            store,
-            clock,
-            stop: CancellationToken::new(),
-            run,
-        }
+        self.store.save_page(&page).await.unwrap();
     }
 
     async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, Labelled)
@@ -88,7 +106,29 @@ impl Scene {
         F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
     {
         let engine = Asking(Scripted::default(), 0, ask);
-        let labeler = Labeler::load(nli_folder(), Box::new(engine), 512).unwrap();
+        let labels = set(&["food", "music", "travel"]);
+        self.label_with(vec![Box::new(engine)], &labels, OPTIONS)
+            .await
+    }
+
+    /// Labels under a label set with scripted engines, and tells what was done.
+    async fn label_as(&self, labels: &LabelSet) -> Labelled {
+        let engine = Box::new(Scripted::default());
+        let (ended, done) = self.label_with(vec![engine], labels, OPTIONS).await;
+        ended.unwrap();
+        done
+    }
+
+    async fn label_with(
+        &self,
+        engines: Vec<Box<dyn Engine>>,
+        labels: &LabelSet,
+        options: Options,
+    ) -> (Result<(), BacklogError>, Labelled) {
+        let labelers = engines
+            .into_iter()
+            .map(|engine| Labeler::load(nli_folder(), engine, 512).unwrap())
+            .collect();
         let worker = Worker {
             store: &self.store,
             clock: &self.clock,
@@ -96,14 +136,8 @@ impl Scene {
             name: "w",
             run: self.run,
         };
-        let options = Options {
-            lease: LEASE,
-            max_attempts: 3,
-            limit: None,
-        };
         let mut done = Labelled::default();
-        let labels = set(&["food", "music", "travel"]);
-        let ended = label(&worker, labeler, &labels, &options, &|_| {}, &mut done).await;
+        let ended = label(&worker, labelers, labels, &options, &|_| {}, &mut done).await;
         (ended, done)
     }
 
@@ -211,12 +245,192 @@ async fn posts_that_another_worker_took_over_are_refused_and_counted() {
     scene.assert_whole(900).await;
 }
 
-#[test]
-fn a_window_shrinks_as_labels_grow() {
-    assert_eq!(window_posts(1, 16), 1_024);
-    assert_eq!(window_posts(16, 16), 256);
-    assert_eq!(window_posts(1, 10_000), 10);
-    assert_eq!(window_posts(10_000, 10_000), 1);
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_set_that_changes_costs_only_its_new_pairs() {
+    let scene = Scene::with_posts(700, crate::clock::SystemClock::shared()).await;
+    let done = scene.label_as(&set(&["food", "music", "travel"])).await;
+    assert_eq!((done.posts, done.pairs, done.pairs_reused), (700, 2_100, 0));
+
+    let more = scene
+        .label_as(&set(&["food", "books", "music", "travel"]))
+        .await;
+    assert_eq!(
+        (more.posts, more.pairs, more.pairs_reused),
+        (700, 700, 2_100)
+    );
+    let fewer = scene.label_as(&set(&["travel", "food"])).await;
+    assert_eq!(
+        (fewer.posts, fewer.pairs, fewer.pairs_reused),
+        (700, 0, 1_400)
+    );
+    let mut multi = set(&["food", "music", "travel"]);
+    (multi.mode, multi.threshold) = (Mode::Multi, 0.5);
+    let other_mode = scene.label_as(&multi).await;
+    assert_eq!((other_mode.posts, other_mode.pairs), (700, 0));
+
+    // What came of stored logits is what fresh ones give.
+    let fresh = Scene::with_posts(700, crate::clock::SystemClock::shared()).await;
+    for labels in [
+        set(&["travel", "food"]),
+        set(&["food", "books", "music", "travel"]),
+        multi,
+    ] {
+        fresh.label_as(&labels).await;
+        scene.label_as(&labels).await;
+        for table in ["labeled_posts", "post_scores"] {
+            let all = format!("SELECT * FROM {table} ORDER BY 1, 2, 3");
+            let old = scene.store.query(&all).await.unwrap();
+            let new = fresh.store.query(&all).await.unwrap();
+            assert!(!old.rows.is_empty());
+            assert_eq!(without_dates(&old), without_dates(&new), "{table}");
+        }
+    }
+}
+
+/// The rows of a table, its last column (the time of a classification) left out where it is a date.
+fn without_dates(table: &crate::store::Table) -> Vec<Vec<serde_json::Value>> {
+    let dated: Vec<bool> = table
+        .columns
+        .iter()
+        .map(|column| column.ends_with("_at"))
+        .collect();
+    let keep = |row: &Vec<serde_json::Value>| {
+        row.iter()
+            .zip(&dated)
+            .filter(|(_, dated)| !**dated)
+            .map(|(value, _)| value.clone())
+            .collect()
+    };
+    table.rows.iter().map(keep).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_is_scored_once_however_many_posts_have_it() {
+    let scene = Scene::with_posts(0, crate::clock::SystemClock::shared()).await;
+    // Some within one window, some windows apart.
+    let posts = (0..6_000).map(|i| (format!("p{i:04}"), format!("text {}", i % 1_500)));
+    scene.add(posts).await;
+    let labels = set(&["food", "music", "travel"]);
+    let done = scene.label_as(&labels).await;
+    assert_eq!(
+        (done.posts, done.pairs, done.pairs_reused),
+        (6_000, 4_500, 13_500)
+    );
+    scene.assert_whole(6_000).await;
+    assert_eq!(scene.count("pair_logits").await, 4_500);
+
+    // A repost of an old text costs nothing, an edited one is done again.
+    let repost = [
+        ("q1".to_owned(), "text 7".to_owned()),
+        ("p0003".to_owned(), "edited".to_owned()),
+    ];
+    scene.add(repost.into_iter()).await;
+    let done = scene.label_as(&labels).await;
+    assert_eq!((done.posts, done.pairs, done.pairs_reused), (2, 3, 3));
+    scene.assert_whole(6_001).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_side_by_side_do_what_one_does() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
+    let engines: Vec<Box<dyn Engine>> =
+        (0..4).map(|_| Box::new(Scripted::default()) as _).collect();
+    let (ended, done) = scene.label_with(engines, &labels, OPTIONS).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
+    scene.assert_whole(3_000).await;
+    let alone = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
+    alone.label_as(&labels).await;
+    let scores = "SELECT fullname, label, score FROM post_scores ORDER BY 1, 2";
+    let scores = [
+        scene.store.query(scores).await,
+        alone.store.query(scores).await,
+    ];
+    assert_eq!(
+        scores[0].as_ref().unwrap().rows,
+        scores[1].as_ref().unwrap().rows
+    );
+
+    // One that breaks stops the others, which write what they have.
+    let scene = Scene::with_posts(9_000, crate::clock::SystemClock::shared()).await;
+    let breaks = Scripted {
+        life: 3,
+        ..Scripted::default()
+    };
+    let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(Scripted::default())];
+    let (ended, done) = scene.label_with(engines, &labels, OPTIONS).await;
+    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert_eq!(scene.count("classifications").await, done.posts);
+    assert_eq!(scene.count("leases").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_failed_too_often_is_tried_again_when_asked_for() {
+    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let labels = set(&["food", "music"]);
+    let encoder = Labeler::load(nli_folder(), Box::new(Scripted::default()), 1)
+        .unwrap()
+        .encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let poisoned = || Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    };
+    let run = async |engine, retry_failed| {
+        let options = Options {
+            retry_failed,
+            ..OPTIONS
+        };
+        let (ended, done) = scene
+            .label_with(vec![Box::new(engine)], &labels, options)
+            .await;
+        ended.unwrap();
+        done
+    };
+    for (attempt, posts) in [(1, 49), (2, 0), (3, 0)] {
+        let done = run(poisoned(), false).await;
+        let set_aside = u64::from(attempt == OPTIONS.max_attempts);
+        assert_eq!(
+            (done.posts, done.failed, done.set_aside),
+            (posts, 1, set_aside),
+            "{attempt}"
+        );
+    }
+    let done = run(Scripted::default(), false).await;
+    assert_eq!(
+        (done.posts, done.set_aside),
+        (0, 1),
+        "left alone unless asked for"
+    );
+    let done = run(Scripted::default(), true).await;
+    assert_eq!((done.posts, done.set_aside), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_labels_what_comes() {
+    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
+    let labels = set(&["food", "music"]);
+    let options = Options {
+        watch: true,
+        ..OPTIONS
+    };
+    let watching = scene.label_with(vec![Box::new(Scripted::default())], &labels, options);
+    let coming = async {
+        for (i, expected) in [(0, 20), (1, 21), (2, 22)] {
+            if i > 0 {
+                let post = (format!("new{i}"), format!("news {i}"));
+                scene.add(std::iter::once(post)).await;
+            }
+            while scene.count("classifications").await < expected {
+                scene.clock.sleep(Duration::from_millis(50)).await;
+            }
+        }
+        scene.stop.cancel();
+    };
+    let ((ended, done), ()) = tokio::join!(watching, coming);
+    ended.unwrap();
+    assert_eq!(done.posts, 22);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn score(
     let encoded = labeler.encoder().encode(texts).unwrap();
     let mut results = vec![None; texts.len()];
     let ended = labeler
-        .score(&prepared, &encoded, &|| false, &mut |text, result| {
+        .score(&prepared, &encoded, &[], &|| false, &mut |text, result| {
             assert!(
                 results[text].replace(result).is_none(),
                 "text {text} came twice"
@@ -141,7 +141,7 @@ fn an_engine_that_computes_nothing_any_more_ends_the_run_and_fails_no_text() {
     let prepared = labeler.prepare(&set(&["sports", "food"])).unwrap();
     let encoded = labeler.encoder().encode(&texts()).unwrap();
     let error = labeler
-        .score(&prepared, &encoded, &|| false, &mut |_, result| {
+        .score(&prepared, &encoded, &[], &|| false, &mut |_, result| {
             result.unwrap();
         })
         .unwrap_err();
@@ -164,7 +164,7 @@ fn a_stop_is_heard_between_batches() {
     };
     let mut reported = 0;
     let ended = labeler
-        .score(&prepared, &encoded, &stop, &mut |_, _| reported += 1)
+        .score(&prepared, &encoded, &[], &stop, &mut |_, _| reported += 1)
         .unwrap();
     assert_eq!(ended, Ended::Stopped);
     assert!(reported <= 3);
@@ -193,7 +193,7 @@ fn a_graph_of_another_shape_is_an_error() {
     let prepared = labeler.prepare(&set(&["food"])).unwrap();
     let encoded = labeler.encoder().encode(&texts()).unwrap();
     let error = labeler
-        .score(&prepared, &encoded, &|| false, &mut |_, _| {})
+        .score(&prepared, &encoded, &[], &|| false, &mut |_, _| {})
         .unwrap_err();
     assert!(
         matches!(error, LabelerError::Engine(EngineError::Shape(_))),
@@ -216,7 +216,7 @@ fn an_int8_model_never_mixes_texts_in_a_batch() {
         false
     };
     labeler
-        .score(&prepared, &encoded, &count, &mut |_, _| {})
+        .score(&prepared, &encoded, &[], &count, &mut |_, _| {})
         .unwrap();
     assert_eq!(asked.get(), texts.len());
 }

@@ -1,6 +1,6 @@
 //! The backlog, the leases on parts of it, and writing labels under one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use sqlx::types::chrono::{DateTime, Utc};
@@ -15,7 +15,7 @@ use super::super::{
     Written,
 };
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, push_list};
-use crate::domain::{Mode, TextHash, Timestamp};
+use crate::domain::{Mode, PairLogits, TextHash, Timestamp};
 
 impl<DB> SqlStore<DB>
 where
@@ -24,8 +24,8 @@ where
     DB::Arguments: IntoArguments<DB>,
     for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB>,
+    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
     for<'q> bool: Encode<'q, DB> + Type<DB>,
     for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
@@ -207,6 +207,41 @@ where
             title: row.try_get(2).doing(WHAT)?,
             selftext: row.try_get(3).doing(WHAT)?,
         })
+    }
+
+    pub(in crate::store) async fn stored_logits(
+        &self,
+        model: i64,
+        hypotheses: &[i64],
+        texts: &[TextHash],
+    ) -> Result<Vec<Vec<Option<PairLogits>>>> {
+        const WHAT: &str = "read stored logits";
+        let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
+        let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
+        let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
+        for chunk in texts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT text_hash, hypothesis_id, entailment, contradiction, neutral FROM pair_logits \
+                  WHERE model_id = ",
+            );
+            select.push_bind(model).push(" AND text_hash IN (");
+            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
+            // A text may have been compared with many more hypotheses than these.
+            select.push(" AND hypothesis_id IN (");
+            push_list(&mut select, hypotheses.iter().copied());
+            let rows = select.build().fetch_all(&self.pool).await.doing(WHAT)?;
+            for row in &rows {
+                let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
+                let compared: i64 = row.try_get(1).doing(WHAT)?;
+                let logits = PairLogits {
+                    entailment: row.try_get(2).doing(WHAT)?,
+                    contradiction: row.try_get(3).doing(WHAT)?,
+                    neutral: row.try_get(4).doing(WHAT)?,
+                };
+                found[index[hash.as_slice()]][position[&compared]] = Some(logits);
+            }
+        }
+        Ok(found)
     }
 
     pub(in crate::store) async fn renew(
@@ -457,6 +492,24 @@ where
             .await
             .doing("release a lease")?;
         Ok(())
+    }
+
+    pub(in crate::store) async fn retry_failed(
+        &self,
+        target: Target,
+        max_attempts: u32,
+    ) -> Result<u64> {
+        sqlx::query::<DB>(
+            "UPDATE backlog SET attempts = 0, error = NULL \
+              WHERE model_id = $1 AND label_set_id = $2 AND attempts >= $3",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(i64::from(max_attempts))
+        .execute(&self.pool)
+        .await
+        .map(|done| DB::rows_affected(&done))
+        .doing("let failed posts be tried again")
     }
 
     pub(in crate::store) async fn lease_holders(&self) -> Result<Vec<(Lease, String)>> {

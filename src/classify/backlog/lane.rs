@@ -1,0 +1,381 @@
+//! One engine at work: a task claims the next window of posts and tokenises it, a thread of its own scores,
+//! and another task writes what comes out, joined by bounded channels.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::leases::LiveLeases;
+use super::{BacklogError, Labelled, OnStep, Options, Step, Worker, patiently};
+use crate::classify::labeler::{Known, Labeler, LabelerError, Prepared};
+use crate::classify::tokenize::{EncodedText, Encoder};
+use crate::domain::{LabelSet, PairLogits, TextHash, post_text};
+use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
+
+/// Most posts of one claim.
+const WINDOW_POSTS: usize = 1_024;
+/// Most rows that the engine computes for one claim.
+const WINDOW_ROWS: usize = 4_096;
+/// Most scores that one claim gives.
+const WINDOW_SCORES: usize = 100_000;
+/// Windows that may be claimed before what was computed for one is written.
+const WINDOWS_IN_FLIGHT: usize = 3;
+/// Scored posts that wait for the writer; with it busy, the engine waits.
+const EVENTS: usize = 64;
+/// Most posts of one write.
+const WRITE_POSTS: usize = 256;
+/// A write that has gathered fewer posts goes out after this time.
+const WRITE_EVERY: Duration = Duration::from_secs(2);
+
+/// Claimed posts on their way to the engine.
+struct Window {
+    lease: Lease,
+    texts: Vec<EncodedText>,
+    /// What is stored of each text.
+    stored: Vec<Known>,
+    /// The posts of each text, one or more.
+    posts: Vec<Vec<ClaimedPost>>,
+}
+
+/// What the engine's thread tells.
+enum Event {
+    /// A post, and how many of its pairs were computed rather than known.
+    Scored(Lease, Classified, usize),
+    Failed(Lease, String, String),
+    /// No more of this window will come: done, or stopped on the way.
+    WindowEnd(Lease),
+}
+
+/// What all lanes of a process share.
+pub(super) struct Shared<'a> {
+    pub worker: &'a Worker<'a>,
+    /// Cancelled by a signal, or when one lane fails.
+    pub halt: &'a CancellationToken,
+    pub target: Target,
+    pub set: &'a LabelSet,
+    pub options: &'a Options,
+    pub prepared: &'a Arc<Prepared>,
+    /// Rows of `hypotheses`, one a label.
+    pub hypotheses: &'a Arc<Vec<i64>>,
+    pub leases: &'a LiveLeases,
+    /// Posts that may still be claimed.
+    pub left: &'a AtomicU64,
+    pub progress: OnStep<'a>,
+}
+
+impl Shared<'_> {
+    /// Works until nothing can be claimed any more, and hands the labeler back. `done` is added to as labels
+    /// are written.
+    pub(super) async fn lane(
+        &self,
+        labeler: Labeler,
+        done: &mut Labelled,
+    ) -> Result<Labeler, BacklogError> {
+        let (window_tx, window_rx) = mpsc::channel::<Window>(1);
+        let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
+        let encoder = labeler.encoder();
+        let engine = {
+            let (prepared, hypotheses) = (Arc::clone(self.prepared), Arc::clone(self.hypotheses));
+            let halt = self.halt.clone();
+            tokio::task::spawn_blocking(move || {
+                let mut labeler = labeler;
+                score_windows(
+                    &mut labeler,
+                    &prepared,
+                    &hypotheses,
+                    window_rx,
+                    &event_tx,
+                    &halt,
+                )?;
+                Ok::<_, LabelerError>(labeler)
+            })
+        };
+        // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
+        // the engine scores what it was given and closes the channel of events, and the writer writes what is
+        // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
+        let (claimed, written) = tokio::join!(
+            self.claim_windows(&encoder, window_tx),
+            self.write_events(event_rx, done)
+        );
+        let scored = engine
+            .await
+            .map_err(|error| BacklogError::Thread(error.to_string()));
+        written?;
+        claimed?;
+        Ok(scored??)
+    }
+
+    /// Claims and tokenises window after window until nothing is left.
+    async fn claim_windows(
+        &self,
+        encoder: &Arc<Encoder>,
+        windows: mpsc::Sender<Window>,
+    ) -> Result<(), BacklogError> {
+        let Worker {
+            store,
+            clock,
+            name,
+            run,
+            ..
+        } = *self.worker;
+        let claimant = Claimant {
+            worker: name,
+            run,
+            max_attempts: self.options.max_attempts,
+            lease: self.options.lease,
+        };
+        let most = window_posts(self.prepared.rows_per_text(), self.set.labels.len());
+        while !self.halt.is_cancelled() {
+            // A place in the channel first: posts are claimed only when the engine is about to need them.
+            let Ok(place) = windows.reserve().await else {
+                break;
+            };
+            let wanted = self.take(most);
+            if wanted == 0 {
+                break;
+            }
+            let now = clock.now().into();
+            // Of a claim whose answer was lost, the posts come free when it expires.
+            let claim = patiently(self.worker, async || {
+                store.claim(self.target, &claimant, wanted, now).await
+            });
+            let claim = claim.await?;
+            let count = claim.posts.len() as u64;
+            self.left
+                .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
+            if count == 0 {
+                break;
+            }
+            self.leases.add(claim.lease);
+            let posts = by_text(claim.posts);
+            let hashes: Vec<TextHash> = posts.iter().map(|same| same[0].text_hash).collect();
+            let stored = patiently(self.worker, async || {
+                let Target { model, .. } = self.target;
+                store.stored_logits(model, self.hypotheses, &hashes).await
+            });
+            let stored = stored.await?;
+            let texts: Vec<String> = posts
+                .iter()
+                .zip(&stored)
+                .map(|(same, stored)| {
+                    // What needs no inference needs no tokens.
+                    if stored.iter().all(Option::is_some) {
+                        String::new()
+                    } else {
+                        post_text(&same[0].title, &same[0].selftext)
+                    }
+                })
+                .collect();
+            let encoder = Arc::clone(encoder);
+            let texts = tokio::task::spawn_blocking(move || encoder.encode(&texts))
+                .await
+                .map_err(|error| BacklogError::Thread(error.to_string()))??;
+            place.send(Window {
+                lease: claim.lease,
+                texts,
+                stored,
+                posts,
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes up to `most` from the posts that may still be claimed.
+    fn take(&self, most: u32) -> u32 {
+        let mut taken = 0;
+        // The closure never declines.
+        let _ = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                taken = u32::try_from(left).unwrap_or(u32::MAX).min(most);
+                Some(left - u64::from(taken))
+            });
+        taken
+    }
+
+    /// Writes scores as they come, in transactions of a useful size.
+    async fn write_events(
+        &self,
+        mut events: mpsc::Receiver<Event>,
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        let Worker { store, clock, .. } = *self.worker;
+        // The engine works on one window at a time, so what waits is of one lease.
+        let mut waiting: Vec<Classified> = Vec::new();
+        let mut of_lease = None;
+        let mut written_at = clock.elapsed();
+        while let Some(event) = events.recv().await {
+            let (lease, ended) = match event {
+                Event::Scored(lease, one, computed) => {
+                    waiting.push(one);
+                    done.pairs += computed as u64;
+                    done.pairs_reused += (self.set.labels.len() - computed) as u64;
+                    (lease, false)
+                }
+                Event::Failed(lease, fullname, error) => {
+                    tracing::warn!(%fullname, "not scored: {error}");
+                    let failed = [(fullname, error)];
+                    patiently(self.worker, async || store.fail(lease, &failed).await).await?;
+                    done.failed += 1;
+                    (lease, false)
+                }
+                Event::WindowEnd(lease) => (lease, true),
+            };
+            of_lease = Some(lease);
+            let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
+            if waiting.len() >= WRITE_POSTS || due || ended {
+                self.write(lease, &std::mem::take(&mut waiting), done)
+                    .await?;
+                written_at = clock.elapsed();
+            }
+            if ended {
+                patiently(self.worker, async || store.release(lease).await).await?;
+                self.leases.remove(lease);
+            }
+        }
+        // An engine that failed does not say that its window ends.
+        match of_lease {
+            Some(lease) if !waiting.is_empty() => self.write(lease, &waiting, done).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn write(
+        &self,
+        lease: Lease,
+        posts: &[Classified],
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        let Worker {
+            store, clock, run, ..
+        } = *self.worker;
+        let now = clock.now().into();
+        let n = posts.len() as u64;
+        let mode = self.set.mode;
+        // Written once however often it is tried: whoever is written has left the backlog.
+        let written = patiently(self.worker, async || {
+            store
+                .complete(lease, self.target, mode, run, now, posts)
+                .await
+        });
+        match written.await? {
+            Written::Stored(stored) => {
+                done.posts += stored;
+                // Posts that were deleted meanwhile need no label.
+                (self.progress)(Step::Done(n));
+            }
+            Written::LeaseLost => {
+                tracing::warn!(
+                    lease = lease.0,
+                    posts = n,
+                    "another worker took these posts over; what this one scored is refused"
+                );
+                done.refused += n;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than
+/// one wants to redo.
+fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
+    let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
+    u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")
+}
+
+/// Posts put together that have the same text, in the order of their first.
+fn by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
+    let mut index: HashMap<TextHash, usize> = HashMap::new();
+    let mut groups: Vec<Vec<ClaimedPost>> = Vec::new();
+    for post in posts {
+        let group = *index.entry(post.text_hash).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(same) => same.push(post),
+            None => groups.push(vec![post]),
+        }
+    }
+    groups
+}
+
+/// The engine's thread: scores windows as they come.
+fn score_windows(
+    labeler: &mut Labeler,
+    prepared: &Prepared,
+    hypotheses: &[i64],
+    mut windows: mpsc::Receiver<Window>,
+    events: &mpsc::Sender<Event>,
+    stop: &CancellationToken,
+) -> Result<(), LabelerError> {
+    // What was computed for the latest windows may not have been stored yet when the next ones were claimed.
+    let mut recent: VecDeque<HashMap<TextHash, Vec<PairLogits>>> = VecDeque::new();
+    while let Some(window) = windows.blocking_recv() {
+        let Window {
+            lease,
+            texts,
+            stored,
+            posts,
+        } = window;
+        let mut known = stored.clone();
+        for (known, same) in known.iter_mut().zip(&posts) {
+            let hash = &same[0].text_hash;
+            if let Some(logits) = recent.iter().find_map(|of_window| of_window.get(hash)) {
+                *known = logits.iter().copied().map(Some).collect();
+            }
+        }
+        // A writer that went away wants nothing more.
+        let halted = || stop.is_cancelled() || events.is_closed();
+        let mut of_window = HashMap::new();
+        labeler.score(prepared, &texts, &known, &halted, &mut |text, result| {
+            // Only fails when the writer went away, which `halted` sees.
+            let tell = |event| drop(events.blocking_send(event));
+            let same = &posts[text];
+            match result {
+                Ok(scored) => {
+                    let mut computed = known[text].iter().filter(|pair| pair.is_none()).count();
+                    let unstored = (0..).zip(&stored[text]).filter(|(_, pair)| pair.is_none());
+                    let unstored: Vec<(i64, PairLogits)> = unstored
+                        .map(|(label, _): (usize, _)| (hypotheses[label], scored.logits[label]))
+                        .collect();
+                    for post in same {
+                        let one = Classified {
+                            fullname: post.fullname.clone(),
+                            text_hash: post.text_hash,
+                            scores: scored.scores.clone(),
+                            logits: unstored.clone(),
+                        };
+                        tell(Event::Scored(lease, one, std::mem::take(&mut computed)));
+                    }
+                    of_window.insert(same[0].text_hash, scored.logits);
+                }
+                Err(error) => {
+                    for post in same {
+                        let (name, error) = (post.fullname.clone(), error.to_string());
+                        tell(Event::Failed(lease, name, error));
+                    }
+                }
+            }
+        })?;
+        recent.push_front(of_window);
+        recent.truncate(WINDOWS_IN_FLIGHT);
+        drop(events.blocking_send(Event::WindowEnd(lease)));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window_posts;
+
+    #[test]
+    fn a_window_shrinks_as_labels_grow() {
+        assert_eq!(window_posts(1, 16), 1_024);
+        assert_eq!(window_posts(16, 16), 256);
+        assert_eq!(window_posts(1, 10_000), 10);
+        assert_eq!(window_posts(10_000, 10_000), 1);
+    }
+}

@@ -1,0 +1,97 @@
+//! Who holds which posts, and for how long: heartbeats, and the claims of those who died.
+
+use std::convert::Infallible;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::Worker;
+use crate::store::{Lease, Store, StoreError};
+
+/// Renews the leases of this worker until it is dropped.
+pub(super) async fn heartbeat(
+    worker: &Worker<'_>,
+    lease: Duration,
+    leases: &LiveLeases,
+) -> Infallible {
+    loop {
+        worker.clock.sleep(lease / 3).await;
+        for id in leases.all() {
+            match worker
+                .store
+                .renew(id, worker.clock.now().into(), lease)
+                .await
+            {
+                Ok(true) => {}
+                // Its posts are refused when they are written; telling twice helps nobody.
+                Ok(false) => leases.remove(id),
+                // A lease outlives two beats that were missed.
+                Err(error) => tracing::warn!(lease = id.0, "a lease was not renewed: {error}"),
+            }
+        }
+    }
+}
+
+/// The leases that this worker holds now.
+#[derive(Debug, Default)]
+pub(super) struct LiveLeases(Mutex<Vec<Lease>>);
+
+impl LiveLeases {
+    fn lock(&self) -> MutexGuard<'_, Vec<Lease>> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+
+    pub(super) fn add(&self, lease: Lease) {
+        self.lock().push(lease);
+    }
+
+    pub(super) fn remove(&self, lease: Lease) {
+        self.lock().retain(|live| *live != lease);
+    }
+
+    pub(super) fn all(&self) -> Vec<Lease> {
+        self.lock().clone()
+    }
+}
+
+/// The name of this process among workers: host, boot, process namespace and process, so that a process of
+/// the same machine can tell whether it still lives. Names of hosts are not unique; boots are.
+pub fn worker_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot = boot.split('-').next().unwrap_or_default();
+    let host = Some(host.trim())
+        .filter(|host| !host.is_empty())
+        .unwrap_or("host")
+        .to_owned();
+    format!("{host}:{boot}:{}:{}", pid_namespace(), std::process::id())
+}
+
+fn pid_namespace() -> String {
+    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    link.to_string_lossy()
+        .chars()
+        .filter(char::is_ascii_digit)
+        .collect()
+}
+
+/// Whether a worker of this machine died. Of another machine, or where there is no `/proc`, nobody knows.
+pub fn died(worker: &str, me: &str) -> bool {
+    let (Some((place, pid)), Some((here, _))) = (worker.rsplit_once(':'), me.rsplit_once(':'))
+    else {
+        return false;
+    };
+    let proc = std::path::Path::new("/proc");
+    place == here && proc.join("self").exists() && !proc.join(pid).exists()
+}
+
+/// Takes back the claims of processes of this machine that were killed, so that the next run need not wait
+/// for their leases to expire.
+pub(super) async fn return_abandoned(store: &Store, me: &str) -> Result<(), StoreError> {
+    for (lease, worker) in store.lease_holders().await? {
+        if died(&worker, me) {
+            tracing::info!(lease = lease.0, %worker, "taking back the posts of a worker that died");
+            store.release(lease).await?;
+        }
+    }
+    Ok(())
+}
