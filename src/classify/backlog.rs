@@ -19,11 +19,12 @@ use tokio_util::sync::CancellationToken;
 use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
+use super::estimate::{self, Cost};
 use super::labeler::{Labeler, LabelerError};
 use super::tokenize::TokenizeError;
 use crate::clock::SharedClock;
-use crate::domain::LabelSet;
-use crate::store::{ModelRow, RunId, Store, StoreError, Target, Watch};
+use crate::domain::{LabelSet, TextHash, post_text};
+use crate::store::{Missing, ModelRow, RunId, Store, StoreError, Target, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -238,6 +239,53 @@ impl Shared<'_> {
     }
 }
 
+/// Texts of the sample on which the cost is measured.
+const SAMPLE: u32 = 2_000;
+
+/// Tells what labelling would take, without writing anything.
+///
+/// # Errors
+/// See [`BacklogError`].
+pub async fn dry_run(
+    store: &Store,
+    clock: &SharedClock,
+    mut labeler: Labeler,
+    set: &LabelSet,
+) -> Result<(Missing, Cost), BacklogError> {
+    let prepared = labeler.prepare(set)?;
+    let sought = store
+        .seek(&model_row(&labeler), &set.hash(), prepared.keys())
+        .await?;
+    let missing = store.missing(&sought, SAMPLE).await?;
+    let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
+    let mut known = vec![vec![None; set.labels.len()]; hashes.len()];
+    if let Some(model) = sought.model {
+        let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
+            .zip(&sought.hypotheses)
+            .filter_map(|(label, id)| Some((label, (*id)?)))
+            .unzip();
+        let stored = store.stored_logits(model, &ids, &hashes).await?;
+        for (known, stored) in known.iter_mut().zip(stored) {
+            for (label, logits) in labels.iter().zip(stored) {
+                known[*label] = logits;
+            }
+        }
+    }
+    let texts: Vec<String> = missing
+        .sample
+        .iter()
+        .map(|(_, title, selftext)| post_text(title, selftext))
+        .collect();
+    let (clock, count) = (clock.clone(), missing.texts);
+    let cost = tokio::task::spawn_blocking(move || {
+        estimate::cost(&mut labeler, &prepared, &clock, &texts, &known, count)
+    });
+    let cost = cost
+        .await
+        .map_err(|error| BacklogError::Thread(error.to_string()))??;
+    Ok((missing, cost))
+}
+
 /// Repeats what the database could not do for a passing reason. Only for calls that may be done twice.
 async fn patiently<T>(
     worker: &Worker<'_>,
@@ -287,21 +335,25 @@ fn rate(posts: u64, seconds: f64) -> f64 {
     }
 }
 
-async fn target(
-    store: &Store,
-    worker: &Worker<'_>,
-    labeler: &Labeler,
-    set: &LabelSet,
-) -> Result<Target, StoreError> {
+fn model_row(labeler: &Labeler) -> ModelRow {
     let folder = labeler.folder();
-    let model = ModelRow {
+    ModelRow {
         name: folder.name.clone(),
         kind: folder.kind.as_str().to_owned(),
         manifest_hash: folder.manifest_hash.clone(),
         precision: folder.precision.clone(),
         tokenizer_hash: folder.tokenizer_hash.clone(),
         max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
-    };
+    }
+}
+
+async fn target(
+    store: &Store,
+    worker: &Worker<'_>,
+    labeler: &Labeler,
+    set: &LabelSet,
+) -> Result<Target, StoreError> {
+    let model = model_row(labeler);
     let label_set = store
         .ensure_label_set(set, worker.clock.now().into())
         .await?;

@@ -347,6 +347,26 @@ impl Labeler {
         Ok(ended)
     }
 
+    /// Tokens that scoring a text takes, special ones included, padding not.
+    #[expect(clippy::cast_precision_loss, reason = "tokens of one text")]
+    pub fn tokens(&self, prepared: &Prepared, text: &EncodedText, known: Option<&Known>) -> f64 {
+        let missing =
+            |label: usize| known.is_none_or(|known| !matches!(known.get(label), Some(Some(_))));
+        let tokens: usize = match &prepared.labels {
+            Labels::Hypotheses(hypotheses) => hypotheses
+                .iter()
+                .enumerate()
+                .filter(|(label, _)| missing(*label))
+                .map(|(_, hypothesis)| self.encoder.pair_len(text, hypothesis))
+                .sum(),
+            Labels::Vectors(labels) if (0..labels.len()).any(missing) => {
+                self.encoder.single_len(text)
+            }
+            Labels::Vectors(_) => 0,
+        };
+        tokens as f64
+    }
+
     /// Computes rows batch by batch. A text of which one row cannot be computed is reported once, and its
     /// other rows are left out.
     fn compute(

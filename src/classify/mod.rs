@@ -13,6 +13,7 @@
 pub mod backlog;
 pub mod batch;
 pub mod engine;
+pub mod estimate;
 pub mod files;
 pub mod hypothesis;
 pub mod labeler;

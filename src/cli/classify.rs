@@ -1,14 +1,17 @@
 //! `topicmill classify`
 
 use clap::Args;
+use serde_json::{Value, json};
 
+use super::output::{self, Format};
 use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
-use crate::classify::backlog::{Labelled, Options, Step};
+use crate::classify::backlog::{self, Labelled, Options, Step};
+use crate::classify::estimate::{Cost, Estimate};
 use crate::classify::labeler::Labeler;
 use crate::domain::LabelSet;
 use crate::pipeline::Context;
-use crate::store::Access;
+use crate::store::{Access, Missing, Table};
 use crate::telemetry::Progress;
 
 /// Flags of `classify`.
@@ -30,6 +33,12 @@ pub struct Classify {
     /// When nothing is left to label, wait for new posts until a signal comes
     #[arg(long)]
     watch: bool,
+    /// Tell what is missing and how long it would take, and write nothing
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json"])]
+    dry_run: bool,
+    /// How --dry-run prints
+    #[arg(long, value_enum, default_value_t, requires = "dry_run")]
+    format: Format,
     #[command(flatten)]
     record: RunFlags,
 }
@@ -47,6 +56,13 @@ impl Classify {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
+        if self.dry_run {
+            let labeler = setup.labeler(&self.model, 1)?;
+            let store = setup.store(Access::ReadOnly).await?;
+            let told = backlog::dry_run(&store, &setup.clock, labeler, &set).await?;
+            output::print_table(&table(&told), self.format)?;
+            return Ok(Exit::Done);
+        }
         let workers = self.workers.unwrap_or(setup.settings().classify.workers);
         let labelers = setup.labelers(&self.model, workers)?;
         let options = Options {
@@ -61,6 +77,33 @@ impl Classify {
         self.record.write(&context)?;
         context.store.close().await?;
         labelled
+    }
+}
+
+/// What a dry run found, for people and programs.
+fn table((missing, cost): &(Missing, Cost)) -> Table {
+    let row = |what: &str, value: Value| vec![Value::from(what), value];
+    let mut rows = vec![
+        row("posts not labelled yet", json!(missing.posts)),
+        row("their texts, equal ones once", json!(missing.texts)),
+        row("pairs to compute", json!(missing.pairs)),
+        row("pairs known already", json!(missing.known)),
+    ];
+    let mut estimated = |what: &str, of: Option<Estimate>| {
+        let Some(Estimate { mean, low, high }) = of else {
+            return;
+        };
+        for (end, value) in [("", mean), (", at least", low), (", at most", high)] {
+            #[expect(clippy::cast_possible_truncation, reason = "rounded, for people")]
+            rows.push(row(&format!("{what}{end}"), json!(value.ceil() as i64)));
+        }
+    };
+    estimated("tokens to read", cost.tokens);
+    estimated("seconds with this model and device", cost.seconds);
+    rows.push(row("texts that were measured", json!(cost.measured_texts)));
+    Table {
+        columns: vec!["dry run".into(), "value".into()],
+        rows,
     }
 }
 

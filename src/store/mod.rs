@@ -270,6 +270,32 @@ pub struct Classified {
     pub logits: Vec<(i64, PairLogits)>,
 }
 
+/// Where a model, a label set and its hypotheses stand, if they do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sought {
+    /// Row of `models`.
+    pub model: Option<i64>,
+    /// Row of `label_sets`.
+    pub label_set: Option<i64>,
+    /// Rows of `hypotheses`, one a label.
+    pub hypotheses: Vec<Option<i64>>,
+}
+
+/// What is not labelled yet under a model and a label set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Posts without a label.
+    pub posts: u64,
+    /// Their texts, equal ones once.
+    pub texts: u64,
+    /// Pairs of these texts and the labels that have no logits yet.
+    pub pairs: u64,
+    /// Pairs of these texts and the labels that have.
+    pub known: u64,
+    /// Some of the texts, at random: hash, title and body.
+    pub sample: Vec<(TextHash, String, String)>,
+}
+
 /// Posts in the backlog of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
@@ -463,6 +489,11 @@ face! {
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();
+
+    /// The rows of a model, a label set (by its hash) and hypotheses, as far as they are there.
+    fn seek(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> Sought;
+    /// What labelling under them would take, with a random sample of up to `sample` of its texts.
+    fn missing(&self, sought: &Sought, sample: u32) -> Missing;
 
     /// Puts every post without a valid classification under the target into its backlog; how many were added.
     fn enqueue_missing(&self, target: Target) -> u64;

@@ -156,6 +156,54 @@ fn classify_labels_only_what_is_new() {
 }
 
 #[test]
+fn a_dry_run_tells_what_classify_then_computes_on_both_databases() {
+    for database in databases() {
+        let program = Program::new();
+        let run = |args: &[&str]| {
+            let url = ["--database", database.url.as_str()];
+            program.ok(&[&url[..], args].concat())
+        };
+        // 40 posts with 30 texts.
+        let again = posts(10).replace("\"id\":\"k", "\"id\":\"again");
+        run(&["import", &program.write("posts.ndjson", posts(30))]);
+        run(&["import", &program.write("again.ndjson", again)]);
+        let told = |pipeline: &[&str]| {
+            let dry = run(&[&["classify", "--dry-run", "--format", "json"][..], pipeline].concat());
+            let rows: Value = serde_json::from_str(&dry.stdout).unwrap();
+            let value = |i: usize| rows[i]["value"].as_i64().unwrap();
+            [value(0), value(1), value(2), value(3)]
+        };
+        let did = |pipeline: &[&str]| {
+            let record = program.folder.path().join("run.json");
+            let record = record.to_str().unwrap();
+            run(&[
+                &["classify", "--workers", "2", "--run-json", record][..],
+                pipeline,
+            ]
+            .concat());
+            let record: Value =
+                serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+            let count = |name: &str| record["counts"][name].as_i64().unwrap();
+            [count("posts"), count("pairs"), count("pairs_reused")]
+        };
+        assert_eq!(told(&[]), [40, 30, 480, 0]);
+        assert_eq!(told(&[]), [40, 30, 480, 0], "nothing is written");
+        assert_eq!(did(&[]), [40, 480, 160]);
+        assert_eq!(told(&[]), [0, 0, 0, 0]);
+
+        let sixteen = include_str!("../../pipelines/sixteen-topics.toml");
+        let seventeen = "[[topic]]\nslug = \"pets\"\nlabel = \"pets\"\nsubreddits = [\"aww\"]\n";
+        let seventeen = program.write("17.toml", format!("{sixteen}\n{seventeen}"));
+        let seventeen = ["--pipeline", seventeen.as_str()];
+        assert_eq!(told(&seventeen), [40, 30, 30, 480]);
+        assert_eq!(did(&seventeen), [40, 30, 650]);
+        let strict = sixteen.replace("threshold = 0.0", "threshold = 0.9");
+        let strict = program.write("strict.toml", strict);
+        assert_eq!(did(&["--pipeline", strict.as_str()]), [40, 0, 640]);
+    }
+}
+
+#[test]
 fn a_bad_file_loses_nothing_of_what_is_good() {
     let program = Program::new();
     let mixed = format!(

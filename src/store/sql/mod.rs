@@ -2,9 +2,10 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `looking`.
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `missing`, `looking`.
 
 mod looking;
+mod missing;
 mod models;
 mod posts;
 mod purging;
