@@ -6,7 +6,7 @@
 //! stored.
 //!
 //! A page ends somewhere among the posts of one second. The next one begins with that second again, and what
-//! comes twice is passed over. Where a page holds nothing but posts that were on the one before, a larger one is asked for.
+//! comes twice is passed over. Where a page does not reach past that second, a larger one is asked for.
 
 use std::collections::HashSet;
 

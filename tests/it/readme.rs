@@ -31,6 +31,10 @@ const INSTEAD: &[(&str, &str)] = &[
         "export DATABASE_URL=\"$TEST_URL\"",
     ),
     (
+        "topicmill collect --source arctic-shift",
+        "topicmill --database sqlite:archive.db collect --source arctic-shift # the sample Reddit knows none of these",
+    ),
+    (
         "topicmill import --format parquet posts.parquet",
         "topicmill import --format parquet posts.parquet || test $? = 1 # its third row has no title",
     ),
