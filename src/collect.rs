@@ -4,6 +4,7 @@
 //! next run stores the same rows again without harm. A topic that cannot be read ends with a typed outcome;
 //! the other topics go on.
 
+mod by_time;
 mod import;
 
 use std::collections::HashSet;
@@ -18,7 +19,7 @@ use crate::domain::{
     Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport, hex,
 };
 use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
-use crate::source::{ListingPage, Rejected};
+use crate::source::{ListingPage, Rejected, Source, SourceError};
 use crate::store::{Gap, Page, Result, RunId, Store, Upserted};
 
 pub use self::import::{Imported, Plan, import};
@@ -113,10 +114,10 @@ struct Place<'a> {
 /// also where an error ends the run; topics that were not read to their end are `stopped`.
 ///
 /// # Errors
-/// Those of the store. What Reddit refuses is in the reports.
+/// Those of the store. What the source refuses is in the reports.
 pub async fn collect(
     sink: &Sink<'_>,
-    reddit: &Reddit,
+    source: &Source,
     topics: &[Topic],
     pace: Pace,
     stop: &CancellationToken,
@@ -133,7 +134,7 @@ pub async fn collect(
             async move {
                 let read = Read {
                     sink,
-                    reddit,
+                    source,
                     topic,
                     pace,
                     stop: halt,
@@ -194,7 +195,7 @@ fn begun(topic: &Topic) -> TopicReport {
 /// One topic on its way.
 struct Read<'a> {
     sink: &'a Sink<'a>,
-    reddit: &'a Reddit,
+    source: &'a Source,
     topic: &'a Topic,
     pace: Pace,
     stop: &'a CancellationToken,
@@ -262,7 +263,8 @@ fn is_of_the_subreddit(outcome: Outcome) -> bool {
     }
 }
 
-/// Reads one listing to its end, to the limit of the topic, or, of new posts, to those that are known.
+/// Reads one subreddit: a listing to its end, to the limit of the topic, or, of new posts, to those that are
+/// known; an archive as [`by_time`] says.
 struct Reader<'a, 'r> {
     read: &'a Read<'a>,
     subreddit: &'a str,
@@ -270,20 +272,35 @@ struct Reader<'a, 'r> {
 }
 
 impl Reader<'_, '_> {
-    async fn read(&mut self) -> Result<std::result::Result<(), RedditError>> {
+    async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
+        Ok(match self.read.source {
+            Source::Reddit(reddit) => self.read_listing(reddit).await?.map_err(SourceError::from),
+            Source::ArcticShift(archive) => {
+                self.read_archive(archive).await?.map_err(SourceError::from)
+            }
+        })
+    }
+
+    /// The newest post that is known from an earlier reading of new posts.
+    async fn known(&self) -> Result<Option<Timestamp>> {
         let Read {
             sink,
-            reddit,
+            source,
             topic,
-            pace,
             ..
         } = *self.read;
+        sink.store
+            .watermark(source.kind(), &topic.slug, self.subreddit)
+            .await
+    }
+
+    async fn read_listing(
+        &mut self,
+        reddit: &Reddit,
+    ) -> Result<std::result::Result<(), RedditError>> {
+        let Read { topic, pace, .. } = *self.read;
         let known = match topic.listing {
-            Listing::New => {
-                sink.store
-                    .watermark(reddit.source(), &topic.slug, self.subreddit)
-                    .await?
-            }
+            Listing::New => self.known().await?,
             _ => None,
         };
         let back_to = known.map(|known| known.as_datetime() - pace.overlap);
@@ -349,7 +366,7 @@ impl Reader<'_, '_> {
     async fn record_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
         let Read {
             sink,
-            reddit,
+            source,
             topic,
             ..
         } = *self.read;
@@ -359,7 +376,7 @@ impl Reader<'_, '_> {
             "r/{subreddit} has more new posts than Reddit lists: those between are missing; collect more often"
         );
         let gap = Gap {
-            source: reddit.source(),
+            source: source.kind(),
             topic: topic.slug.clone(),
             subreddit: subreddit.to_owned(),
             from_at,
@@ -377,16 +394,21 @@ impl Reader<'_, '_> {
     ) -> Result<()> {
         let Read {
             sink,
-            reddit,
+            source,
             topic,
             ..
         } = *self.read;
         let received = posts.len() as u64;
+        let listing = match source {
+            Source::Reddit(_) => topic.listing,
+            // It knows no other order.
+            Source::ArcticShift(_) => Listing::New,
+        };
         let place = Place {
-            source: reddit.source(),
+            source: source.kind(),
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
-            listing: Some(topic.listing),
+            listing: Some(listing),
             ranks,
             after,
             newest,

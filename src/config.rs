@@ -108,6 +108,7 @@ impl fmt::Debug for Secret {
 pub struct Settings {
     pub database: Database,
     pub reddit: Reddit,
+    pub arctic_shift: ArcticShift,
     pub collect: Collect,
     pub onnxruntime: OnnxRuntime,
     pub classify: Classify,
@@ -134,6 +135,16 @@ pub struct Reddit {
     pub username: String,
     pub password: Secret,
     pub user_agent: String,
+    pub requests_per_minute: u32,
+    pub wait_budget_secs: u64,
+}
+
+/// `[arctic_shift]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct ArcticShift {
+    pub api_url: String,
     pub requests_per_minute: u32,
     pub wait_budget_secs: u64,
 }

@@ -139,13 +139,15 @@ words! {
         Reddit = "reddit",
         /// The sample Reddit that ships with the program.
         Sample = "sample",
+        /// Arctic Shift, an archive of Reddit.
+        ArcticShift = "arctic-shift",
         /// A file given to `import`.
         Import = "import",
     }
 }
 
 impl SourceKind {
-    /// Whether what it shows is on Reddit now. A file may be years old.
+    /// Whether what it shows is on Reddit now. An archive shows what was there once, and a file may be years old.
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Reddit | Self::Sample)
     }
@@ -346,6 +348,9 @@ pub struct Post {
     pub author: Option<String>,
     /// Upvotes less downvotes.
     pub score: Option<i64>,
+    /// An archive read the post as soon as it was there and not again, so its score, ratio and number of
+    /// comments tell nothing yet.
+    pub score_is_placeholder: bool,
     /// Upvotes among votes, 0 to 1.
     pub upvote_ratio: Option<f64>,
     /// Number of comments.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! source ──▶ collect ──▶ store ──▶ classify ──▶ store ──▶ analyze
-//! (Reddit, files)                 (claim, tokenise once,   (sql)
+//! (Reddit, archive, files)        (claim, tokenise once,   (sql)
 //!                                  batch, infer, score)
 //! ```
 //!

@@ -21,6 +21,7 @@ use crate::domain::{
     TopicReport, hex,
 };
 use crate::purge::{self, PurgeError};
+use crate::source::Source;
 use crate::source::dump::{self, DumpError, Reading};
 use crate::source::reddit::Reddit;
 use crate::store::{ImportState, RunId, Store, StoreError};
@@ -401,13 +402,13 @@ impl Context {
         Ok(())
     }
 
-    /// Collects topics from Reddit.
+    /// Collects topics from Reddit or an archive of it.
     ///
     /// # Errors
-    /// Those of the store; what Reddit refuses is in the reports.
+    /// Those of the store; what the source refuses is in the reports.
     pub async fn collect(
         &self,
-        reddit: &Reddit,
+        source: &Source,
         topics: &[Topic],
         pace: Pace,
         store_author: bool,
@@ -416,7 +417,7 @@ impl Context {
         self.warn_of_others().await?;
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
-            collect::collect(&sink, reddit, topics, pace, &self.stop, progress, reports).await
+            collect::collect(&sink, source, topics, pace, &self.stop, progress, reports).await
         };
         self.recorded(Stage::Collect, work, |reports| {
             let all_read = reports.len() == topics.len()
@@ -431,11 +432,12 @@ impl Context {
             for report in reports {
                 rejected.extend(&report.rejected);
             }
+            let (name, traffic) = source.traffic();
             let counts = json!({
                 "topics": topics.len(), "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
                 "new": sum(|r| r.new), "changed": sum(|r| r.changed),
                 "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
-                "reddit": reddit.traffic(),
+                name: traffic,
             });
             (status, counts, json!(reports))
         })

@@ -9,6 +9,7 @@ use super::{CliError, Exit};
 use crate::collect::Pace;
 use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
 use crate::pipeline::{Context, Pipeline};
+use crate::source::Source;
 use crate::source::reddit::Reddit;
 use crate::source::sample::SampleReddit;
 use crate::store::Access;
@@ -28,13 +29,13 @@ pub struct Collect {
 /// What is collected, and from where.
 #[derive(Debug, Clone, Args, Default)]
 pub struct What {
-    /// reddit, or sample: the sample Reddit that ships with the program
+    /// reddit; arctic-shift: an archive that needs no key; sample: the sample Reddit that ships with the program
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     pub source: String,
     /// Only this topic, by its slug; may be given several times
     #[arg(long = "topic", value_name = "T")]
     pub topics: Vec<String>,
-    /// hot, new, top or rising, for every topic
+    /// hot, new, top or rising, for every topic; arctic-shift has new only
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
     /// Posts a topic
@@ -57,7 +58,7 @@ impl Collect {
 
 /// A source that answered its settings, and the topics to read from it.
 pub struct Collecting {
-    reddit: Reddit,
+    source: Source,
     /// Serves while it is held.
     _sample: Option<SampleReddit>,
     pipeline: Pipeline,
@@ -81,11 +82,15 @@ impl Collecting {
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = what.limit.unwrap_or(topic.limit);
         }
-        let (reddit, sample) = match word::<SourceKind>("--source", &what.source)? {
-            SourceKind::Reddit => (setup.reddit()?, None),
+        let (source, sample) = match word::<SourceKind>("--source", &what.source)? {
+            SourceKind::Reddit => (Source::Reddit(setup.reddit()?), None),
             SourceKind::Sample => {
                 let (reddit, sample) = sample(setup).await?;
-                (reddit, Some(sample))
+                (Source::Reddit(reddit), Some(sample))
+            }
+            SourceKind::ArcticShift => {
+                newest_only(listing, &pipeline)?;
+                (Source::ArcticShift(setup.arctic_shift()?), None)
             }
             SourceKind::Import => {
                 return Err(CliError::Usage(
@@ -94,7 +99,7 @@ impl Collecting {
             }
         };
         Ok(Self {
-            reddit,
+            source,
             _sample: sample,
             pipeline,
         })
@@ -111,7 +116,7 @@ impl Collecting {
             overlap: Duration::from_secs(set.overlap_secs),
         };
         let collected = context
-            .collect(&self.reddit, topics, pace, store_author, &|n| bar.add(n))
+            .collect(&self.source, topics, pace, store_author, &|n| bar.add(n))
             .await;
         drop(bar);
         let (reports, status) = collected?;
@@ -122,11 +127,29 @@ impl Collecting {
             changed = sum(|r| r.changed),
             tombstoned = Some(sum(|r| r.tombstoned)).filter(|n| *n > 0),
             rejected = sum(|r| r.rejected.total()),
-            requests = self.reddit.traffic().requests,
+            requests = self.source.requests(),
             "collecting done"
         );
         Ok(exit(&reports, status))
     }
+}
+
+/// An archive knows one order. To ask for another is an error; a pipeline made for Reddit is told about it.
+fn newest_only(asked: Option<Listing>, pipeline: &Pipeline) -> Result<(), CliError> {
+    match asked {
+        Some(Listing::New) => {}
+        Some(listing) => {
+            return Err(CliError::Usage(format!(
+                "Arctic Shift knows no order but time: leave out `--listing {listing}`, or give `--listing new`"
+            )));
+        }
+        None if pipeline
+            .topics
+            .iter()
+            .all(|topic| topic.listing == Listing::New) => {}
+        None => tracing::info!("Arctic Shift knows no order but time: the newest posts are read"),
+    }
+    Ok(())
 }
 
 /// The sample Reddit, and the client that reads it: the one of the settings, only the base URLs and the

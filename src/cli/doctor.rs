@@ -161,7 +161,8 @@ async fn database(setup: &Setup) -> Finding {
 async fn credentials(setup: &Setup, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if setup.settings().reddit.client_id.is_empty() {
-        let detail = "set client_id, client_secret and user_agent of [reddit], see the README";
+        let detail = "set client_id, client_secret and user_agent of [reddit], see the README; \
+                      `collect --source arctic-shift` needs none";
         return Finding {
             what: WHAT,
             state: State::Missing,

@@ -12,6 +12,7 @@ use crate::domain::{Outcome, UnknownWord};
 use crate::model_folder::ModelError;
 use crate::pipeline::{ImportError, PipelineError};
 use crate::purge::PurgeError;
+use crate::source::arctic_shift::ArcticShiftError;
 use crate::source::dump::DumpError;
 use crate::source::reddit::RedditError;
 use crate::store::StoreError;
@@ -84,6 +85,8 @@ pub enum CliError {
     #[error(transparent)]
     Reddit(#[from] RedditError),
     #[error(transparent)]
+    ArcticShift(#[from] ArcticShiftError),
+    #[error(transparent)]
     Dump(#[from] DumpError),
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -131,6 +134,7 @@ impl CliError {
         match self {
             Self::Config(_)
             | Self::Pipeline(_)
+            | Self::ArcticShift(_)
             | Self::Dump(_)
             | Self::Import(ImportError::Dump(_))
             | Self::Device(_)

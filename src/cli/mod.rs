@@ -85,7 +85,7 @@ struct Global {
 enum Command {
     /// Collect, label and report on sample posts: no key, no download, no server
     Demo(demo::Demo),
-    /// Store posts of the pipeline's topics from Reddit
+    /// Store posts of the pipeline's topics from Reddit, or an archive of it
     Collect(collect::Collect),
     /// Store posts from files
     Import(import::Import),

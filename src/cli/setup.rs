@@ -17,6 +17,7 @@ use crate::config::{self, Loaded, Settings};
 use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
 use crate::model_folder::ModelFolder;
 use crate::pipeline::{Context, Pipeline, RunRecord};
+use crate::source::arctic_shift::{self, ArcticShift};
 use crate::source::reddit::{self, Reddit};
 use crate::store::{Access, Store};
 use crate::telemetry::{self, LogFormat};
@@ -168,6 +169,19 @@ impl Setup {
             wait_budget: Duration::from_secs(set.wait_budget_secs),
             timeouts: reddit::Timeouts::default(),
         }
+    }
+
+    /// A client for the archive.
+    pub fn arctic_shift(&self) -> Result<ArcticShift, CliError> {
+        let set = &self.settings().arctic_shift;
+        let settings = arctic_shift::Settings {
+            api_url: set.api_url.clone(),
+            user_agent: self.settings().reddit.user_agent.clone(),
+            requests_per_minute: set.requests_per_minute,
+            wait_budget: Duration::from_secs(set.wait_budget_secs),
+            timeouts: reddit::Timeouts::default(),
+        };
+        Ok(ArcticShift::new(&settings, self.clock.clone())?)
     }
 
     /// The label set of a pipeline, in the mode that flag or setting ask for.

@@ -1,22 +1,88 @@
-//! Where posts come from: Reddit's API, the sample Reddit that ships with the program, and files.
+//! Where posts come from: Reddit's API, the sample Reddit that ships with the program, an archive, and files.
 //!
 //! Every source answers with the same two things: [`Post`]s, and a [`Rejected`] for each thing that is no
 //! post or not a whole one, so that one odd thing never costs its page or its file. Nothing here knows
 //! where posts go.
 //!
 //! - [`reddit`]: the API's client: one token, a quota, retries, and a typed outcome for every refusal.
+//! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page through time.
 //! - [`dump`]: files given to `import`, block by block; [`lines`] and [`table`] read their rows, [`filter`] tells
 //!   which are wanted.
 //! - [`sample`]: a small Reddit on the loopback interface, so that everything can be tried without a key.
 
-use crate::domain::Post;
+use serde_json::{Value, json};
 
+use crate::domain::{Outcome, Post, SourceKind};
+
+use self::arctic_shift::{ArcticShift, ArcticShiftError};
+use self::reddit::{Reddit, RedditError};
+
+pub mod arctic_shift;
 pub mod dump;
 pub mod filter;
 pub mod lines;
 pub mod reddit;
 pub mod sample;
 pub mod table;
+
+/// What the topics of a pipeline are collected from.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one, and it is passed by reference"
+)]
+pub enum Source {
+    /// Reddit itself, or the sample Reddit.
+    Reddit(Reddit),
+    /// The archive.
+    ArcticShift(ArcticShift),
+}
+
+impl Source {
+    /// What its posts are marked with.
+    pub fn kind(&self) -> SourceKind {
+        match self {
+            Self::Reddit(reddit) => reddit.source(),
+            Self::ArcticShift(_) => SourceKind::ArcticShift,
+        }
+    }
+
+    /// Requests sent so far.
+    pub fn requests(&self) -> u64 {
+        match self {
+            Self::Reddit(reddit) => reddit.traffic().requests,
+            Self::ArcticShift(archive) => archive.traffic().requests,
+        }
+    }
+
+    /// What it has done so far, for the run's record: its name there, and the counts.
+    pub fn traffic(&self) -> (&'static str, Value) {
+        match self {
+            Self::Reddit(reddit) => ("reddit", json!(reddit.traffic())),
+            Self::ArcticShift(archive) => ("arctic_shift", json!(archive.traffic())),
+        }
+    }
+}
+
+/// Why a source could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Reddit.
+    #[error(transparent)]
+    Reddit(#[from] RedditError),
+    /// The archive.
+    #[error(transparent)]
+    ArcticShift(#[from] ArcticShiftError),
+}
+
+impl SourceError {
+    /// The word for it in a topic's report.
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Reddit(error) => error.outcome(),
+            Self::ArcticShift(error) => error.outcome(),
+        }
+    }
+}
 
 /// A page of a listing.
 #[derive(Debug, Clone, PartialEq, Default)]

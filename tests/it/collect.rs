@@ -17,7 +17,7 @@ use topicmill::domain::{
     TopicReport, hex,
 };
 use topicmill::pipeline::{Context, RunRecord};
-use topicmill::source::reddit::Reddit;
+use topicmill::source::Source;
 use topicmill::store::{Claimant, Classified, ModelRow, Store, Target, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
@@ -35,7 +35,7 @@ const PACE: Pace = Pace {
 /// A Reddit, its client, and a database to collect into.
 struct Scene {
     server: MockServer,
-    reddit: Arc<Reddit>,
+    reddit: Source,
     clock: Arc<ManualClock>,
     context: Context,
 }
@@ -44,6 +44,7 @@ impl Scene {
     async fn of(database: &TestDatabase) -> Self {
         let server = server().await;
         let (reddit, clock) = client(&server.uri());
+        let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
         let store = database.open().await;
         let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
         Self {

@@ -1,5 +1,6 @@
 //! The integration tests, one binary: real databases, real sockets, a real ONNX Runtime, the real program.
 
+mod arctic_shift;
 mod cli;
 mod collect;
 mod house;

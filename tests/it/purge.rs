@@ -16,6 +16,7 @@ use topicmill::domain::{
 };
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, Plan, Report};
+use topicmill::source::Source;
 use topicmill::source::reddit::{Fate, Reddit};
 use topicmill::source::sample::SampleReddit;
 use topicmill::store::{Claimant, Classified, ModelRow, Page, Store, Target, Upserted, Written};
@@ -285,6 +286,7 @@ fn post(id: &str, title: &str) -> Post {
         permalink: Some(format!("/r/climate/comments/{id}/{title}/")),
         author: Some("someone".into()),
         score: Some(12),
+        score_is_placeholder: false,
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         flair: Some("Discussion".into()),
@@ -833,7 +835,9 @@ async fn the_sample_reddit_tells_which_posts_are_gone() {
         let sample = SampleReddit::start(scene.clock.now().into()).await.unwrap();
         let mut settings = crate::support::reddit::settings(&sample.api_url());
         settings.client_id = "sample".into();
-        let reddit = Reddit::new(settings, SourceKind::Sample, scene.clock.clone()).unwrap();
+        let client = || Reddit::new(settings.clone(), SourceKind::Sample, scene.clock.clone());
+        let reddit = client().unwrap();
+        let source = Source::Reddit(client().unwrap());
         let topics = [Topic {
             slug: "gaming".into(),
             label: "gaming".into(),
@@ -846,7 +850,7 @@ async fn the_sample_reddit_tells_which_posts_are_gone() {
         let collect = async || {
             let collected = scene
                 .context
-                .collect(&reddit, &topics, PACE, false, &|_| {})
+                .collect(&source, &topics, PACE, false, &|_| {})
                 .await;
             let report = collected.unwrap().0.pop().unwrap();
             assert_eq!(report.outcome, Outcome::Ok);

@@ -1,15 +1,20 @@
 //! Every command of the README runs, in the order in which a reader gives them.
 //!
 //! What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what needs
-//! the network, and the machine that is not there. Reddit itself is played by the sample Reddit.
+//! the network, and the machine that is not there. Reddit itself is played by the sample Reddit, and the archive
+//! by that of the tests.
 
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use serde_json::json;
 use topicmill::clock::SystemClock;
+use topicmill::domain::Listing;
+use topicmill::pipeline::Pipeline;
 use topicmill::source::sample::SampleReddit;
 
+use crate::support::arctic_shift::{Archive, Borders, row_with};
 use crate::support::engine::{library, repository};
 use crate::support::postgres::postgres;
 
@@ -24,6 +29,10 @@ const INSTEAD: &[(&str, &str)] = &[
     (
         "export DATABASE_URL=postgres://me:secret@localhost/topicmill",
         "export DATABASE_URL=\"$TEST_URL\"",
+    ),
+    (
+        "topicmill collect --source arctic-shift",
+        "topicmill --database sqlite:archive.db collect --source arctic-shift # the sample Reddit knows none of these",
     ),
     (
         "topicmill import --format parquet posts.parquet",
@@ -66,6 +75,12 @@ async fn every_command_of_the_readme_runs() {
     let reddit = SampleReddit::start(SystemClock::shared().now().into())
         .await
         .unwrap();
+    let archive = Archive::start(Borders::LeftOut).await;
+    let pipeline = Pipeline::load(None, Listing::New, 100).unwrap();
+    archive.shelf.put(pipeline.topics.iter().map(|topic| {
+        let fields = json!({"subreddit": topic.subreddits[0]});
+        row_with(&topic.slug, 0, &fields)
+    }));
     let readme = std::fs::read_to_string(repository("README.md")).unwrap();
     let lines = commands(&readme);
     assert!(lines.len() > 20);
@@ -119,6 +134,8 @@ async fn every_command_of_the_readme_runs() {
         )
         .env("TOPICMILL__REDDIT__AUTH_URL", reddit.auth_url())
         .env("TOPICMILL__REDDIT__API_URL", reddit.api_url())
+        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
+        .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000")
         .env_remove("DATABASE_URL")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -29,6 +29,7 @@ fn post(id: &str, title: &str, body: &str) -> Post {
         permalink: Some(format!("/r/gaming/comments/{id}/")),
         author: Some("someone".into()),
         score: Some(12),
+        score_is_placeholder: false,
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         flair: None,

@@ -75,6 +75,7 @@ impl Scene {
                 permalink: None,
                 author: None,
                 score: None,
+                score_is_placeholder: false,
                 upvote_ratio: None,
                 num_comments: None,
                 flair: None,

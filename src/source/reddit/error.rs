@@ -27,7 +27,7 @@ pub enum RedditError {
     UserAgent(String),
     /// No application to act as.
     #[error(
-        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit; without a key there are `topicmill demo`, `collect --source sample` and `import`"
+        "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit; without a key there are `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import`"
     )]
     ClientId,
     /// A quota that lets nothing through.

@@ -17,6 +17,10 @@ type Envelope = BasicThing<Children<Value>>;
 /// The last second of the year 9999; what lies behind it was not meant as seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
 
+/// Arctic Shift, and with it the dumps since November 2023, reads a post again this long after it was
+/// posted: 36 hours.
+const SETTLED_SECS: f64 = 36.0 * 3_600.0;
+
 const A_COMMENT: &str = "a comment, not a post";
 
 /// Why a text is no listing.
@@ -159,6 +163,8 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
         .flag("is_self")
         .unwrap_or_else(|| points_to_itself(url.as_deref(), permalink.as_deref()));
 
+    let score = fields.integer("score").or_else(|| fields.integer("ups"));
+
     Ok(Post {
         fullname,
         subreddit,
@@ -167,7 +173,10 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
         url: url.filter(|_| !is_self),
         permalink,
         author: fields.text("author").filter(|author| author != "[deleted]"),
-        score: fields.integer("score").or_else(|| fields.integer("ups")),
+        score,
+        score_is_placeholder: score.is_some()
+            && !source.is_live()
+            && fields.read_too_soon(created_at),
         upvote_ratio: fields
             .number("upvote_ratio")
             .filter(|ratio| (0.0..=1.0).contains(ratio)),
@@ -273,6 +282,23 @@ impl<'a> Fields<'a> {
             .get("_meta")
             .and_then(|meta| meta.get("removal_type"));
         removal.is_some_and(|removal| !removal.is_null())
+    }
+
+    /// Whether an archive read a post while nobody had voted yet, and did not read it again.
+    fn read_too_soon(&self, created_at: Timestamp) -> bool {
+        let again = self
+            .0
+            .get("_meta")
+            .and_then(|meta| meta.get("retrieved_2nd_on"));
+        let read = self
+            .number("retrieved_on")
+            .or_else(|| self.number("retrieved_utc"));
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "seconds since 1970 have 34 bits"
+        )]
+        let created = created_at.as_datetime().timestamp() as f64;
+        again.is_none_or(Value::is_null) && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
     fn crosspost_text(&self) -> Option<String> {

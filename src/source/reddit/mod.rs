@@ -33,13 +33,17 @@ pub use error::RedditError;
 pub use info::Fate;
 pub use settings::{Settings, Timeouts};
 
+// Whoever else reads over HTTP keeps the same manners.
+pub(in crate::source) use quota::{OverBudget, Quota};
+pub(in crate::source) use retry::{Answer, asked_wait, backoff, is_web_page, retry_after};
+pub(in crate::source) use settings::{check_subreddit, check_user_agent, is_loopback};
+
 use listing::ListingError;
-use quota::{OverBudget, Quota};
-use retry::{Answer, Verdict};
+use retry::Verdict;
 use token::{Grant, Token, Tokens};
 
 /// The most that is read of one answer. A page of 100 posts of 40,000 characters each is 4 MB.
-const LARGEST_ANSWER: usize = 32 << 20;
+pub(in crate::source) const LARGEST_ANSWER: usize = 32 << 20;
 
 /// Posts that Reddit gives on one page at most, stickied ones not counted.
 pub const PAGE_LIMIT: u32 = 100;
@@ -147,7 +151,8 @@ impl Reddit {
         let on_this_machine = settings::is_loopback(&token_url) && settings::is_loopback(&api_url);
         extend(&mut token_url, &["api", "v1", "access_token"]);
         Ok(Self {
-            http: build_client(&settings, on_this_machine)?,
+            http: build_client(&settings.user_agent, settings.timeouts, on_this_machine)
+                .map_err(RedditError::Client)?,
             quota: Quota::new(per_minute, settings.wait_budget, clock.clone()),
             tokens: Tokens::default(),
             requests: AtomicU64::new(0),
@@ -410,24 +415,28 @@ impl Reddit {
     }
 }
 
-fn build_client(settings: &Settings, on_this_machine: bool) -> Result<Client, RedditError> {
+pub(in crate::source) fn build_client(
+    user_agent: &str,
+    timeouts: Timeouts,
+    on_this_machine: bool,
+) -> Result<Client, reqwest::Error> {
     install_tls();
     let mut builder = Client::builder()
-        .user_agent(&settings.user_agent)
+        .user_agent(user_agent)
         // A redirect means that something is wrong, and following it would carry the token along.
         .redirect(redirect::Policy::none())
-        .connect_timeout(settings.timeouts.connect)
-        .read_timeout(settings.timeouts.read)
-        .timeout(settings.timeouts.total);
+        .connect_timeout(timeouts.connect)
+        .read_timeout(timeouts.read)
+        .timeout(timeouts.total);
     if on_this_machine {
         // The sample Reddit must answer behind a proxy, and where no CA certificates are installed.
         builder = builder.no_proxy().tls_certs_only([]);
     }
-    builder.build().map_err(RedditError::Client)
+    builder.build()
 }
 
 /// Adds segments to the path of a base URL, encoded where they need it.
-fn extend(url: &mut Url, segments: &[&str]) {
+pub(in crate::source) fn extend(url: &mut Url, segments: &[&str]) {
     url.path_segments_mut()
         .expect("an http or https URL has a path")
         .pop_if_empty()
@@ -435,7 +444,9 @@ fn extend(url: &mut Url, segments: &[&str]) {
 }
 
 /// Sends a request and reads its answer; `None` for one above [`LARGEST_ANSWER`].
-async fn read_answer(request: RequestBuilder) -> Result<Option<Answer>, reqwest::Error> {
+pub(in crate::source) async fn read_answer(
+    request: RequestBuilder,
+) -> Result<Option<Answer>, reqwest::Error> {
     let mut response: Response = request.send().await?;
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {

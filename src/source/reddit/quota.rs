@@ -27,7 +27,7 @@ const SAME_WINDOW: Duration = Duration::from_secs(2);
 
 /// The pace of a client.
 #[derive(Debug)]
-pub(super) struct Quota {
+pub(in crate::source) struct Quota {
     clock: SharedClock,
     budget: Duration,
     own: RateLimiter<NotKeyed, InMemoryState, OurClock, NoOpMiddleware<Duration>>,
@@ -39,10 +39,14 @@ pub(super) struct Quota {
 
 /// A wait above the budget, not waited.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct OverBudget(pub Duration);
+pub(in crate::source) struct OverBudget(pub Duration);
 
 impl Quota {
-    pub(super) fn new(per_minute: NonZeroU32, budget: Duration, clock: SharedClock) -> Self {
+    pub(in crate::source) fn new(
+        per_minute: NonZeroU32,
+        budget: Duration,
+        clock: SharedClock,
+    ) -> Self {
         let limit = governor::Quota::per_minute(per_minute);
         Self {
             own: RateLimiter::direct_with_clock(limit, OurClock(clock.clone())),
@@ -56,7 +60,7 @@ impl Quota {
     }
 
     /// Waits for a slot and takes it.
-    pub(super) async fn slot(&self) -> Result<(), OverBudget> {
+    pub(in crate::source) async fn slot(&self) -> Result<(), OverBudget> {
         let _turn = self.turn.lock().await;
         while let Err(wait) = self.try_take() {
             self.pause(wait).await?;
@@ -80,7 +84,7 @@ impl Quota {
     }
 
     /// Waits, unless that is more than the budget allows.
-    pub(super) async fn pause(&self, wait: Duration) -> Result<(), OverBudget> {
+    pub(in crate::source) async fn pause(&self, wait: Duration) -> Result<(), OverBudget> {
         self.affords(wait)?;
         let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         self.waits.fetch_add(1, Ordering::Relaxed);
@@ -90,7 +94,7 @@ impl Quota {
     }
 
     /// Whether a wait is within the budget.
-    pub(super) fn affords(&self, wait: Duration) -> Result<(), OverBudget> {
+    pub(in crate::source) fn affords(&self, wait: Duration) -> Result<(), OverBudget> {
         if wait > self.budget {
             Err(OverBudget(wait))
         } else {
@@ -99,14 +103,14 @@ impl Quota {
     }
 
     /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all.
-    pub(super) fn hold(&self, wait: Duration) {
+    pub(in crate::source) fn hold(&self, wait: Duration) {
         let until = self.clock.elapsed() + wait;
         let mut pace = self.pace();
         pace.held_until = pace.held_until.max(until);
     }
 
     /// Takes note of an answer's headers.
-    pub(super) fn observe(&self, headers: &HeaderMap) {
+    pub(in crate::source) fn observe(&self, headers: &HeaderMap) {
         let (Some(left), Some(reset)) = (number(headers, "x-ratelimit-remaining"), reset(headers))
         else {
             return;
@@ -117,7 +121,7 @@ impl Quota {
     }
 
     /// Waits so far, and their sum.
-    pub(super) fn waits(&self) -> (u64, Duration) {
+    pub(in crate::source) fn waits(&self) -> (u64, Duration) {
         let waited = self.waited_millis.load(Ordering::Relaxed);
         (
             self.waits.load(Ordering::Relaxed),

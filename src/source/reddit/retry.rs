@@ -23,7 +23,7 @@ pub(super) const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// An answer as it came, read to its end.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(in crate::source) struct Answer {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
@@ -84,7 +84,7 @@ pub(super) fn judge(answer: &Answer, now: DateTime<Utc>) -> Verdict {
 }
 
 /// The waits between the tries of one request, growing and jittered so that many clients spread out.
-pub(super) fn backoff() -> impl Iterator<Item = Duration> + Send {
+pub(in crate::source) fn backoff() -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new()
         .with_min_delay(SHORTEST_WAIT)
         .with_max_delay(Duration::from_secs(30))
@@ -157,7 +157,7 @@ fn reason(answer: &Answer) -> Option<String> {
     body.get("reason")?.as_str().map(str::to_ascii_lowercase)
 }
 
-fn is_web_page(answer: &Answer) -> bool {
+pub(in crate::source) fn is_web_page(answer: &Answer) -> bool {
     let html = answer
         .headers
         .get(CONTENT_TYPE)
@@ -166,13 +166,13 @@ fn is_web_page(answer: &Answer) -> bool {
 }
 
 /// The wait that a 429 asks for: `Retry-After`, else the reset of the quota.
-fn asked_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+pub(in crate::source) fn asked_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     retry_after(headers, now)
         .or_else(|| quota::reset(headers).map(|reset| reset.max(SHORTEST_WAIT)))
 }
 
 /// `Retry-After` in either of its forms: seconds, or a date.
-fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+pub(in crate::source) fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if let Ok(secs) = text.parse::<f64>() {
         Duration::try_from_secs_f64(secs).ok()?

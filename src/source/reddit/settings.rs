@@ -98,7 +98,7 @@ pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, RedditE
 }
 
 /// Whether a URL leads to this machine and nowhere else.
-pub(super) fn is_loopback(url: &Url) -> bool {
+pub(in crate::source) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost"
@@ -108,7 +108,7 @@ pub(super) fn is_loopback(url: &Url) -> bool {
 }
 
 /// Checks a user agent against the form that Reddit asks for.
-pub(super) fn check_user_agent(text: &str) -> Result<(), RedditError> {
+pub(in crate::source) fn check_user_agent(text: &str) -> Result<(), RedditError> {
     let well_formed = || -> Option<()> {
         let (program, name) = text.strip_suffix(')')?.split_once(" (by /u/")?;
         let mut parts = program.split(':');
@@ -128,7 +128,7 @@ fn is_word(part: &str) -> bool {
 }
 
 /// A subreddit's name as it may stand in a URL.
-pub(super) fn check_subreddit(name: &str) -> Result<(), RedditError> {
+pub(in crate::source) fn check_subreddit(name: &str) -> Result<(), RedditError> {
     let valid = (2..=21).contains(&name.len())
         && name
             .bytes()

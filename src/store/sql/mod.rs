@@ -22,7 +22,7 @@ use super::dialect::{Dialect, redact};
 use super::{Access, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp};
 
-/// Rows of one INSERT: 500 × 20 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
+/// Rows of one INSERT: 500 × 21 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
@@ -98,9 +98,9 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     }
 }
 
-/// Whether a post comes from a file and is known from Reddit itself.
+/// Whether a post comes from a file or an archive and is known from Reddit itself.
 fn is_older(post: &Post, known_from: &str) -> bool {
-    post.source == SourceKind::Import && known_from != SourceKind::Import.as_str()
+    !post.source.is_live() && known_from.parse().is_ok_and(SourceKind::is_live)
 }
 
 fn at(time: Timestamp) -> DateTime<Utc> {

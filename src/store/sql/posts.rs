@@ -12,6 +12,42 @@ use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, is_older, push_list};
 use crate::domain::{Post, PurgeReason, SourceKind, Stage, TextHash, Timestamp, UnknownWord};
 
+/// What becomes of a post that is known.
+///
+/// A file or an archive is older than what Reddit told, and changes nothing of it. Of two of them, one may
+/// leave out what the other knew, so an absent value does not erase a stored one, nor does a placeholder
+/// erase a score; but where Reddit itself shows no author any more, or a removed post again, it is
+/// followed. What retention took does not come back, and the hash of the text that was labelled stays.
+const ON_KNOWN_POST: &str = " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
+     title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
+     selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
+     url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
+     permalink = CASE WHEN posts.text_purged_at IS NULL \
+       THEN COALESCE(excluded.permalink, posts.permalink) END, \
+     author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
+       WHEN excluded.source NOT IN ('reddit', 'sample') THEN COALESCE(excluded.author, posts.author) \
+       ELSE excluded.author END, \
+     score = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
+       THEN COALESCE(posts.score, excluded.score) ELSE COALESCE(excluded.score, posts.score) END, \
+     upvote_ratio = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
+       THEN COALESCE(posts.upvote_ratio, excluded.upvote_ratio) \
+       ELSE COALESCE(excluded.upvote_ratio, posts.upvote_ratio) END, \
+     num_comments = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
+       THEN COALESCE(posts.num_comments, excluded.num_comments) \
+       ELSE COALESCE(excluded.num_comments, posts.num_comments) END, \
+     score_is_placeholder = CASE WHEN excluded.score IS NULL THEN posts.score_is_placeholder \
+       ELSE excluded.score_is_placeholder AND (posts.score_is_placeholder OR posts.score IS NULL) END, \
+     flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
+     over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
+     text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
+       ELSE posts.text_hash END, \
+     created_at = excluded.created_at, updated_at = excluded.updated_at, \
+     removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN ('reddit', 'sample') THEN NULL \
+       ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
+     checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
+       ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
+     WHERE excluded.source IN ('reddit', 'sample') OR posts.source NOT IN ('reddit', 'sample')";
+
 impl<DB> SqlStore<DB>
 where
     DB: Dialect,
@@ -254,7 +290,7 @@ where
         let mut insert = QueryBuilder::<DB>::new(
             "INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, \
              num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, \
-             removed_at, checked_at) ",
+             removed_at, checked_at, score_is_placeholder) ",
         );
         insert.push_values(posts.iter().zip(&hashes), |mut row, (post, hash)| {
             row.push_bind(post.fullname.as_str())
@@ -276,35 +312,10 @@ where
                 .push_bind(at(now))
                 .push_bind(at(now))
                 .push_bind(post.removed.then(|| at(now)))
-                .push_bind((post.source.is_live() && !post.removed).then(|| at(now)));
+                .push_bind((post.source.is_live() && !post.removed).then(|| at(now)))
+                .push_bind(post.score_is_placeholder);
         });
-        // A file is older than what Reddit told, and changes nothing of it. Of two files, one may leave out
-        // what the other knew, so an absent value does not erase a stored one; but where Reddit itself shows no
-        // author any more, or a removed post again, it is followed. What retention
-        // took does not come back, and the hash of the text that was labelled stays.
-        insert.push(
-            " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
-             title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
-             selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
-             url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
-             permalink = CASE WHEN posts.text_purged_at IS NULL \
-               THEN COALESCE(excluded.permalink, posts.permalink) END, \
-             author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
-               WHEN excluded.source = 'import' THEN COALESCE(excluded.author, posts.author) \
-               ELSE excluded.author END, score = COALESCE(excluded.score, posts.score), \
-             upvote_ratio = COALESCE(excluded.upvote_ratio, posts.upvote_ratio), \
-             num_comments = COALESCE(excluded.num_comments, posts.num_comments), \
-             flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
-             over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
-             text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
-               ELSE posts.text_hash END, \
-             created_at = excluded.created_at, updated_at = excluded.updated_at, \
-             removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source <> 'import' THEN NULL \
-               ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
-             checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
-               ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
-             WHERE excluded.source <> 'import' OR posts.source = 'import'",
-        );
+        insert.push(ON_KNOWN_POST);
         insert
             .build()
             .execute(&mut **tx)

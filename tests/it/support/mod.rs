@@ -1,5 +1,6 @@
-//! What the tests share: real databases, the real program, a loopback Reddit, the real engine.
+//! What the tests share: real databases, the real program, a loopback Reddit and archive, the real engine.
 
+pub mod arctic_shift;
 pub mod engine;
 pub mod postgres;
 pub mod program;

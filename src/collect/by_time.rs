@@ -1,0 +1,80 @@
+//! An archive into the store, page by page through time.
+//!
+//! A subreddit that was never read is read from its newest post back to the limit of the topic. One that was is
+//! read from a little before the newest post known towards now, however much that is: so each page follows the
+//! one before without a hole, the watermark moves with it, and whatever dies goes on behind the last page that is
+//! stored.
+//!
+//! A page ends somewhere among the posts of one second. The next one begins with that second again, and what
+//! comes twice is passed over. Where a page does not reach past that second, a larger one is asked for.
+
+use std::collections::HashSet;
+
+use super::{Reader, Result, take};
+use crate::domain::{Post, Timestamp};
+use crate::source::arctic_shift::{
+    ArcticShift, ArcticShiftError, LARGEST_PAGE, PAGE_LIMIT, Page, Way,
+};
+
+impl Reader<'_, '_> {
+    pub(super) async fn read_archive(
+        &mut self,
+        archive: &ArcticShift,
+    ) -> Result<std::result::Result<(), ArcticShiftError>> {
+        let known = self.known().await?;
+        let (way, mut wanted) = match known {
+            None => (Way::NewestFirst, self.read.topic.limit),
+            Some(_) => (Way::OldestFirst, u32::MAX),
+        };
+        let mut border: Option<Timestamp> =
+            known.map(|known| (known.as_datetime() - self.read.pace.overlap).into());
+        let mut limit = wanted.min(PAGE_LIMIT);
+        let mut twice = HashSet::new();
+        let mut newest: Option<Timestamp> = None;
+        loop {
+            let page = match archive.page(self.subreddit, way, border, limit).await {
+                Ok(page) => page,
+                Err(error) => return Ok(Err(error)),
+            };
+            let Page {
+                posts,
+                rejected,
+                ends_at,
+                limit: given,
+                full,
+            } = page;
+            self.note_rejected(&rejected);
+            let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
+            let posts: Vec<Post> = posts
+                .into_iter()
+                .filter(|post| !twice.contains(&post.fullname) && take(&mut wanted))
+                .collect();
+            twice = names;
+            newest = newest.max(posts.iter().map(|post| post.created_at).max());
+            let next = ends_at.filter(|_| full && wanted > 0);
+            // Towards now, what is stored has no hole behind it; into the past, not before all of it is stored.
+            let watermark = newest.filter(|_| way == Way::OldestFirst || next.is_none());
+            let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
+            self.save(posts, &[], cursor.as_deref(), watermark).await?;
+            let Some(next) = next else {
+                return Ok(Ok(()));
+            };
+            let moved = border.is_none_or(|border| match way {
+                Way::NewestFirst => next < border,
+                Way::OldestFirst => next > border,
+            });
+            if moved {
+                border = Some(next);
+                // What was too much once may not be the next time.
+                limit = (2 * given).min(PAGE_LIMIT);
+            } else if given < limit || limit == LARGEST_PAGE {
+                return Ok(Err(ArcticShiftError::Crowded {
+                    what: format!("r/{}", self.subreddit),
+                    at: next.as_datetime(),
+                }));
+            } else {
+                limit = (2 * limit).min(LARGEST_PAGE);
+            }
+        }
+    }
+}

@@ -1,0 +1,970 @@
+//! Collecting from an archive at the socket into both databases: every post once, whatever borders its pages
+//! have and whatever dies on the way.
+
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::extract::State;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::{Clock, ManualClock};
+use topicmill::collect::Pace;
+use topicmill::domain::{Listing, Outcome, PurgeReason, SourceKind, Stage, Topic, TopicReport};
+use topicmill::pipeline::Context;
+use topicmill::source::Source;
+use topicmill::source::arctic_shift::{ArcticShift, Settings};
+use topicmill::store::{Checked, Store};
+use wiremock::ResponseTemplate;
+
+use crate::support::arctic_shift::{
+    Archive, Borders, NOW, START, client, minutes, row, row_with, settings,
+};
+use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::program::Program;
+use crate::support::reddit;
+
+const PACE: Pace = Pace {
+    concurrency: 1,
+    overlap: Duration::from_mins(10),
+};
+const SECOND: Duration = Duration::from_secs(1);
+
+/// An archive, its client, and a database to collect into.
+struct Scene {
+    archive: Archive,
+    source: Source,
+    clock: Arc<ManualClock>,
+    context: Context,
+}
+
+impl Scene {
+    async fn of(database: &TestDatabase) -> Self {
+        Self::with(database, Archive::start(Borders::LeftOut).await).await
+    }
+
+    async fn with(database: &TestDatabase, archive: Archive) -> Self {
+        let (source, clock) = client(&archive.server.uri());
+        let store = database.open().await;
+        let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
+        Self {
+            archive,
+            source: Source::ArcticShift(source),
+            clock,
+            context,
+        }
+    }
+
+    fn store(&self) -> &Store {
+        &self.context.store
+    }
+
+    fn put(&self, rows: impl IntoIterator<Item = Value>) {
+        self.archive.shelf.put(rows);
+    }
+
+    fn trouble(&self, answer: ResponseTemplate, times: usize) {
+        self.archive.shelf.trouble(answer, times);
+    }
+
+    async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
+        let collected = self
+            .context
+            .collect(&self.source, topics, PACE, false, &|_| {});
+        collected.await.unwrap().0
+    }
+
+    async fn collect_one(&self, topic: Topic) -> TopicReport {
+        self.collect(&[topic]).await.remove(0)
+    }
+
+    async fn rows(&self, sql: &str) -> Vec<String> {
+        rows(self.store(), sql).await
+    }
+
+    async fn stored(&self) -> BTreeSet<String> {
+        let names = self.rows("SELECT fullname FROM posts").await;
+        names.into_iter().collect()
+    }
+
+    /// Seconds from [`START`] to the newest post known.
+    async fn watermark(&self, topic: &str) -> Option<i64> {
+        let known = self
+            .store()
+            .watermark(SourceKind::ArcticShift, topic, "climate");
+        let known = known.await.unwrap();
+        known.map(|known| known.as_datetime().timestamp() - START)
+    }
+}
+
+async fn rows(store: &Store, sql: &str) -> Vec<String> {
+    let words = |row: Vec<Value>| -> Vec<String> {
+        row.iter()
+            .map(|value| match value {
+                Value::String(text) => text.clone(),
+                // SQLite has no type of its own for it.
+                Value::Bool(flag) => u8::from(*flag).to_string(),
+                other => other.to_string(),
+            })
+            .collect()
+    };
+    let rows = store.query(sql).await.unwrap().rows;
+    rows.into_iter().map(|row| words(row).join(" ")).collect()
+}
+
+fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
+    Topic {
+        slug: slug.into(),
+        label: format!("{slug} things"),
+        descriptions: vec![],
+        subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
+        // An archive has no such order; it must not matter.
+        listing: Listing::Hot,
+        limit,
+    }
+}
+
+fn climate(limit: u32) -> Topic {
+    topic("climate", &["climate"], limit)
+}
+
+fn names(ids: impl IntoIterator<Item = String>) -> BTreeSet<String> {
+    ids.into_iter().map(|id| format!("t3_{id}")).collect()
+}
+
+fn too_much() -> ResponseTemplate {
+    ResponseTemplate::new(422)
+        .set_body_json(json!({"data": null, "error": "Timeout. Maybe slow down a bit"}))
+}
+
+#[tokio::test]
+async fn the_first_run_reads_the_newest_posts_back_to_the_limit() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put(minutes(0..400));
+        let report = scene.collect_one(climate(250)).await;
+        assert_eq!(
+            (report.outcome, report.pages, report.posts),
+            (Outcome::Ok, 3, 250)
+        );
+        assert_eq!(
+            scene.stored().await,
+            names((150..400).map(|minute| format!("m{minute}")))
+        );
+        // Each page begins with the second that the one before ended with.
+        assert_eq!(
+            scene.archive.asked().await,
+            [
+                "climate desc 100",
+                &format!("climate desc before={} 100", 60 * 300 + 1),
+                &format!("climate desc before={} 100", 60 * 201 + 1),
+            ]
+        );
+        let told = "SELECT DISTINCT p.source, w.source, w.listing, w.after_cursor, s.listing, s.rank \
+                    FROM posts p, watermarks w, sightings s";
+        assert_eq!(
+            scene.rows(told).await,
+            ["arctic-shift arctic-shift new null new null"]
+        );
+        let traffic = &scene.context.records()[0].counts["arctic_shift"];
+        assert_eq!(traffic["requests"], 3);
+        assert_eq!(scene.clock.sleeps(), [SECOND; 2], "a request a second");
+        assert_eq!(scene.watermark("climate").await, Some(60 * 399));
+    }
+}
+
+#[tokio::test]
+async fn later_runs_read_all_that_came_since_however_much() {
+    for borders in [Borders::Included, Borders::LeftOut] {
+        for database in databases() {
+            let scene = Scene::with(&database, Archive::start(borders).await).await;
+            scene.put(minutes(0..5));
+            scene.collect_one(climate(5)).await;
+            scene.put(minutes(5..350));
+            // It came late, but less so than the overlap.
+            scene.put([row("late", 60 * 2 + 30)]);
+            let report = scene.collect_one(climate(5)).await;
+            assert_eq!(
+                (report.outcome, report.new),
+                (Outcome::Ok, 346),
+                "{report:?}"
+            );
+            assert_eq!(scene.stored().await.len(), 351);
+            assert_eq!(scene.watermark("climate").await, Some(60 * 349));
+            // From ten minutes before the newest post known: one second more, for the border.
+            let asked = scene.archive.asked().await;
+            assert_eq!(
+                asked[1],
+                format!("climate asc after={} 100", 60 * 4 - 600 - 1)
+            );
+
+            let again = scene.collect_one(climate(5)).await;
+            assert_eq!((again.outcome, again.pages, again.new), (Outcome::Ok, 1, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn posts_of_one_second_are_all_read_wherever_a_page_ends() {
+    // (posts before, posts of the second, posts after): the border falls before, among and behind them.
+    for crowd in [
+        (99, 3, 120),
+        (60, 90, 130),
+        (50, 180, 50),
+        (20, 350, 40),
+        (150, 99, 1),
+    ] {
+        for borders in [Borders::Included, Borders::LeftOut] {
+            let (before, within, after) = crowd;
+            let database = sqlite();
+            let scene = Scene::with(&database, Archive::start(borders).await).await;
+            let mut rows = minutes(0..before);
+            rows.extend((0..within).map(|i| row(&format!("s{i}"), 60 * before)));
+            rows.extend(minutes(before + 1..before + 1 + after));
+            let ids: Vec<String> = rows
+                .iter()
+                .map(|row| row["id"].as_str().unwrap().to_owned())
+                .collect();
+
+            // Into the past.
+            scene.put(rows.clone());
+            let report = scene.collect_one(climate(1_000)).await;
+            assert_eq!(
+                report.outcome,
+                Outcome::Ok,
+                "{crowd:?} {borders:?} {report:?}"
+            );
+            assert_eq!(
+                scene.stored().await,
+                names(ids.clone()),
+                "{crowd:?} {borders:?}"
+            );
+            assert_eq!(report.posts, ids.len() as u64, "each once: {crowd:?}");
+
+            // And towards now, after an old post that was known.
+            let database = sqlite();
+            let later = Scene::with(&database, Archive::start(borders).await).await;
+            later.put([row("old", -60)]);
+            later.collect_one(climate(1)).await;
+            later.put(rows);
+            let report = later.collect_one(climate(1)).await;
+            assert_eq!(
+                report.outcome,
+                Outcome::Ok,
+                "{crowd:?} {borders:?} {report:?}"
+            );
+            assert_eq!(report.new, ids.len() as u64, "{crowd:?} {borders:?}");
+            assert_eq!(later.stored().await.len(), ids.len() + 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_second_with_more_posts_than_any_page_ends_the_topic_and_not_the_run() {
+    for database in databases() {
+        // It gives 150 at most, and 400 were posted at once.
+        let archive = Archive::with(Borders::LeftOut, 150, Duration::ZERO).await;
+        let scene = Scene::with(&database, archive).await;
+        scene.put(minutes(0..3));
+        scene.collect_one(climate(3)).await;
+        scene.put((0..400).map(|i| row(&format!("s{i}"), 600)));
+        scene.put(minutes(20..30));
+        scene.put([row_with("f", 0, &json!({"subreddit": "food"}))]);
+        let topics = [climate(3), topic("food", &["food"], 5)];
+        let reports = scene.collect(&topics).await;
+        assert_eq!(reports[0].outcome, Outcome::RateLimited, "{:?}", reports[0]);
+        let detail = reports[0].detail.as_deref().unwrap();
+        assert!(detail.contains("2026-09-10 00:36:40"), "{detail}");
+        assert_eq!(reports[1].outcome, Outcome::Ok);
+        assert_eq!(
+            scene.watermark("climate").await,
+            Some(600),
+            "not past what it did not read"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_too_much_is_halved_and_grows_again() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put(minutes(0..200));
+        scene.trouble(too_much(), 2);
+        let report = scene.collect_one(climate(120)).await;
+        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 120));
+        let asked = scene.archive.asked().await;
+        let limits: Vec<&str> = asked
+            .iter()
+            .map(|page| page.rsplit(' ').next().unwrap())
+            .collect();
+        assert_eq!(limits, ["100", "50", "25", "50", "100"]);
+        let sleeps = scene.clock.sleeps();
+        // Waits that double, with jitter; then a second between pages.
+        assert!((1.0..2.0).contains(&sleeps[0].as_secs_f64()), "{sleeps:?}");
+        assert!((2.0..4.0).contains(&sleeps[1].as_secs_f64()), "{sleeps:?}");
+        assert_eq!(sleeps[2..], [SECOND; 2]);
+        let traffic = &scene.context.records()[0].counts["arctic_shift"];
+        assert_eq!(
+            (&traffic["smaller"], &traffic["retries"]),
+            (&json!(2), &json!(2))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_is_always_too_much_puts_the_topic_off() {
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.trouble(too_much(), 7);
+    scene.put([row_with("f", 0, &json!({"subreddit": "food"}))]);
+    let topics = [
+        topic("climate", &["climate", "environment"], 100),
+        topic("food", &["food"], 5),
+    ];
+    let reports = scene.collect(&topics).await;
+    assert_eq!(reports[0].outcome, Outcome::RateLimited);
+    let detail = reports[0].detail.as_deref().unwrap();
+    assert!(detail.contains("slow down"), "{detail}");
+    assert_eq!(reports[1].outcome, Outcome::Ok);
+    let asked = scene.archive.asked().await;
+    let pages = ["100", "50", "25", "12", "6", "3", "1"].map(|n| format!("climate desc {n}"));
+    assert_eq!(asked[..7], pages);
+    assert_eq!(
+        asked[7..],
+        ["food desc 5"],
+        "and no other subreddit in its place"
+    );
+}
+
+#[tokio::test]
+async fn the_archives_headers_are_waited_for() {
+    let newest_first: Vec<Value> = minutes(0..100).into_iter().rev().collect();
+    let body = json!({"data": newest_first});
+    let reset_at = (NOW + 31).to_string();
+    for (reset, waits) in [("20", [1, 19]), (reset_at.as_str(), [1, 30])] {
+        let database = sqlite();
+        let scene = Scene::of(&database).await;
+        scene.put(minutes(0..100));
+        let last = ResponseTemplate::new(200)
+            .set_body_json(&body)
+            .insert_header("X-RateLimit-Remaining", "0")
+            .insert_header("X-RateLimit-Reset", reset);
+        scene.trouble(last, 1);
+        let report = scene.collect_one(climate(150)).await;
+        assert_eq!(report.outcome, Outcome::Ok);
+        assert_eq!(
+            scene.clock.sleeps(),
+            waits.map(Duration::from_secs),
+            "{reset}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_429_is_waited_for_or_puts_all_topics_off() {
+    let told = |secs: &str| ResponseTemplate::new(429).insert_header("Retry-After", secs);
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.put(minutes(0..3));
+    scene.trouble(told("7"), 1);
+    assert_eq!(scene.collect_one(climate(3)).await.outcome, Outcome::Ok);
+    assert_eq!(scene.clock.sleeps()[0], Duration::from_secs(7));
+
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene.put(minutes(0..3));
+    scene.trouble(told("3600"), 1);
+    let topics = [climate(3), topic("food", &["food"], 5)];
+    let reports = scene.collect(&topics).await;
+    for report in &reports {
+        assert_eq!(report.outcome, Outcome::RateLimited);
+        let detail = report.detail.as_deref().unwrap();
+        assert!(detail.contains("arctic_shift.wait_budget_secs"), "{detail}");
+    }
+    assert_eq!(
+        scene.archive.requests().await,
+        1,
+        "it was said once, for all"
+    );
+}
+
+#[tokio::test]
+async fn what_may_pass_is_tried_again_and_what_will_not_is_not() {
+    let status = |status| ResponseTemplate::new(status);
+    let text = |text: &str| ResponseTemplate::new(200).set_body_raw(text, "application/json");
+    // (answer, times, requests that it takes, outcome)
+    let cases = [
+        (status(503), 4, 5, Outcome::Ok),
+        (status(503), 5, 5, Outcome::Server),
+        (status(520), 1, 2, Outcome::Ok),
+        (text("{\"data\": [{\"id\": \"m1\", "), 1, 2, Outcome::Ok),
+        (text("{\"data\": [{\"id\""), 5, 5, Outcome::Server),
+        (text("\u{0}\u{1}nonsense"), 1, 2, Outcome::Ok),
+        (text("{}"), 1, 1, Outcome::Server),
+        (text("[]"), 1, 1, Outcome::Server),
+        (
+            text("{\"data\": {\"children\": []}}"),
+            1,
+            1,
+            Outcome::Server,
+        ),
+        (text("{\"data\": [1, 2, 3]}"), 1, 1, Outcome::Server),
+        (text("<html>"), 1, 1, Outcome::EdgeBlocked),
+        (status(400), 1, 1, Outcome::Server),
+        (status(403), 1, 1, Outcome::EdgeBlocked),
+        (status(451), 1, 1, Outcome::Banned),
+        (status(422), 1, 1, Outcome::Server),
+        (
+            status(302).insert_header("Location", "/api/posts/search"),
+            1,
+            1,
+            Outcome::Server,
+        ),
+    ];
+    for (answer, times, requests, outcome) in cases {
+        let database = sqlite();
+        let scene = Scene::of(&database).await;
+        scene.put(minutes(0..3));
+        scene.trouble(answer, times);
+        let report = scene.collect_one(climate(3)).await;
+        assert_eq!(report.outcome, outcome, "{report:?}");
+        assert_eq!(scene.archive.requests().await, requests, "{report:?}");
+        assert_eq!(
+            scene.stored().await.len(),
+            if outcome == Outcome::Ok { 3 } else { 0 }
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_not_read() {
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    let huge = json!({"data": [{"id": "x", "selftext": "x".repeat(33 << 20)}]});
+    scene.trouble(ResponseTemplate::new(200).set_body_json(huge), 1);
+    let report = scene.collect_one(climate(3)).await;
+    assert_eq!(report.outcome, Outcome::Server);
+    let detail = report.detail.unwrap();
+    assert!(detail.contains("larger than 33554432 bytes"), "{detail}");
+    assert_eq!(scene.archive.requests().await, 1);
+}
+
+#[tokio::test]
+async fn a_subreddit_without_posts_gives_way_to_the_next_one() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put(minutes(0..3));
+        let topics = [topic(
+            "climate",
+            &["quiet", "no/name", "climate", "never"],
+            5,
+        )];
+        let reports = scene.collect(&topics).await;
+        assert_eq!((reports[0].outcome, reports[0].posts), (Outcome::Ok, 3));
+        assert_eq!(
+            reports[0].skipped,
+            [
+                ("quiet".to_owned(), Outcome::Empty),
+                ("no/name".to_owned(), Outcome::Missing)
+            ]
+        );
+        assert_eq!(
+            scene.archive.asked().await,
+            ["quiet desc 5", "climate desc 5"]
+        );
+    }
+}
+
+#[tokio::test]
+async fn rows_of_every_year_are_read_and_odd_ones_cost_only_themselves() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let odd = [
+            row_with(
+                "text",
+                0,
+                &json!({"created_utc": START.to_string(), "url": null}),
+            ),
+            row_with(
+                "float",
+                60,
+                &json!({"created_utc": 1_789_000_060.0, "score": null, "name": "t3_float"}),
+            ),
+            row_with(
+                "bare",
+                120,
+                &json!({"selftext": null, "author": null, "permalink": null, "_meta": null}),
+            ),
+            row_with("cut", 180, &json!({"title": "nul \0 byte"})),
+            row_with("ad", 240, &json!({"promoted": true})),
+            row_with(
+                "gone",
+                300,
+                &json!({"_meta": {"removal_type": "moderator"}}),
+            ),
+            json!({"id": "c", "subreddit": "climate", "created_utc": START + 360, "body": "no", "link_id": "t3_x"}),
+        ];
+        scene.put(odd);
+        let report = scene.collect_one(climate(100)).await;
+        assert_eq!(
+            (report.outcome, report.posts),
+            (Outcome::Ok, 5),
+            "{report:?}"
+        );
+        assert_eq!(
+            json!(report.rejected),
+            json!({"a comment, not a post": 1, "an advertisement, not a post": 1})
+        );
+        let stored =
+            "SELECT fullname, title, score, removed_at IS NOT NULL FROM posts ORDER BY created_at";
+        assert_eq!(
+            scene.rows(stored).await,
+            [
+                "t3_text Title text 40 0",
+                "t3_float Title float null 0",
+                "t3_bare Title bare 40 0",
+                "t3_cut nul  byte 40 0",
+                "t3_gone Title gone 40 1",
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn half_a_surrogate_pair_costs_one_character() {
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    let page = json!({"data": [row("a", 0)]}).to_string();
+    let page = page.replace("Title a", "cut \\ud83d");
+    scene.trouble(
+        ResponseTemplate::new(200).set_body_raw(page, "application/json"),
+        1,
+    );
+    scene.collect_one(climate(100)).await;
+    assert_eq!(
+        scene.rows("SELECT title FROM posts").await,
+        ["cut \u{fffd}"]
+    );
+}
+
+/// What is flagged and what is not: (fields, flagged).
+fn readings() -> Vec<(&'static str, Value, bool)> {
+    let hours = |n: i64| START + n * 3_600;
+    vec![
+        ("twice", json!({}), false),
+        (
+            "once",
+            json!({"score": 1, "num_comments": 0, "_meta": null}),
+            true,
+        ),
+        (
+            "note",
+            json!({"score": 1, "_meta": {"note": "no_2nd_retrieval"}}),
+            true,
+        ),
+        (
+            "utc",
+            json!({"score": 1, "_meta": null, "retrieved_on": null, "retrieved_utc": hours(1)}),
+            true,
+        ),
+        (
+            "later",
+            json!({"_meta": null, "retrieved_on": hours(37)}),
+            false,
+        ),
+        ("none", json!({"score": null, "_meta": null}), false),
+        (
+            "silent",
+            json!({"_meta": null, "retrieved_on": null}),
+            false,
+        ),
+    ]
+}
+
+const FLAGS: &str = "SELECT fullname, score_is_placeholder FROM posts ORDER BY fullname";
+
+fn flags() -> Vec<String> {
+    let mut flags: Vec<String> = readings()
+        .iter()
+        .map(|(id, _, flagged)| format!("t3_{id} {}", u8::from(*flagged)))
+        .collect();
+    flags.sort();
+    flags
+}
+
+#[tokio::test]
+async fn a_score_that_was_read_too_soon_is_flagged() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put(
+            readings()
+                .iter()
+                .map(|(id, fields, _)| row_with(id, 0, fields)),
+        );
+        scene.collect_one(climate(100)).await;
+        assert_eq!(scene.rows(FLAGS).await, flags());
+
+        // A row that does not say when it was read was read by now, which is soon after it was posted.
+        let fresh = NOW - START - 3_600;
+        let mut silent = row_with("fresh", fresh, &json!({"_meta": null}));
+        silent.as_object_mut().unwrap().remove("retrieved_on");
+        scene.put([silent]);
+        scene.collect_one(climate(100)).await;
+        let fresh = "SELECT score_is_placeholder FROM posts WHERE fullname = 't3_fresh'";
+        assert_eq!(scene.rows(fresh).await, ["1"]);
+    }
+}
+
+#[tokio::test]
+async fn a_score_of_a_dump_that_was_read_too_soon_is_flagged() {
+    for database in databases() {
+        let program = Program::new();
+        let lines = readings();
+        let lines = lines
+            .iter()
+            .map(|(id, fields, _)| format!("{}\n", row_with(id, 0, fields)));
+        let file = program.write("RS.ndjson", lines.collect::<String>());
+        program.ok(&[
+            "--database",
+            &database.url,
+            "import",
+            "--format",
+            "dump",
+            &file,
+        ]);
+        assert_eq!(rows(&database.open().await, FLAGS).await, flags());
+    }
+}
+
+#[tokio::test]
+async fn a_real_score_takes_a_placeholders_place_and_never_the_other_way() {
+    const SCORE: &str =
+        "SELECT score, num_comments, upvote_ratio, score_is_placeholder, source FROM posts";
+    let placeholder = json!({"score": 1, "num_comments": 0, "upvote_ratio": 1.0, "_meta": null});
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put([row_with("a", 0, &placeholder)]);
+        scene.collect_one(climate(5)).await;
+        assert_eq!(scene.rows(SCORE).await, ["1 0 1.0 1 arctic-shift"]);
+        // Read again by the archive.
+        let again = Scene::of(&database).await;
+        again.put([row("a", 0)]);
+        again.collect_one(climate(5)).await;
+        assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 arctic-shift"]);
+        // A dump of the first reading comes late; so does a row without a score.
+        for fields in [
+            &placeholder,
+            &json!({"score": null, "num_comments": null, "upvote_ratio": null}),
+        ] {
+            let program = Program::new();
+            let file = program.write("RS.ndjson", row_with("a", 0, fields).to_string());
+            program.ok(&[
+                "--database",
+                &database.url,
+                "import",
+                "--format",
+                "dump",
+                &file,
+            ]);
+            assert_eq!(scene.rows(SCORE).await, ["40 7 0.9 0 import"], "{fields}");
+        }
+    }
+}
+
+/// Collects `page` from Reddit itself into the same database.
+async fn from_reddit(scene: &Scene, child: Value) {
+    let server = reddit::server().await;
+    let page = json!({"kind": "Listing", "data": {"after": null, "children": [child]}});
+    reddit::mount_listing(&server, ResponseTemplate::new(200).set_body_json(page), 1).await;
+    let (reddit, _) = reddit::client(&server.uri());
+    let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
+    let topics = [climate(5)];
+    let collected = scene
+        .context
+        .collect(&reddit, &topics, PACE, false, &|_| {});
+    assert_eq!(collected.await.unwrap().0[0].outcome, Outcome::Ok);
+}
+
+fn of_reddit(id: &str, fields: &Value) -> Value {
+    let mut child = reddit::page_json(&[id])["data"]["children"][0].take();
+    child["data"]["created_utc"] = json!(START);
+    for (name, value) in fields.as_object().unwrap() {
+        child["data"][name] = value.clone();
+    }
+    child
+}
+
+#[tokio::test]
+async fn what_reddit_told_stands_against_the_archive() {
+    const ROW: &str = "SELECT title, score, score_is_placeholder, source FROM posts";
+    let placeholder = json!({"score": 1, "_meta": null});
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put([row_with("a", 0, &placeholder)]);
+        scene.collect_one(climate(5)).await;
+        assert_eq!(scene.rows(ROW).await, ["Title a 1 1 arctic-shift"]);
+        from_reddit(
+            &scene,
+            of_reddit("a", &json!({"title": "Edited", "score": 77})),
+        )
+        .await;
+        assert_eq!(
+            scene.rows(ROW).await,
+            ["Edited 77 0 reddit"],
+            "a live reading clears it"
+        );
+        // The archive shows both its readings again, in vain.
+        for fields in [&placeholder, &json!({"title": "Old"})] {
+            let again = Scene::of(&database).await;
+            again.put([row_with("a", 0, fields)]);
+            let report = again.collect_one(climate(5)).await;
+            assert_eq!((report.new, report.changed), (0, 0), "{fields}");
+            assert_eq!(again.rows(ROW).await, ["Edited 77 0 reddit"], "{fields}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tombstone_stands_against_the_archive() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.put([row("a", 0), row("b", 60)]);
+        scene.collect_one(climate(5)).await;
+        let checked = Checked {
+            gone: vec![("a".parse().unwrap(), PurgeReason::Removed)],
+            ..Checked::default()
+        };
+        let store = scene.store();
+        let now = scene.clock.now().into();
+        let run = store.begin_run(Stage::Purge, "w", now).await.unwrap();
+        store.purge(run, &checked, now).await.unwrap();
+        let report = scene.collect_one(climate(5)).await;
+        assert_eq!((report.tombstoned, report.new), (1, 0));
+        assert_eq!(scene.stored().await, names(["b".to_owned()]));
+        // Reddit itself lifts what moderators had removed.
+        from_reddit(&scene, of_reddit("a", &json!({}))).await;
+        assert_eq!(scene.stored().await.len(), 2);
+    }
+}
+
+/// Requests that are being answered, and the most there ever were.
+#[derive(Default)]
+struct Load {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    all: AtomicUsize,
+}
+
+async fn answer_slowly(State(load): State<Arc<Load>>) -> axum::Json<Value> {
+    let now = load.now.fetch_add(1, Ordering::SeqCst) + 1;
+    load.most.fetch_max(now, Ordering::SeqCst);
+    load.all.fetch_add(1, Ordering::SeqCst);
+    // Long enough for whoever else wants to ask.
+    for _ in 0..2_000 {
+        tokio::task::yield_now().await;
+    }
+    load.now.fetch_sub(1, Ordering::SeqCst);
+    axum::Json(json!({"data": [row("a", 0)]}))
+}
+
+#[tokio::test]
+async fn however_many_topics_one_request_is_under_way() {
+    let load = Arc::new(Load::default());
+    let router = axum::Router::new()
+        .fallback(answer_slowly)
+        .with_state(load.clone());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base_url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    let (archive, clock) = client(&base_url);
+    let database = sqlite();
+    let store = database.open().await;
+    let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
+    let names: Vec<String> = (0..6).map(|i| format!("topic{i}")).collect();
+    let topics: Vec<Topic> = names.iter().map(|name| topic(name, &[name], 1)).collect();
+    let pace = Pace {
+        concurrency: 6,
+        ..PACE
+    };
+    let source = Source::ArcticShift(archive);
+    let collected = context.collect(&source, &topics, pace, false, &|_| {});
+    collected.await.unwrap();
+    assert_eq!(load.all.load(Ordering::SeqCst), 6);
+    assert_eq!(load.most.load(Ordering::SeqCst), 1);
+    assert_eq!(clock.sleeps(), [SECOND; 5]);
+}
+
+#[tokio::test]
+async fn it_says_who_asks_and_sends_no_key() {
+    let named = "linux:topicmill:v0 (by /u/tester)";
+    let ours = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
+    for (given, sent) in [(named, named), ("", ours), ("Mozilla/5.0 (X11)", ours)] {
+        let archive = Archive::start(Borders::LeftOut).await;
+        let settings = Settings {
+            user_agent: given.to_owned(),
+            ..settings(&archive.server.uri())
+        };
+        let (_, clock) = client(&archive.server.uri());
+        let source = ArcticShift::new(&settings, clock).unwrap();
+        let way = topicmill::source::arctic_shift::Way::NewestFirst;
+        source.page("climate", way, None, 5).await.unwrap();
+        let requests = archive.server.received_requests().await.unwrap();
+        assert_eq!(requests[0].headers["user-agent"], sent);
+        assert!(!requests[0].headers.contains_key("authorization"));
+    }
+}
+
+/// The program as it reads an archive, at a pace for tests.
+fn collecting(
+    program: &Program,
+    archive: &str,
+    database: &str,
+    more: &[&str],
+) -> std::process::Command {
+    let mut args = vec![
+        "--database",
+        database,
+        "collect",
+        "--source",
+        "arctic-shift",
+    ];
+    args.extend(["--topic", "climate"]);
+    args.extend(more);
+    let mut command = program.command(&args);
+    command
+        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive)
+        .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000");
+    command
+}
+
+/// All that a collection leaves, but for who ran when.
+async fn contents(database: &TestDatabase) -> Vec<String> {
+    let store = database.open().await;
+    let mut all = rows(
+        &store,
+        "SELECT fullname, title, selftext, score, score_is_placeholder, source, created_at, removed_at \
+         FROM posts ORDER BY fullname",
+    )
+    .await;
+    let state =
+        "SELECT source, topic, subreddit, listing, after_cursor, newest_created_at FROM watermarks";
+    all.extend(rows(&store, state).await);
+    all.extend(
+        rows(
+            &store,
+            "SELECT DISTINCT topic, fullname FROM sightings ORDER BY 2",
+        )
+        .await,
+    );
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_killed_goes_on_and_ends_as_if_it_had_not_been() {
+    let first = minutes(0..700);
+    // Some of them at once, so that pages end among them.
+    let then = (0..1_200).map(|i| row(&format!("n{i}"), 60 * 700 + (i / 7) * 400));
+    let then: Vec<Value> = then.collect();
+    let delay = Duration::from_millis(15);
+    let calm_ones = databases();
+    for (database, calm) in databases().into_iter().zip(calm_ones) {
+        let program = Program::new();
+        let archive = Archive::with(Borders::LeftOut, 1_000, delay).await;
+        let uri = archive.server.uri();
+        let run = |url: &str| collecting(&program, &uri, url, &["--limit", "600"]);
+        let mut asked = Vec::new();
+        let (mut kills, mut stored_by_the_dead) = (0, Vec::new());
+        for (rows, moments) in [(&first, &[2_usize, 4][..]), (&then, &[3, 5, 6])] {
+            archive.shelf.put(rows.iter().cloned());
+            for moment in moments {
+                let before = archive.requests().await;
+                let mut running = run(&database.url).stderr(Stdio::null()).spawn().unwrap();
+                while archive.requests().await < before + moment
+                    && running.try_wait().unwrap().is_none()
+                {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                running.kill().unwrap();
+                kills += usize::from(!running.wait().unwrap().success());
+                let count = "SELECT COUNT(*) FROM posts";
+                stored_by_the_dead.push(
+                    crate::arctic_shift::rows(&database.open().await, count).await[0].clone(),
+                );
+            }
+            let before = archive.requests().await;
+            let ran = run(&database.url).output().unwrap();
+            assert!(
+                ran.status.success(),
+                "{}",
+                String::from_utf8_lossy(&ran.stderr)
+            );
+            asked.push(archive.requests().await - before);
+            let ran = run(&calm.url).output().unwrap();
+            assert!(ran.status.success());
+            asked.push(archive.requests().await - before - asked[asked.len() - 1]);
+        }
+        assert_eq!(kills, 5);
+        let all = contents(&calm).await;
+        assert_eq!(
+            all.iter().filter(|line| line.contains("Title")).count(),
+            600 + 1_200
+        );
+        assert_eq!(contents(&database).await, all);
+        assert!(
+            stored_by_the_dead.iter().all(|n| n != "1800"),
+            "{stored_by_the_dead:?}"
+        );
+        // The last run went on where the dead had left off, rather than from the start.
+        assert!(asked[2] + 8 < asked[3], "{asked:?}, {stored_by_the_dead:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_tells_of_the_archive() {
+    let archive = Archive::start(Borders::LeftOut).await;
+    archive.shelf.put(minutes(0..5));
+    let (program, uri) = (Program::new(), archive.server.uri());
+    let run = |more: &[&str]| {
+        crate::support::program::finished(
+            collecting(&program, &uri, "sqlite:a.db", more)
+                .output()
+                .unwrap(),
+        )
+    };
+    for listing in ["hot", "top", "rising"] {
+        let ran = run(&["--listing", listing]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("--listing new"), "{}", ran.stderr);
+    }
+    assert_eq!(archive.requests().await, 0);
+    let ran = run(&["--listing", "new"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("no order but time"), "{}", ran.stderr);
+    // What the settings say of Reddit's listings is no error here.
+    let ran = run(&[]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stderr.contains("no order but time"), "{}", ran.stderr);
+
+    let ran = program
+        .command(&["collect", "--source", "arctic-shift"])
+        .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "http://10.0.0.1")
+        .output()
+        .unwrap();
+    let ran = crate::support::program::finished(ran);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("arctic_shift.api_url"),
+        "{}",
+        ran.stderr
+    );
+    // Whoever has no key is told what needs none.
+    let ran = program.run(&["collect"]);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("--source arctic-shift"),
+        "{}",
+        ran.stderr
+    );
+}

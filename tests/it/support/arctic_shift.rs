@@ -1,0 +1,192 @@
+//! An archive to talk to: rows in memory that are searched by time, at a real socket.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use topicmill::clock::ManualClock;
+use topicmill::source::arctic_shift::{ArcticShift, Settings};
+use topicmill::source::reddit::Timeouts;
+use wiremock::matchers::{method, path};
+use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
+
+/// The second at which the fixtures' posts begin.
+pub const START: i64 = 1_789_000_000;
+/// What time it is: long after the posts.
+pub const NOW: i64 = 1_790_000_000;
+
+/// Whether a border in time is part of the answer: the archive does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Borders {
+    Included,
+    LeftOut,
+}
+
+/// What the archive holds, and how it behaves.
+pub struct Shelf {
+    rows: Mutex<Vec<Value>>,
+    /// Given in place of rows, the first ones first.
+    troubles: Mutex<VecDeque<ResponseTemplate>>,
+    borders: Borders,
+    /// Rows of a page that was asked for as `auto`.
+    auto: usize,
+    delay: Duration,
+}
+
+impl Shelf {
+    pub fn put(&self, rows: impl IntoIterator<Item = Value>) {
+        self.rows.lock().unwrap().extend(rows);
+    }
+
+    /// Gives this answer in place of the next ones.
+    pub fn trouble(&self, answer: ResponseTemplate, times: usize) {
+        let answers = std::iter::repeat_n(answer, times);
+        self.troubles.lock().unwrap().extend(answers);
+    }
+
+    fn search(&self, request: &Request) -> Value {
+        let query: std::collections::BTreeMap<_, _> =
+            request.url.query_pairs().into_owned().collect();
+        let border = |name: &str| query.get(name).map(|secs| secs.parse::<i64>().unwrap());
+        let slack = i64::from(self.borders == Borders::Included);
+        let (after, before) = (border("after"), border("before"));
+        let limit = match query["limit"].as_str() {
+            "auto" => self.auto,
+            number => number.parse().unwrap(),
+        };
+        assert!((1..=100).contains(&limit) || query["limit"] == "auto");
+        let rows = self.rows.lock().unwrap();
+        let mut found: Vec<(i64, &Value)> = rows
+            .iter()
+            .filter(|row| {
+                let subreddit = row["subreddit"].as_str().unwrap();
+                subreddit.eq_ignore_ascii_case(&query["subreddit"])
+            })
+            .map(|row| (posted_at(row), row))
+            .filter(|(at, _)| after.is_none_or(|after| *at > after - slack))
+            .filter(|(at, _)| before.is_none_or(|before| *at < before + slack))
+            .collect();
+        found.sort_by_key(|(at, _)| *at);
+        if query["sort"] == "desc" {
+            found.reverse();
+        }
+        let found: Vec<&Value> = found.into_iter().map(|(_, row)| row).take(limit).collect();
+        json!({"data": found})
+    }
+}
+
+/// A row's second, in each of its forms.
+#[expect(clippy::cast_possible_truncation, reason = "fractions do not count")]
+fn posted_at(row: &Value) -> i64 {
+    match &row["created_utc"] {
+        Value::String(text) => text.parse().unwrap(),
+        number => number.as_f64().unwrap() as i64,
+    }
+}
+
+struct Answers(Arc<Shelf>);
+
+impl Respond for Answers {
+    fn respond(&self, request: &Request) -> ResponseTemplate {
+        if let Some(trouble) = self.0.troubles.lock().unwrap().pop_front() {
+            return trouble;
+        }
+        ResponseTemplate::new(200)
+            .set_body_json(self.0.search(request))
+            .set_delay(self.0.delay)
+    }
+}
+
+/// A running archive.
+pub struct Archive {
+    pub server: MockServer,
+    pub shelf: Arc<Shelf>,
+}
+
+impl Archive {
+    pub async fn start(borders: Borders) -> Self {
+        Self::with(borders, 1_000, Duration::ZERO).await
+    }
+
+    pub async fn with(borders: Borders, auto: usize, delay: Duration) -> Self {
+        let shelf = Arc::new(Shelf {
+            rows: Mutex::default(),
+            troubles: Mutex::default(),
+            borders,
+            auto,
+            delay,
+        });
+        let server = MockServer::start().await;
+        Mock::given(method("GET"))
+            .and(path("/api/posts/search"))
+            .respond_with(Answers(shelf.clone()))
+            .mount(&server)
+            .await;
+        Self { server, shelf }
+    }
+
+    /// The pages asked for: subreddit, order, border less [`START`], and rows.
+    pub async fn asked(&self) -> Vec<String> {
+        let requests = self.server.received_requests().await.unwrap();
+        let words = |request: &Request| -> String {
+            let words = request.url.query_pairs().map(|(name, value)| {
+                match (name.as_ref(), value.parse::<i64>()) {
+                    ("after" | "before", Ok(secs)) => format!("{name}={}", secs - START),
+                    _ => value.into_owned(),
+                }
+            });
+            words.collect::<Vec<_>>().join(" ")
+        };
+        requests.iter().map(words).collect()
+    }
+
+    pub async fn requests(&self) -> usize {
+        self.server.received_requests().await.unwrap().len()
+    }
+}
+
+/// Settings of a client that talks to `base_url`.
+pub fn settings(base_url: &str) -> Settings {
+    Settings {
+        api_url: base_url.to_owned(),
+        user_agent: String::new(),
+        requests_per_minute: 60,
+        wait_budget: Duration::from_mins(2),
+        timeouts: Timeouts::default(),
+    }
+}
+
+/// A client of `base_url`, and the clock that it waits on.
+pub fn client(base_url: &str) -> (ArcticShift, Arc<ManualClock>) {
+    let now = chrono::DateTime::from_timestamp(NOW, 0).expect("a valid time");
+    let clock = ManualClock::at(now);
+    let archive = ArcticShift::new(&settings(base_url), clock.clone()).expect("good settings");
+    (archive, clock)
+}
+
+/// A post of `r/climate`, this many seconds after [`START`], read twice as the archive does it.
+pub fn row(id: &str, secs: i64) -> Value {
+    json!({
+        "id": id, "subreddit": "climate", "title": format!("Title {id}"), "selftext": "A text",
+        "is_self": true, "author": "someone", "permalink": format!("/r/climate/comments/{id}/"),
+        "created_utc": START + secs, "score": 40, "num_comments": 7, "upvote_ratio": 0.9,
+        "retrieved_on": START + secs + 20, "_meta": {"retrieved_2nd_on": START + secs + 130_000},
+    })
+}
+
+/// The same with these fields of its own.
+pub fn row_with(id: &str, secs: i64, fields: &Value) -> Value {
+    let mut row = row(id, secs);
+    for (name, value) in fields.as_object().unwrap() {
+        row[name] = value.clone();
+    }
+    row
+}
+
+/// Posts a minute apart.
+pub fn minutes(range: std::ops::Range<i64>) -> Vec<Value> {
+    range
+        .map(|minute| row(&format!("m{minute}"), 60 * minute))
+        .collect()
+}
