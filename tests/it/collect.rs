@@ -30,6 +30,7 @@ use crate::support::reddit::{client, page_json, requests, server};
 const PACE: Pace = Pace {
     concurrency: 1,
     overlap: Duration::from_mins(10),
+    page_cap: 50,
 };
 
 /// A Reddit, its client, and a database to collect into.
