@@ -270,7 +270,7 @@ impl Reddit {
         }
     }
 
-    async fn token(&self, refused: Option<&Token>) -> Result<Arc<Token>, RedditError> {
+    async fn token(&self, refused: Option<&Arc<Token>>) -> Result<Arc<Token>, RedditError> {
         self.tokens
             .get(&*self.clock, refused, self.fetch_token())
             .await

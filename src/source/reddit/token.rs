@@ -61,14 +61,15 @@ impl Tokens {
     pub(super) async fn get(
         &self,
         clock: &dyn Clock,
-        refused: Option<&Token>,
+        refused: Option<&Arc<Token>>,
         fetch: impl Future<Output = Result<Grant, RedditError>>,
     ) -> Result<Arc<Token>, RedditError> {
         let mut kept = self.kept.lock().await;
         if let Some(detail) = &kept.refusal {
             return Err(RedditError::Credentials(detail.clone()));
         }
-        let is_refused = |token: &Token| refused.is_some_and(|other| other.bearer == token.bearer);
+        // By when it was given rather than by its text: the endpoint may give the same text again.
+        let is_refused = |token| refused.is_some_and(|other| Arc::ptr_eq(other, token));
         if let Some(token) = &kept.token
             && clock.elapsed() < token.fetch_again
             && !is_refused(token)
@@ -179,6 +180,18 @@ mod tests {
             assert_eq!(task.await.unwrap(), "token-2");
         }
         assert_eq!(shared.1.asked(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_token_of_the_same_text_counts_as_another_one() {
+        let (tokens, clock) = (tokens(), clock());
+        let same = async || Ok(serde_json::from_str("{\"access_token\": \"t\"}").unwrap());
+        let first = tokens.get(&*clock, None, same()).await.unwrap();
+        let second = tokens.get(&*clock, Some(&first), same()).await.unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        let never = async { panic!("asked again") };
+        let third = tokens.get(&*clock, Some(&first), never).await.unwrap();
+        assert!(Arc::ptr_eq(&second, &third));
     }
 
     #[tokio::test]

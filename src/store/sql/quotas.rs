@@ -73,7 +73,7 @@ where
             };
             QuotaSlot {
                 wait: Duration::from_micros((paced.max(held) - now).max(0).unsigned_abs()),
-                held: held > paced,
+                held: held > paced.max(now),
             }
         };
         loop {
