@@ -92,6 +92,12 @@ impl ManualClock {
         self.lock().elapsed += by;
     }
 
+    /// Sets the time of day to another one, as an administrator or a time server does; what has
+    /// [elapsed](Clock::elapsed) is not touched.
+    pub fn jump(&self, by: chrono::TimeDelta) {
+        self.lock().start += by;
+    }
+
     /// Every sleep asked for so far, in order.
     pub fn sleeps(&self) -> Vec<Duration> {
         self.lock().sleeps.clone()

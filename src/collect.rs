@@ -20,7 +20,7 @@ use crate::domain::{
 };
 use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
 use crate::source::{ListingPage, Rejected, Source, SourceError};
-use crate::store::{Gap, Page, Result, RunId, Store, Upserted};
+use crate::store::{Gap, Page, Result, RunId, Store, StoreError, Upserted};
 
 pub use self::import::{Imported, Plan, import};
 
@@ -61,6 +61,8 @@ pub struct Pace {
     pub concurrency: usize,
     /// How much further than the newest post known the listing `new` is read: posts may appear late.
     pub overlap: Duration,
+    /// Pages read of one listing at most.
+    pub page_cap: u32,
 }
 
 /// Where what is collected goes.
@@ -241,25 +243,13 @@ impl Read<'_> {
                     report.outcome = error.outcome();
                     report.detail = Some(error.to_string());
                     // What closes while it is read is not mixed with another subreddit.
-                    if !is_of_the_subreddit(report.outcome) || report.posts > before {
+                    if !report.outcome.is_of_the_subreddit() || report.posts > before {
                         break;
                     }
                 }
             }
         }
         Ok(())
-    }
-}
-
-/// Whether another subreddit may answer where this one did not.
-fn is_of_the_subreddit(outcome: Outcome) -> bool {
-    use Outcome::{
-        Auth, Banned, EdgeBlocked, Empty, Gated, Missing, Ok, Private, Quarantined, RateLimited,
-        Server, Stopped,
-    };
-    match outcome {
-        Empty | Private | Banned | Quarantined | Gated | Missing => true,
-        Ok | EdgeBlocked | Auth | RateLimited | Server | Stopped => false,
     }
 }
 
@@ -309,6 +299,7 @@ impl Reader<'_, '_> {
         let (mut seen, mut cursors) = (HashSet::new(), HashSet::new());
         let (mut newest, mut oldest): (Option<Timestamp>, Option<Timestamp>) = (None, None);
         let mut after: Option<String> = None;
+        let mut pages_left = pace.page_cap.max(1);
         while wanted > 0 {
             let asked = reddit.listing_page(
                 self.subreddit,
@@ -318,7 +309,12 @@ impl Reader<'_, '_> {
             );
             let page = match asked.await {
                 Ok(page) => page,
-                Err(error) => return Ok(Err(error)),
+                // A quota that cannot be kept is no matter of the topic: the database failed.
+                Err(error) => {
+                    return error
+                        .into_keeper_failure::<StoreError>()
+                        .map_or_else(|error| Ok(Err(error)), Err);
+                }
             };
             let ListingPage {
                 posts,
@@ -344,6 +340,15 @@ impl Reader<'_, '_> {
             let next = next.filter(|cursor| {
                 cursors.insert(cursor.clone()) && !posts.is_empty() && !reached && wanted > 0
             });
+            pages_left -= 1;
+            let capped = pages_left == 0 && next.is_some();
+            if capped {
+                tracing::warn!(
+                    topic = %topic.slug, pages = pace.page_cap,
+                    "r/{} goes on behind `collect.page_cap`: what follows is not read", self.subreddit
+                );
+            }
+            let next = next.filter(|_| !capped);
             let newest_of_all = newest.filter(|_| next.is_none());
             self.save(posts, &ranks, next.as_deref(), newest_of_all)
                 .await?;
@@ -352,7 +357,7 @@ impl Reader<'_, '_> {
             if after.is_none() {
                 if let (Some(known), Some(oldest)) = (known, oldest)
                     && !reached
-                    && seen.len() >= FULL_LISTING
+                    && (capped || seen.len() >= FULL_LISTING)
                     && oldest > known
                 {
                     self.record_gap(known, oldest).await?;

@@ -137,6 +137,12 @@ pub struct Reddit {
     pub user_agent: String,
     pub requests_per_minute: u32,
     pub wait_budget_secs: u64,
+    pub tries: u32,
+    pub retry_after_cap_secs: u64,
+    pub token_margin_secs: u64,
+    pub connect_timeout_secs: u64,
+    pub read_timeout_secs: u64,
+    pub total_timeout_secs: u64,
 }
 
 /// `[arctic_shift]`
@@ -158,6 +164,7 @@ pub struct Collect {
     pub limit: u32,
     pub concurrency: usize,
     pub overlap_secs: u64,
+    pub page_cap: u32,
     pub store_author: bool,
     pub retention_hours: u32,
 }

@@ -259,6 +259,26 @@ words! {
     }
 }
 
+impl Outcome {
+    /// Whether it says something of the subreddit alone, so that another one may answer where this did not.
+    pub fn is_of_the_subreddit(self) -> bool {
+        match self {
+            Self::Empty
+            | Self::Private
+            | Self::Banned
+            | Self::Quarantined
+            | Self::Gated
+            | Self::Missing => true,
+            Self::Ok
+            | Self::EdgeBlocked
+            | Self::Auth
+            | Self::RateLimited
+            | Self::Server
+            | Self::Stopped => false,
+        }
+    }
+}
+
 /// The first 128 bits of the SHA-256 of a post's text: equal texts are scored once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextHash([u8; 16]);

@@ -3,9 +3,11 @@
 //! The stages are called here and nowhere else, so that `collect`, `run`, `demo` and whoever schedules them
 //! record the same things in the same way.
 
+mod quota;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,7 +25,7 @@ use crate::domain::{
 use crate::purge::{self, PurgeError};
 use crate::source::Source;
 use crate::source::dump::{self, DumpError, Reading};
-use crate::source::reddit::Reddit;
+use crate::source::reddit::{self, Reddit, RedditError};
 use crate::store::{ImportState, RunId, Store, StoreError};
 
 /// The pipeline that is built in.
@@ -51,6 +53,17 @@ pub enum PipelineError {
         /// Line, column and what is wrong.
         #[source]
         source: Box<toml::de::Error>,
+    },
+    /// A name that no subreddit can have.
+    #[error("pipeline file `{path}`, topic `{topic}`: {source}")]
+    Subreddit {
+        /// As given.
+        path: PathBuf,
+        /// Slug of the topic.
+        topic: String,
+        /// What a name looks like.
+        #[source]
+        source: Box<RedditError>,
     },
     /// A limit that no listing can meet.
     #[error(
@@ -165,6 +178,13 @@ impl Pipeline {
                     topic: topic.slug,
                 });
             }
+            for name in &topic.subreddits {
+                reddit::check_subreddit(name).map_err(|source| PipelineError::Subreddit {
+                    path: path.to_owned(),
+                    topic: topic.slug.clone(),
+                    source: Box::new(source),
+                })?;
+            }
             let limit = topic.limit.unwrap_or(limit);
             if !(1..=1000).contains(&limit) {
                 return Err(PipelineError::Limit {
@@ -234,9 +254,6 @@ impl Pipeline {
         Ok(())
     }
 }
-
-/// A run that is older and still marked as running died on another machine.
-const A_DAY: Duration = Duration::from_hours(24);
 
 /// What a run did, for its record, for `--run-json` and for the exit code.
 #[derive(Debug, Clone, PartialEq)]
@@ -387,21 +404,6 @@ impl Context {
         })
     }
 
-    /// Says so where another process collects into the same database: Reddit counts both against one client
-    /// id, and each paces itself by what Reddit tells it, not by what the other is about to ask.
-    async fn warn_of_others(&self) -> Result<(), StoreError> {
-        let since = (self.clock.now() - A_DAY).into();
-        for worker in self.store.running(Stage::Collect, since).await? {
-            if !backlog::died(&worker, &self.worker) {
-                tracing::warn!(
-                    %worker, "another run collects into this database; with one client id both share one quota, \
-                     which neither can keep for the other"
-                );
-            }
-        }
-        Ok(())
-    }
-
     /// Collects topics from Reddit or an archive of it.
     ///
     /// # Errors
@@ -414,7 +416,9 @@ impl Context {
         store_author: bool,
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), StoreError> {
-        self.warn_of_others().await?;
+        if let Source::Reddit(reddit) = source {
+            quota::share(reddit, &self.store, &self.clock);
+        }
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
             collect::collect(&sink, source, topics, pace, &self.stop, progress, reports).await
@@ -432,9 +436,13 @@ impl Context {
             for report in reports {
                 rejected.extend(&report.rejected);
             }
-            let (name, traffic) = source.traffic();
+            let (name, traffic) = source.record();
+            let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
+            for report in reports {
+                *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
+            }
             let counts = json!({
-                "topics": topics.len(), "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
+                "topics": topics.len(), "by_outcome": by_outcome, "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
                 "new": sum(|r| r.new), "changed": sum(|r| r.changed),
                 "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
                 name: traffic,
@@ -599,6 +607,9 @@ impl Context {
         reddit: Option<&Reddit>,
         progress: OnProgress<'_>,
     ) -> Result<(purge::Report, RunStatus), PurgeError> {
+        if let Some(reddit) = reddit {
+            quota::share(reddit, &self.store, &self.clock);
+        }
         let work = async |run, report: &mut purge::Report| {
             let worker = purge::Worker {
                 store: &self.store,

@@ -31,7 +31,16 @@ pub enum PurgeError {
     Store(#[from] StoreError),
     /// Reddit, or the way to it.
     #[error(transparent)]
-    Reddit(#[from] RedditError),
+    Reddit(RedditError),
+}
+
+impl From<RedditError> for PurgeError {
+    /// A quota that cannot be kept is no matter of Reddit's: the database failed.
+    fn from(error: RedditError) -> Self {
+        error
+            .into_keeper_failure()
+            .map_or_else(Self::Reddit, Self::Store)
+    }
 }
 
 /// What is purged.

@@ -1,12 +1,9 @@
 //! `topicmill collect`
 
-use std::time::Duration;
-
 use clap::Args;
 
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
-use super::{CliError, Exit};
-use crate::collect::Pace;
+use super::{CliError, Exit, summary};
 use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
 use crate::pipeline::{Context, Pipeline};
 use crate::source::Source;
@@ -109,27 +106,14 @@ impl Collecting {
     pub async fn run(&self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
         let topics = &self.pipeline.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
-        let set = &setup.settings().collect;
-        let store_author = set.store_author;
-        let pace = Pace {
-            concurrency: set.concurrency,
-            overlap: Duration::from_secs(set.overlap_secs),
-        };
+        let store_author = setup.settings().collect.store_author;
+        let pace = setup.pace();
         let collected = context
             .collect(&self.source, topics, pace, store_author, &|n| bar.add(n))
             .await;
         drop(bar);
         let (reports, status) = collected?;
-        let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
-        tracing::info!(
-            posts = sum(|r| r.posts),
-            new = sum(|r| r.new),
-            changed = sum(|r| r.changed),
-            tombstoned = Some(sum(|r| r.tombstoned)).filter(|n| *n > 0),
-            rejected = sum(|r| r.rejected.total()),
-            requests = self.source.requests(),
-            "collecting done"
-        );
+        summary::log(&reports, &self.source.traffic(), setup);
         Ok(exit(&reports, status))
     }
 }

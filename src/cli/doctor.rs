@@ -4,9 +4,10 @@ use clap::Args;
 use serde_json::Value;
 
 use super::output::{self, Format};
-use super::setup::{ModelFlags, Setup};
+use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::onnx::load_runtime;
+use crate::source::reddit::{Credentials, Reddit};
 use crate::store::{Access, Store, StoreError, Table};
 
 /// Flags of `doctor`.
@@ -180,15 +181,41 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
             detail: "set; not tried, as asked".into(),
         };
     }
-    let answer = reddit.check_credentials().await.map_err(CliError::from);
-    finding(
-        WHAT,
-        answer.map(|token| {
+    let answer = ask(setup, &reddit).await;
+    finding(WHAT, answer.map(|credentials| told(&credentials, setup)))
+}
+
+/// Asks as `collect` would: a token, then the first subreddit of the topics that are built in.
+async fn ask(setup: &Setup, reddit: &Reddit) -> Result<Credentials, CliError> {
+    let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
+    let subreddit = &pipeline.topics[0].subreddits[0];
+    Ok(reddit.check_credentials(subreddit).await?)
+}
+
+fn told(credentials: &Credentials, setup: &Setup) -> String {
+    let who = if credentials.account {
+        "the account of reddit.username"
+    } else {
+        "the application alone"
+    };
+    let quota = match credentials.quota {
+        None => "the API tells no quota".to_owned(),
+        Some(quota) => {
+            let until = quota.resets_at.as_datetime() - setup.clock.now();
             format!(
-                "accepted, scope `{}`, token until {}",
-                token.scope,
-                token.ends_at.as_datetime().format("%Y-%m-%d %H:%M UTC")
+                "quota {:.0} of {:.0} left for the next {} s",
+                quota.remaining,
+                quota.remaining + quota.used,
+                until.num_seconds().max(0)
             )
-        }),
+        }
+    };
+    format!(
+        "accepted for {who}, scope `{}`, token until {}; {quota}",
+        credentials.scope,
+        credentials
+            .ends_at
+            .as_datetime()
+            .format("%Y-%m-%d %H:%M UTC")
     )
 }

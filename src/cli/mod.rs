@@ -20,6 +20,7 @@ mod setup;
 mod signals;
 mod sql;
 mod status;
+mod summary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use crate::classify::engine::Device;
 use crate::classify::labeler::Labeler;
 use crate::classify::onnx::{Chosen, EngineOptions, OnnxEngine};
 use crate::clock::{SharedClock, SystemClock};
+use crate::collect::Pace;
 use crate::config::{self, Loaded, Settings};
 use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
 use crate::model_folder::ModelFolder;
@@ -97,6 +98,11 @@ impl Setup {
                 format!("classify.lease_secs is {lease_secs}: set it to between 3 and 86400");
             return Err(CliError::Usage(text));
         }
+        if loaded.settings.collect.page_cap == 0 {
+            return Err(CliError::Usage(
+                "collect.page_cap is 0: set it to 1 or more".into(),
+            ));
+        }
         let format = match loaded.settings.log.format.as_str() {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
@@ -167,7 +173,24 @@ impl Setup {
             user_agent: set.user_agent.clone(),
             requests_per_minute: set.requests_per_minute,
             wait_budget: Duration::from_secs(set.wait_budget_secs),
-            timeouts: reddit::Timeouts::default(),
+            tries: set.tries,
+            retry_after_cap: Duration::from_secs(set.retry_after_cap_secs),
+            token_margin: Duration::from_secs(set.token_margin_secs),
+            timeouts: reddit::Timeouts {
+                connect: Duration::from_secs(set.connect_timeout_secs),
+                read: Duration::from_secs(set.read_timeout_secs),
+                total: Duration::from_secs(set.total_timeout_secs),
+            },
+        }
+    }
+
+    /// How topics are read.
+    pub fn pace(&self) -> Pace {
+        let set = &self.settings().collect;
+        Pace {
+            concurrency: set.concurrency,
+            overlap: Duration::from_secs(set.overlap_secs),
+            page_cap: set.page_cap,
         }
     }
 
@@ -179,7 +202,7 @@ impl Setup {
             user_agent: self.settings().reddit.user_agent.clone(),
             requests_per_minute: set.requests_per_minute,
             wait_budget: Duration::from_secs(set.wait_budget_secs),
-            timeouts: reddit::Timeouts::default(),
+            timeouts: self.reddit_settings().timeouts,
         };
         Ok(ArcticShift::new(&settings, self.clock.clone())?)
     }

@@ -7,13 +7,14 @@
 //! distance from each other, and what its headers ask for is waited for on top. Where it says that a page is too
 //! much, a smaller one is asked for.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use reqwest::header::{HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Client, Url};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -22,14 +23,17 @@ use crate::domain::{Outcome, Post, SourceKind, Timestamp};
 use crate::source::Rejected;
 use crate::source::reddit::listing::{mend_surrogates, post_from_value};
 use crate::source::reddit::{
-    Answer, LARGEST_ANSWER, OverBudget, Quota, Timeouts, asked_wait, backoff, build_client,
-    check_subreddit, check_user_agent, extend, is_loopback, is_web_page, read_answer, retry_after,
+    Answer, Cause, LARGEST_ANSWER, Meter, NoSlot, Quota, Timeouts, Traffic, asked_wait, backoff,
+    build_client, check_subreddit, check_user_agent, extend, is_loopback, is_web_page, read_answer,
+    retry_after,
 };
 
 /// Rows of a page, unless one second holds more.
 pub const PAGE_LIMIT: u32 = 100;
 /// Asked for as `auto`, which gives between 100 and 1,000 rows.
 pub const LARGEST_PAGE: u32 = 1_000;
+/// How often a request is sent at most, those for smaller pages not counted.
+const TRIES: u32 = 5;
 /// The wait before a smaller page is asked for, once the usual waits are used up.
 const LONG_WAIT: Duration = Duration::from_secs(30);
 /// How the program calls itself where the settings hold no user agent that says who asks.
@@ -72,21 +76,6 @@ pub struct Page {
     pub limit: u32,
     /// Whether there may be more behind it.
     pub full: bool,
-}
-
-/// What a client has done so far, for the run's record.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Traffic {
-    /// Requests sent, tries again included.
-    pub requests: u64,
-    /// Of those, tries again.
-    pub retries: u64,
-    /// Of those, for a smaller page.
-    pub smaller: u64,
-    /// Waits for a slot or before a try.
-    pub waits: u64,
-    /// How long those were together.
-    pub waited_secs: f64,
 }
 
 /// Why the archive could not be read.
@@ -208,8 +197,7 @@ pub struct ArcticShift {
     quota: Quota,
     /// Held by whoever has a request under way; when the next one may leave.
     turn: Mutex<Duration>,
-    requests: AtomicU64,
-    retries: AtomicU64,
+    meter: Arc<Meter>,
     smaller: AtomicU64,
 }
 
@@ -239,16 +227,21 @@ impl ArcticShift {
         let http = build_client(user_agent, settings.timeouts, is_loopback(&search_url))
             .map_err(ArcticShiftError::Client)?;
         extend(&mut search_url, &["api", "posts", "search"]);
+        let meter = Arc::<Meter>::default();
         Ok(Self {
             http,
             search_url,
             wait_budget: settings.wait_budget,
             distance: Duration::from_mins(1) / per_minute.get(),
-            quota: Quota::new(per_minute, settings.wait_budget, clock.clone()),
+            quota: Quota::new(
+                per_minute,
+                settings.wait_budget,
+                clock.clone(),
+                meter.clone(),
+            ),
+            meter,
             clock,
             turn: Mutex::default(),
-            requests: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
             smaller: AtomicU64::new(0),
         })
     }
@@ -271,14 +264,14 @@ impl ArcticShift {
         }
         let what = format!("r/{subreddit}");
         let mut limit = limit.clamp(1, LARGEST_PAGE);
-        let mut waits = backoff();
+        let mut waits = backoff(TRIES);
         let mut tries = 0;
         // Whoever waits for the archive to recover lets nobody else ask it meanwhile.
         let mut next_at = self.turn.lock().await;
         loop {
             self.keep_distance(&what, &mut next_at).await?;
             tries += 1;
-            self.requests.fetch_add(1, Ordering::Relaxed);
+            self.meter.sent(false);
             let url = self.url(subreddit, way, border, limit);
             let failure = match self.attempt(&what, url).await? {
                 Ok(rows) => return self.read(&what, rows, limit),
@@ -288,14 +281,18 @@ impl ArcticShift {
             let Some(usual) = waits.next().or(smaller.then_some(LONG_WAIT)) else {
                 return Err(failure.give_up(&what, tries));
             };
-            let wait = failure.wait.unwrap_or(usual);
+            let (wait, cause) = match failure.wait {
+                Some(wait) => (wait, Cause::RetryAfter),
+                None => (usual, Cause::Backoff),
+            };
             let rate_limited = failure.outcome == Outcome::RateLimited;
             if rate_limited {
                 // It holds for the other topics, too.
-                self.quota.hold(wait);
+                let held = self.quota.hold(wait).await;
+                held.map_err(|refused| self.no_slot(&what, &refused))?;
             }
             match self.quota.affords(wait) {
-                Err(OverBudget(wait)) if rate_limited => return Err(self.too_long(&what, wait)),
+                Err(refused) if rate_limited => return Err(self.no_slot(&what, &refused)),
                 Err(_) => return Err(failure.give_up(&what, tries)),
                 Ok(()) => {}
             }
@@ -311,22 +308,20 @@ impl ArcticShift {
                 limit,
                 "Arctic Shift did not answer as hoped; waiting before another try"
             );
-            let paused = self.quota.pause(wait).await;
-            paused.map_err(|OverBudget(wait)| self.too_long(&what, wait))?;
-            self.retries.fetch_add(1, Ordering::Relaxed);
+            let paused = self.quota.pause(wait, cause).await;
+            paused.map_err(|refused| self.no_slot(&what, &refused))?;
+            self.meter.retried();
         }
     }
 
     /// What this client has done so far.
     pub fn traffic(&self) -> Traffic {
-        let (waits, waited) = self.quota.waits();
-        Traffic {
-            requests: self.requests.load(Ordering::Relaxed),
-            retries: self.retries.load(Ordering::Relaxed),
-            smaller: self.smaller.load(Ordering::Relaxed),
-            waits,
-            waited_secs: waited.as_secs_f64(),
-        }
+        self.meter.so_far()
+    }
+
+    /// Requests so far that were for a smaller page.
+    pub fn smaller(&self) -> u64 {
+        self.smaller.load(Ordering::Relaxed)
     }
 
     /// Waits until the next request may leave: by our own pace, and by what the archive's headers said.
@@ -338,22 +333,25 @@ impl ArcticShift {
         let wait = next_at.saturating_sub(self.clock.elapsed());
         let waited = async {
             if !wait.is_zero() {
-                self.quota.pause(wait).await?;
+                self.quota.pause(wait, Cause::OwnPace).await?;
             }
             self.quota.slot().await
         };
         waited
             .await
-            .map_err(|OverBudget(wait)| self.too_long(what, wait))?;
+            .map_err(|refused| self.no_slot(what, &refused))?;
         *next_at = self.clock.elapsed() + self.distance;
         Ok(())
     }
 
-    fn too_long(&self, what: &str, wait: Duration) -> ArcticShiftError {
-        ArcticShiftError::WaitTooLong {
-            what: what.to_owned(),
-            wait,
-            budget: self.wait_budget,
+    fn no_slot(&self, what: &str, refused: &NoSlot) -> ArcticShiftError {
+        match refused {
+            NoSlot::OverBudget(wait) => ArcticShiftError::WaitTooLong {
+                what: what.to_owned(),
+                wait: *wait,
+                budget: self.wait_budget,
+            },
+            NoSlot::Keeper(_) => unreachable!("each process asks the archive at its own pace"),
         }
     }
 
@@ -389,7 +387,10 @@ impl ArcticShift {
         url: Url,
     ) -> Result<Result<Vec<Value>, Failure>, ArcticShiftError> {
         let mut answer = match read_answer(self.http.get(url)).await {
-            Ok(Some(answer)) => answer,
+            Ok(Some(answer)) => {
+                self.meter.answered(answer.status.as_u16());
+                answer
+            }
             Ok(None) => {
                 return Err(ArcticShiftError::TooLarge {
                     what: what.to_owned(),
@@ -397,6 +398,7 @@ impl ArcticShift {
                 });
             }
             Err(error) => {
+                self.meter.lost();
                 return Ok(Err(Failure {
                     source: Some(error),
                     ..Failure::server("the connection failed or broke off")
@@ -405,7 +407,8 @@ impl ArcticShift {
         };
         let now = self.clock.now();
         reset_as_secs(&mut answer.headers, now);
-        self.quota.observe(&answer.headers);
+        let observed = self.quota.observe(&answer.headers).await;
+        observed.map_err(|refused| self.no_slot(what, &refused))?;
         judge(what, &answer, now)
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::domain::{Outcome, Post, SourceKind};
 
 use self::arctic_shift::{ArcticShift, ArcticShiftError};
-use self::reddit::{Reddit, RedditError};
+use self::reddit::{Reddit, RedditError, Traffic};
 
 pub mod arctic_shift;
 pub mod dump;
@@ -46,19 +46,23 @@ impl Source {
         }
     }
 
-    /// Requests sent so far.
-    pub fn requests(&self) -> u64 {
+    /// What it has done so far.
+    pub fn traffic(&self) -> Traffic {
         match self {
-            Self::Reddit(reddit) => reddit.traffic().requests,
-            Self::ArcticShift(archive) => archive.traffic().requests,
+            Self::Reddit(reddit) => reddit.traffic(),
+            Self::ArcticShift(archive) => archive.traffic(),
         }
     }
 
-    /// What it has done so far, for the run's record: its name there, and the counts.
-    pub fn traffic(&self) -> (&'static str, Value) {
+    /// The same for the run's record: its name there, and the counts.
+    pub fn record(&self) -> (&'static str, Value) {
+        let mut counts = json!(self.traffic());
         match self {
-            Self::Reddit(reddit) => ("reddit", json!(reddit.traffic())),
-            Self::ArcticShift(archive) => ("arctic_shift", json!(archive.traffic())),
+            Self::Reddit(_) => ("reddit", counts),
+            Self::ArcticShift(archive) => {
+                counts["smaller"] = json!(archive.smaller());
+                ("arctic_shift", counts)
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod sql;
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
@@ -158,6 +159,26 @@ pub struct Gap {
     pub from_at: Timestamp,
     /// The oldest post that was listed.
     pub until_at: Timestamp,
+}
+
+/// The limit under which a slot of a shared quota is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaTerms {
+    /// Time between two slots.
+    pub interval: Duration,
+    /// Slots that may be taken at once after a rest.
+    pub burst: u32,
+    /// A slot further ahead than this is not taken.
+    pub patience: Duration,
+}
+
+/// A slot of a shared quota: taken, unless it lies further ahead than the terms allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QuotaSlot {
+    /// How long until it comes.
+    pub wait: Duration,
+    /// Whether that is because of [`Store::hold_quota`].
+    pub held: bool,
 }
 
 /// How far a file was imported, and what came of it.
@@ -456,14 +477,17 @@ face! {
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
     /// Gaps that were recorded, the latest first.
     fn gaps(&self) -> Vec<Gap>;
-    /// Workers of runs of a stage that are marked as running and began after a time.
-    fn running(&self, stage: Stage, since: Timestamp) -> Vec<String>;
     /// Stores pages and how far their file was read, all in one transaction.
     fn save_block(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// How far a file was imported, under its fingerprint and what was asked for of it.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
+
+    /// Takes the next slot of a quota that processes share, by one statement.
+    fn reserve_slot(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaSlot;
+    /// Lets no process have a slot of a quota for a while, an hour at most.
+    fn hold_quota(&self, quota: &str, wait: Duration, now: DateTime<Utc>) -> ();
 
     /// How many posts are due for a question to Reddit.
     fn count_due(&self, due: Due) -> u64;

@@ -29,6 +29,7 @@ use crate::support::reddit;
 const PACE: Pace = Pace {
     concurrency: 1,
     overlap: Duration::from_mins(10),
+    page_cap: 50,
 };
 const SECOND: Duration = Duration::from_secs(1);
 

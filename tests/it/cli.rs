@@ -320,6 +320,21 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
         "collect.limit",
     ),
     (
+        &["--config", "no-page.toml", "collect", "--source", "sample"],
+        2,
+        "collect.page_cap",
+    ),
+    (
+        &["--config", "no-try.toml", "collect", "--source", "sample"],
+        2,
+        "`reddit.tries`",
+    ),
+    (
+        &["collect", "--source", "sample", "--pipeline", "slash.toml"],
+        2,
+        "topic `food`: `r/food` is not the name of a subreddit",
+    ),
+    (
         &["classify", "--run-json", "no/such/folder/run.json"],
         2,
         "run.json",
@@ -358,6 +373,12 @@ fn misuse_says_what_to_do_and_exits_with_its_code() {
         "[classify]\nlease_secs = 99999999999999\n",
     );
     program.write("no-limit.toml", "[collect]\nlimit = 0\n");
+    program.write("no-page.toml", "[collect]\npage_cap = 0\n");
+    program.write("no-try.toml", "[reddit]\ntries = 0\n");
+    program.write(
+        "slash.toml",
+        "name = \"x\"\nmode = \"single\"\n[[topic]]\nslug = \"food\"\nlabel = \"food\"\nsubreddits = [\"r/food\"]\n",
+    );
     for (args, code, said) in MISUSE {
         let ran = program.run(args);
         assert_eq!(ran.code, *code, "topicmill {args:?}\n{}", ran.stderr);

@@ -27,22 +27,27 @@ use crate::support::program::Program;
 use crate::support::reddit::{client, page_json, requests, server};
 
 /// One topic after the other, so that the order of requests is known.
-const PACE: Pace = Pace {
+pub const PACE: Pace = Pace {
     concurrency: 1,
     overlap: Duration::from_mins(10),
+    page_cap: 50,
 };
 
 /// A Reddit, its client, and a database to collect into.
-struct Scene {
-    server: MockServer,
-    reddit: Source,
-    clock: Arc<ManualClock>,
-    context: Context,
+pub struct Scene {
+    pub server: MockServer,
+    pub reddit: Source,
+    pub clock: Arc<ManualClock>,
+    pub context: Context,
 }
 
 impl Scene {
-    async fn of(database: &TestDatabase) -> Self {
-        let server = server().await;
+    pub async fn of(database: &TestDatabase) -> Self {
+        Self::on(server().await, database).await
+    }
+
+    /// The same with a server that is there already.
+    pub async fn on(server: MockServer, database: &TestDatabase) -> Self {
         let (reddit, clock) = client(&server.uri());
         let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
         let store = database.open().await;
@@ -55,12 +60,12 @@ impl Scene {
         }
     }
 
-    fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.context.store
     }
 
     /// Gives a page of a subreddit once: to whoever asks for what follows `after`, or from the start.
-    async fn page(
+    pub async fn page(
         &self,
         subreddit: &str,
         after: Option<&str>,
@@ -106,7 +111,7 @@ impl Scene {
     }
 
     /// Answers every request for a subreddit that no page is left for.
-    async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
+    pub async fn refuse(&self, subreddit: &str, answer: ResponseTemplate) {
         get(subreddit)
             .respond_with(answer)
             .with_priority(9)
@@ -122,17 +127,17 @@ impl Scene {
         collected.unwrap().0
     }
 
-    async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
+    pub async fn collect(&self, topics: &[Topic]) -> Vec<TopicReport> {
         self.collect_with(topics, false).await
     }
 
     /// The record of the latest run.
-    fn record(&self) -> RunRecord {
+    pub fn record(&self) -> RunRecord {
         self.context.records().pop().unwrap()
     }
 
     /// The report of the only topic.
-    async fn collect_one(&self, topic: Topic) -> TopicReport {
+    pub async fn collect_one(&self, topic: Topic) -> TopicReport {
         let reports = self.collect(&[topic]).await;
         assert_eq!(reports.len(), 1);
         reports.into_iter().next().unwrap()
@@ -152,12 +157,12 @@ impl Scene {
             .collect()
     }
 
-    async fn rows(&self, sql: &str) -> Vec<String> {
+    pub async fn rows(&self, sql: &str) -> Vec<String> {
         rows(self.store(), sql).await
     }
 
     /// Fullnames of the posts stored.
-    async fn stored(&self) -> Vec<String> {
+    pub async fn stored(&self) -> Vec<String> {
         self.rows("SELECT fullname FROM posts ORDER BY fullname")
             .await
     }
@@ -178,12 +183,12 @@ fn get(subreddit: &str) -> MockBuilder {
     Mock::given(method("GET")).and(path(format!("/r/{subreddit}/hot")))
 }
 
-fn children(ids: &[&str]) -> Vec<Value> {
+pub fn children(ids: &[&str]) -> Vec<Value> {
     ids.iter().map(|id| child(id, &json!({}))).collect()
 }
 
 /// A child of a listing, with these fields of its own.
-fn child(id: &str, fields: &Value) -> Value {
+pub fn child(id: &str, fields: &Value) -> Value {
     let mut child = page_json(&[id])["data"]["children"][0].take();
     for (name, value) in fields.as_object().unwrap() {
         child["data"][name] = value.clone();
@@ -195,7 +200,7 @@ fn by(id: &str, author: &str) -> Value {
     child(id, &json!({"author": author}))
 }
 
-fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
+pub fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
     Topic {
         slug: slug.into(),
         label: format!("{slug} things"),
@@ -206,11 +211,11 @@ fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
     }
 }
 
-fn climate(limit: u32) -> Topic {
+pub fn climate(limit: u32) -> Topic {
     topic("climate", &["climate"], limit)
 }
 
-fn outcomes(reports: &[TopicReport]) -> Vec<Outcome> {
+pub fn outcomes(reports: &[TopicReport]) -> Vec<Outcome> {
     reports.iter().map(|report| report.outcome).collect()
 }
 

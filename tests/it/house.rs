@@ -163,3 +163,52 @@ fn the_readme_names_every_section_of_the_settings() {
         );
     }
 }
+
+/// Names in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_table_of_the_thirteen_points_names_what_is_there() {
+    let text = std::fs::read_to_string(repository("docs/collector.md")).unwrap();
+    let mut files = Vec::new();
+    sources(&repository("src"), &mut files);
+    sources(&repository("tests"), &mut files);
+    let all: String = files
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect();
+    let mut points = 0;
+    for row in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split(" | ").map(str::trim).collect();
+        let [number, _, places, tests] = cells[..] else {
+            panic!("not four cells: {row}");
+        };
+        if number.trim_start_matches("| ").parse::<u32>().is_err() {
+            continue;
+        }
+        points += 1;
+        let mut file = String::new();
+        for name in quoted(places) {
+            if std::path::Path::new(name).extension().is_some() {
+                file = std::fs::read_to_string(repository("src").join(name))
+                    .unwrap_or_else(|error| panic!("docs/collector.md names {name}: {error}"));
+            } else {
+                assert!(
+                    file.contains(name),
+                    "docs/collector.md: `{name}` is not in its file"
+                );
+            }
+        }
+        assert!(!file.is_empty(), "no place in the code: {row}");
+        assert!(quoted(tests).count() > 1, "no tests: {row}");
+        for test in quoted(tests) {
+            assert!(
+                all.contains(&format!("fn {test}()")),
+                "docs/collector.md: there is no test `{test}`"
+            );
+        }
+    }
+    assert_eq!(points, 13);
+}

@@ -30,6 +30,7 @@ use crate::support::reddit::{client, server};
 /// One topic after the other.
 const PACE: Pace = Pace {
     concurrency: 1,
+    page_cap: 50,
     overlap: Duration::from_mins(10),
 };
 

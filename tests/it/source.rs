@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill::clock::ManualClock;
 use topicmill::domain::{Listing, Outcome, SourceKind, Timestamp};
 use topicmill::source::ListingPage;
-use topicmill::source::reddit::{Reddit, RedditError};
+use topicmill::source::reddit::{Reddit, RedditError, Waited};
 use topicmill::source::sample::SampleReddit;
 use wiremock::matchers::{body_string, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
@@ -82,7 +82,8 @@ async fn an_account_signs_in_with_its_password() {
     let mut settings = settings(&server.uri());
     (settings.username, settings.password) = ("me".to_owned(), "p&w".to_owned());
     let (reddit, _) = client_with(settings);
-    let credentials = reddit.check_credentials().await.unwrap();
+    mount_listing(&server, page(&["a1"]), 1).await;
+    let credentials = reddit.check_credentials("climate").await.unwrap();
     assert_eq!(credentials.scope, "*");
     assert_eq!(
         credentials.ends_at,
@@ -225,8 +226,15 @@ async fn retry_after_is_obeyed() {
         assert_eq!(clock.sleeps(), [secs(waited)]);
         let traffic = reddit.traffic();
         assert_eq!(
-            (traffic.retries, traffic.waits, traffic.waited),
-            (1, 1, secs(waited))
+            (traffic.retries, traffic.waits.total()),
+            (1, traffic.waits.retry_after)
+        );
+        assert_eq!(
+            traffic.waits.retry_after,
+            Waited {
+                times: 1,
+                sum: secs(waited)
+            }
         );
     }
 }
@@ -487,7 +495,44 @@ async fn settings_that_cannot_work_are_refused_with_an_example() {
         "{message}"
     );
     assert!(refused(&|s| s.client_id.clear()).contains("--source sample"));
-    assert!(refused(&|s| s.requests_per_minute = 0).contains("between 1 and 100"));
+    let message = refused(&|s| s.requests_per_minute = 0);
+    assert!(
+        message.contains("`reddit.requests_per_minute`") && message.contains("between 1 and"),
+        "{message}"
+    );
+    for (setting, message) in [
+        ("tries", refused(&|s| s.tries = 0)),
+        ("tries", refused(&|s| s.tries = 1_000)),
+        (
+            "retry_after_cap_secs",
+            refused(&|s| s.retry_after_cap = Duration::ZERO),
+        ),
+        (
+            "token_margin_secs",
+            refused(&|s| s.token_margin = secs(86_400)),
+        ),
+        (
+            "wait_budget_secs",
+            refused(&|s| s.wait_budget = secs(u64::MAX)),
+        ),
+        (
+            "read_timeout_secs",
+            refused(&|s| s.timeouts.read = Duration::ZERO),
+        ),
+        (
+            "connect_timeout_secs",
+            refused(&|s| s.timeouts.connect = Duration::ZERO),
+        ),
+        (
+            "total_timeout_secs",
+            refused(&|s| s.timeouts.total = Duration::ZERO),
+        ),
+    ] {
+        assert!(
+            message.contains(&format!("`reddit.{setting}`")),
+            "{message}"
+        );
+    }
 }
 
 #[test]
@@ -593,7 +638,7 @@ async fn the_sample_reddit_refuses_as_the_real_one() {
 async fn the_sample_reddit_escapes_text_unless_asked_not_to() {
     let sample = SampleReddit::start(now()).await.unwrap();
     let (reddit, _) = client(&sample.api_url());
-    reddit.check_credentials().await.unwrap();
+    reddit.check_credentials("climate").await.unwrap();
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let text = async |query: &str| {
         let mut all = String::new();

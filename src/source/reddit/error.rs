@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::keeper::KeeperError;
 use super::listing::ListingError;
 use crate::domain::Outcome;
 
@@ -30,9 +31,16 @@ pub enum RedditError {
         "`reddit.client_id` is empty: set it and `reddit.client_secret` to those of an application registered with Reddit; without a key there are `topicmill demo`, `collect --source arctic-shift`, `collect --source sample` and `import`"
     )]
     ClientId,
-    /// A quota that lets nothing through.
-    #[error("`reddit.requests_per_minute` is 0: set it to between 1 and 100")]
-    RequestsPerMinute,
+    /// A number under which nothing could be read.
+    #[error("`reddit.{setting}` does not work as it is set: set it to between {least} and {most}")]
+    Number {
+        /// Its name.
+        setting: &'static str,
+        /// The least that works.
+        least: u64,
+        /// The most that works.
+        most: u64,
+    },
     /// The HTTP client could not be built.
     #[error(
         "the HTTPS client cannot start: check that the system has CA certificates (Debian's package is `ca-certificates`)"
@@ -89,6 +97,9 @@ pub enum RedditError {
         /// The last failure, where there was no answer at all.
         source: Option<reqwest::Error>,
     },
+    /// Whoever keeps the quota for all processes failed, so nothing may be sent.
+    #[error("keep the quota that all runs with this client id share: {0}")]
+    Keeper(#[source] KeeperError),
     /// An answer of a size that no listing has.
     #[error(
         "the answer for {what} is larger than {limit} bytes, which no listing is: check `reddit.api_url`"
@@ -114,8 +125,22 @@ impl RedditError {
     pub fn is_of_the_settings(&self) -> bool {
         matches!(
             self,
-            Self::BaseUrl { .. } | Self::UserAgent(_) | Self::RequestsPerMinute | Self::Client(_)
+            Self::BaseUrl { .. } | Self::UserAgent(_) | Self::Number { .. } | Self::Client(_)
         )
+    }
+
+    /// What the keeper of the quota failed with, where it is an `E`; otherwise the error as it is.
+    ///
+    /// # Errors
+    /// The error itself.
+    pub fn into_keeper_failure<E: std::error::Error + 'static>(self) -> Result<E, Self> {
+        match self {
+            Self::Keeper(source) => match source.downcast::<E>() {
+                Ok(failure) => Ok(*failure),
+                Err(source) => Err(Self::Keeper(source)),
+            },
+            other => Err(other),
+        }
     }
 
     /// The word for it in a topic's report.
@@ -123,9 +148,10 @@ impl RedditError {
         match self {
             Self::BaseUrl { .. }
             | Self::UserAgent(_)
-            | Self::RequestsPerMinute
+            | Self::Number { .. }
             | Self::Client(_)
             | Self::TooLarge { .. }
+            | Self::Keeper(_)
             | Self::Listing { .. } => Outcome::Server,
             Self::Subreddit(_) => Outcome::Missing,
             Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => Outcome::Auth,

@@ -2,7 +2,8 @@
 //!
 //! What enters is the name of a subreddit, what leaves is a [`ListingPage`] or a [`RedditError`] with the
 //! [`Outcome`] that it means. In between: one token for all (`token`), a pace that follows our own limit
-//! and Reddit's headers (`quota`), and retries of what may pass (`retry`). Only the [wire form](listing) of
+//! and Reddit's headers (`quota`), which several processes may share (`keeper`), retries of what may pass
+//! (`retry`), and the count of it all (`traffic`). Only the [wire form](listing) of
 //! a post comes from here; which pages are wanted, and of which subreddit, is the collector's to know.
 //!
 //! The client is our own rather than roux's because roux follows redirects, takes an error page for a
@@ -11,33 +12,37 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, Response, Url, redirect};
-use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use crate::clock::SharedClock;
-use crate::domain::{Fullname, Listing, Outcome, SourceKind, Timestamp};
+use crate::domain::{Fullname, Listing, Outcome, SourceKind, Timestamp, hex};
 use crate::source::ListingPage;
 
 mod error;
 mod info;
+pub mod keeper;
 pub mod listing;
 mod quota;
 mod retry;
 mod settings;
 mod token;
+mod traffic;
 
 pub use error::RedditError;
 pub use info::Fate;
-pub use settings::{Settings, Timeouts};
+pub use settings::{Settings, Timeouts, check_subreddit};
+pub use traffic::{QuotaLeft, Traffic, Waited, Waits};
 
 // Whoever else reads over HTTP keeps the same manners.
-pub(in crate::source) use quota::{OverBudget, Quota};
+pub(in crate::source) use quota::{NoSlot, Quota};
 pub(in crate::source) use retry::{Answer, asked_wait, backoff, is_web_page, retry_after};
-pub(in crate::source) use settings::{check_subreddit, check_user_agent, is_loopback};
+pub(in crate::source) use settings::{check_user_agent, is_loopback};
+pub(in crate::source) use traffic::{Cause, Meter};
 
+use keeper::Keeper;
 use listing::ListingError;
 use retry::Verdict;
 use token::{Grant, Token, Tokens};
@@ -61,38 +66,20 @@ pub struct Reddit {
     clock: SharedClock,
     quota: Quota,
     tokens: Tokens,
-    requests: AtomicU64,
-    retries: AtomicU64,
-    token_requests: AtomicU64,
+    meter: Arc<Meter>,
 }
 
-/// What a client has done so far, for the run's record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Traffic {
-    /// Requests sent, tries again and those for tokens included.
-    pub requests: u64,
-    /// Of those, tries again.
-    pub retries: u64,
-    /// Of those, for a token.
-    pub token_requests: u64,
-    /// Waits for a slot or before a try.
-    pub waits: u64,
-    /// How long those were together.
-    #[serde(rename = "waited_secs", serialize_with = "as_secs")]
-    pub waited: Duration,
-}
-
-fn as_secs<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_f64(duration.as_secs_f64())
-}
-
-/// What a token is good for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the credentials are good for.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Credentials {
+    /// Whether an account signed in, rather than the application alone.
+    pub account: bool,
     /// Reddit's words for what it allows, `*` for everything.
     pub scope: String,
-    /// When it ends.
+    /// When the token ends.
     pub ends_at: Timestamp,
+    /// The quota as the API told it; `None` if it did not.
+    pub quota: Option<QuotaLeft>,
 }
 
 /// Makes ring the process's TLS provider. May be called any number of times; the first call counts.
@@ -146,18 +133,23 @@ impl Reddit {
             return Err(RedditError::ClientId);
         }
         settings::check_user_agent(&settings.user_agent)?;
+        settings::check_numbers(&settings)?;
         let per_minute =
-            NonZeroU32::new(settings.requests_per_minute).ok_or(RedditError::RequestsPerMinute)?;
+            NonZeroU32::new(settings.requests_per_minute).expect("checked to be above 0");
         let on_this_machine = settings::is_loopback(&token_url) && settings::is_loopback(&api_url);
         extend(&mut token_url, &["api", "v1", "access_token"]);
+        let meter = Arc::<Meter>::default();
         Ok(Self {
             http: build_client(&settings.user_agent, settings.timeouts, on_this_machine)
                 .map_err(RedditError::Client)?,
-            quota: Quota::new(per_minute, settings.wait_budget, clock.clone()),
-            tokens: Tokens::default(),
-            requests: AtomicU64::new(0),
-            retries: AtomicU64::new(0),
-            token_requests: AtomicU64::new(0),
+            quota: Quota::new(
+                per_minute,
+                settings.wait_budget,
+                clock.clone(),
+                meter.clone(),
+            ),
+            tokens: Tokens::new(settings.token_margin),
+            meter,
             token_url,
             api_url,
             settings,
@@ -218,16 +210,41 @@ impl Reddit {
         self.get("known posts", &url, info::parse_info).await
     }
 
-    /// Gets a token, to see whether the credentials are good.
+    /// Gets a token and asks the API for one post of a subreddit with it: what the credentials allow, and
+    /// how much. That the subreddit itself may not be read says nothing against them.
     ///
     /// # Errors
-    /// Why there is none, and which settings to check.
-    pub async fn check_credentials(&self) -> Result<Credentials, RedditError> {
+    /// Why there is no token, or why the API does not take it, and which settings to check.
+    pub async fn check_credentials(&self, subreddit: &str) -> Result<Credentials, RedditError> {
+        let answer = self.listing_page(subreddit, Listing::Hot, 1, None).await;
+        if let Err(error) = answer
+            && !error.outcome().is_of_the_subreddit()
+        {
+            return Err(error);
+        }
+        // The one that was just used, unless it ended in between.
         let token = self.token(None).await?;
         Ok(Credentials {
+            account: !self.settings.username.is_empty(),
             scope: token.scope.clone(),
             ends_at: token.ends_at,
+            quota: self.meter.so_far().quota,
         })
+    }
+
+    /// From now on the quota is shared with other processes, through `keeper`. The first one stays.
+    pub fn share_quota(&self, keeper: Keeper) {
+        self.quota.keep_with(keeper);
+    }
+
+    /// Under what name the quota is shared: a hash of what Reddit counts by, the client id, and of where.
+    pub fn quota_id(&self) -> String {
+        let digest = Sha256::new()
+            .chain_update(self.settings.client_id.as_bytes())
+            .chain_update(b"\n")
+            .chain_update(self.api_url.as_str().as_bytes())
+            .finalize();
+        hex(&digest[..16])
     }
 
     /// Where its posts are marked as coming from.
@@ -237,14 +254,7 @@ impl Reddit {
 
     /// What this client has done so far.
     pub fn traffic(&self) -> Traffic {
-        let (waits, waited) = self.quota.waits();
-        Traffic {
-            requests: self.requests.load(Ordering::Relaxed),
-            retries: self.retries.load(Ordering::Relaxed),
-            token_requests: self.token_requests.load(Ordering::Relaxed),
-            waits,
-            waited,
-        }
+        self.meter.so_far()
     }
 
     /// Asks with the token there is, and once more with a new one where it was refused.
@@ -265,7 +275,7 @@ impl Reddit {
         }
     }
 
-    async fn token(&self, refused: Option<&Token>) -> Result<Arc<Token>, RedditError> {
+    async fn token(&self, refused: Option<&Arc<Token>>) -> Result<Arc<Token>, RedditError> {
         self.tokens
             .get(&*self.clock, refused, self.fetch_token())
             .await
@@ -308,34 +318,31 @@ impl Reddit {
         request: impl Fn() -> RequestBuilder,
         decode: impl Fn(&[u8]) -> Result<T, ListingError>,
     ) -> Result<T, RedditError> {
-        let over_budget = |OverBudget(wait)| RedditError::WaitTooLong {
-            what: what.to_owned(),
-            wait,
-            budget: self.settings.wait_budget,
-        };
-        let mut backoff = retry::backoff();
+        let no_slot = |no_slot| self.no_slot(what, no_slot);
+        let mut backoff = retry::backoff(self.settings.tries);
         let mut tries = 0;
         loop {
-            self.quota.slot().await.map_err(over_budget)?;
-            if lane == Lane::Token {
-                self.token_requests.fetch_add(1, Ordering::Relaxed);
-            }
-            self.requests.fetch_add(1, Ordering::Relaxed);
+            self.quota.slot().await.map_err(no_slot)?;
+            self.meter.sent(lane == Lane::Token);
             tries += 1;
             let failure = match self.attempt(lane, what, request(), &decode).await? {
                 Ok(decoded) => return Ok(decoded),
                 Err(failure) => failure,
             };
-            let Some(next) = backoff.next() else {
-                return Err(failure.give_up(what, tries));
-            };
-            let wait = failure.wait.unwrap_or(next);
             let rate_limited = failure.outcome == Outcome::RateLimited;
+            let next = backoff.next();
+            let (wait, cause) = match (failure.wait, next) {
+                (Some(wait), _) => (wait, Cause::RetryAfter),
+                (None, next) => (next.unwrap_or_default(), Cause::Backoff),
+            };
             if rate_limited {
-                self.quota.hold(wait);
+                self.quota.hold(wait).await.map_err(no_slot)?;
+            }
+            if next.is_none() {
+                return Err(failure.give_up(what, tries));
             }
             match self.quota.affords(wait) {
-                Err(over) if rate_limited => return Err(over_budget(over)),
+                Err(over) if rate_limited => return Err(no_slot(over)),
                 Err(_) => return Err(failure.give_up(what, tries)),
                 Ok(()) => {}
             }
@@ -346,8 +353,19 @@ impl Reddit {
                 tries,
                 "Reddit did not answer as hoped; waiting before another try"
             );
-            self.quota.pause(wait).await.map_err(over_budget)?;
-            self.retries.fetch_add(1, Ordering::Relaxed);
+            self.quota.pause(wait, cause).await.map_err(no_slot)?;
+            self.meter.retried();
+        }
+    }
+
+    fn no_slot(&self, what: &str, no_slot: NoSlot) -> RedditError {
+        match no_slot {
+            NoSlot::OverBudget(wait) => RedditError::WaitTooLong {
+                what: what.to_owned(),
+                wait,
+                budget: self.settings.wait_budget,
+            },
+            NoSlot::Keeper(error) => RedditError::Keeper(error),
         }
     }
 
@@ -362,13 +380,19 @@ impl Reddit {
         let answer = match read_answer(request).await {
             Ok(Some(answer)) => answer,
             Ok(None) => {
+                self.meter.lost();
                 return Err(RedditError::TooLarge {
                     what: what.to_owned(),
                     limit: LARGEST_ANSWER,
                 });
             }
             Err(error) => {
-                let detail = "the connection failed or broke off".to_owned();
+                self.meter.lost();
+                let detail = if error.is_timeout() {
+                    "no whole answer within the timeouts of `[reddit]`".to_owned()
+                } else {
+                    "the connection failed or broke off".to_owned()
+                };
                 return Ok(Err(Failure {
                     outcome: Outcome::Server,
                     detail,
@@ -377,10 +401,12 @@ impl Reddit {
                 }));
             }
         };
+        self.meter.answered(answer.status.as_u16());
         if lane == Lane::Api {
-            self.quota.observe(&answer.headers);
+            let observed = self.quota.observe(&answer.headers).await;
+            observed.map_err(|no_slot| self.no_slot(what, no_slot))?;
         }
-        match retry::judge(&answer, self.clock.now()) {
+        match retry::judge(&answer, self.clock.now(), self.settings.retry_after_cap) {
             Verdict::Take => match decode(&answer.body) {
                 Ok(decoded) => Ok(Ok(decoded)),
                 Err(error @ ListingError::Json(_)) => Ok(Err(Failure {
@@ -448,6 +474,10 @@ pub(in crate::source) async fn read_answer(
     request: RequestBuilder,
 ) -> Result<Option<Answer>, reqwest::Error> {
     let mut response: Response = request.send().await?;
+    let declared = response.content_length().unwrap_or(0);
+    if declared > LARGEST_ANSWER as u64 {
+        return Ok(None);
+    }
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await? {
         // Counted after decompression, so that a small answer cannot swell without bounds.

@@ -7,10 +7,12 @@
 //!
 //! A slot is looked at and taken under one lock, so that no two callers take the same one. They also take
 //! turns: whoever waits holds the turn, so that the others do not all wake for one slot, and none overtakes.
+//!
+//! Where a [`Keeper`] holds the quota for several processes, a slot is reserved there, too, and what holds
+//! this process is told there. Both must agree, so a keeper that lost its memory lets nobody run away.
 
 use std::num::NonZeroU32;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use governor::RateLimiter;
@@ -19,114 +21,163 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use reqwest::header::HeaderMap;
 
+use super::keeper::{Keeper, KeeperError, Slot, Terms};
 use super::retry::SHORTEST_WAIT;
+use super::traffic::{Cause, Meter, QuotaLeft};
 use crate::clock::SharedClock;
+use crate::domain::Timestamp;
 
 /// Two answers whose windows end this close together speak of the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
+
+/// No window is longer; a larger number is none that was meant, and would overflow a date.
+const LONGEST_WINDOW: Duration = Duration::from_hours(24);
 
 /// The pace of a client.
 #[derive(Debug)]
 pub(in crate::source) struct Quota {
     clock: SharedClock,
     budget: Duration,
+    per_minute: NonZeroU32,
     own: RateLimiter<NotKeyed, InMemoryState, OurClock, NoOpMiddleware<Duration>>,
     theirs: Mutex<Pace>,
     turn: tokio::sync::Mutex<()>,
-    waits: AtomicU64,
-    waited_millis: AtomicU64,
+    keeper: OnceLock<Keeper>,
+    meter: Arc<Meter>,
 }
 
-/// A wait above the budget, not waited.
-#[derive(Debug, PartialEq, Eq)]
-pub(in crate::source) struct OverBudget(pub Duration);
+/// Why there is no slot.
+#[derive(Debug)]
+pub(in crate::source) enum NoSlot {
+    /// The wait is above the budget, and was not waited.
+    OverBudget(Duration),
+    /// Whoever keeps the quota for all processes failed.
+    Keeper(KeeperError),
+}
 
 impl Quota {
     pub(in crate::source) fn new(
         per_minute: NonZeroU32,
         budget: Duration,
         clock: SharedClock,
+        meter: Arc<Meter>,
     ) -> Self {
         let limit = governor::Quota::per_minute(per_minute);
         Self {
             own: RateLimiter::direct_with_clock(limit, OurClock(clock.clone())),
             theirs: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            waits: AtomicU64::new(0),
-            waited_millis: AtomicU64::new(0),
+            keeper: OnceLock::new(),
+            meter,
+            per_minute,
             budget,
             clock,
         }
     }
 
+    /// From now on slots are reserved with this keeper, too. The first one stays.
+    pub(super) fn keep_with(&self, keeper: Keeper) {
+        let _ = self.keeper.set(keeper);
+    }
+
     /// Waits for a slot and takes it.
-    pub(in crate::source) async fn slot(&self) -> Result<(), OverBudget> {
+    pub(in crate::source) async fn slot(&self) -> Result<(), NoSlot> {
         let _turn = self.turn.lock().await;
-        while let Err(wait) = self.try_take() {
-            self.pause(wait).await?;
+        while let Err((wait, cause)) = self.try_take() {
+            self.pause(wait, cause).await?;
         }
-        Ok(())
+        let Some(keeper) = self.keeper.get() else {
+            return Ok(());
+        };
+        let terms = Terms {
+            interval: Duration::from_mins(1) / self.per_minute.get(),
+            burst: self.per_minute.get(),
+            patience: self.budget,
+        };
+        let Slot { wait, held } = (keeper.reserve)(terms).await.map_err(NoSlot::Keeper)?;
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let cause = if held {
+            Cause::RetryAfter
+        } else {
+            Cause::OwnPace
+        };
+        self.pause(wait, cause).await
     }
 
     /// Takes a slot if both limits have one now; else says how long until it is worth another look.
-    fn try_take(&self) -> Result<(), Duration> {
+    fn try_take(&self) -> Result<(), (Duration, Cause)> {
         let now = self.clock.elapsed();
         let mut pace = self.pace();
-        let wait = pace.wait(now);
+        let (wait, cause) = pace.wait(now);
         if !wait.is_zero() {
-            return Err(wait);
+            return Err((wait, cause));
         }
         self.own
             .check()
-            .map_err(|until| until.wait_time_from(now))?;
+            .map_err(|until| (until.wait_time_from(now), Cause::OwnPace))?;
         pace.take(now);
         Ok(())
     }
 
     /// Waits, unless that is more than the budget allows.
-    pub(in crate::source) async fn pause(&self, wait: Duration) -> Result<(), OverBudget> {
+    pub(in crate::source) async fn pause(
+        &self,
+        wait: Duration,
+        cause: Cause,
+    ) -> Result<(), NoSlot> {
         self.affords(wait)?;
-        let millis = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-        self.waits.fetch_add(1, Ordering::Relaxed);
-        self.waited_millis.fetch_add(millis, Ordering::Relaxed);
+        self.meter.waited(cause, wait);
         self.clock.sleep(wait).await;
         Ok(())
     }
 
     /// Whether a wait is within the budget.
-    pub(in crate::source) fn affords(&self, wait: Duration) -> Result<(), OverBudget> {
+    pub(in crate::source) fn affords(&self, wait: Duration) -> Result<(), NoSlot> {
         if wait > self.budget {
-            Err(OverBudget(wait))
+            Err(NoSlot::OverBudget(wait))
         } else {
             Ok(())
         }
     }
 
-    /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all.
-    pub(in crate::source) fn hold(&self, wait: Duration) {
+    /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all, in every process.
+    pub(in crate::source) async fn hold(&self, wait: Duration) -> Result<(), NoSlot> {
         let until = self.clock.elapsed() + wait;
-        let mut pace = self.pace();
-        pace.held_until = pace.held_until.max(until);
+        {
+            let mut pace = self.pace();
+            pace.held_until = pace.held_until.max(until);
+        }
+        self.tell(wait).await
     }
 
-    /// Takes note of an answer's headers.
-    pub(in crate::source) fn observe(&self, headers: &HeaderMap) {
+    /// Takes note of an answer's headers; a window with nothing left holds the other processes, too.
+    pub(in crate::source) async fn observe(&self, headers: &HeaderMap) -> Result<(), NoSlot> {
         let (Some(left), Some(reset)) = (number(headers, "x-ratelimit-remaining"), reset(headers))
         else {
-            return;
+            return Ok(());
         };
         let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
+        self.meter.told(QuotaLeft {
+            remaining: left,
+            used,
+            resets_at: Timestamp::from(self.clock.now() + reset),
+        });
+        let reset = reset.max(SHORTEST_WAIT);
         self.pace()
-            .observe(left, used, self.clock.elapsed() + reset.max(SHORTEST_WAIT));
+            .observe(left, used, self.clock.elapsed() + reset);
+        if left < 1.0 {
+            self.tell(reset).await?;
+        }
+        Ok(())
     }
 
-    /// Waits so far, and their sum.
-    pub(in crate::source) fn waits(&self) -> (u64, Duration) {
-        let waited = self.waited_millis.load(Ordering::Relaxed);
-        (
-            self.waits.load(Ordering::Relaxed),
-            Duration::from_millis(waited),
-        )
+    async fn tell(&self, wait: Duration) -> Result<(), NoSlot> {
+        match self.keeper.get() {
+            Some(keeper) => (keeper.hold)(wait).await.map_err(NoSlot::Keeper),
+            None => Ok(()),
+        }
     }
 
     fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
@@ -136,7 +187,10 @@ impl Quota {
 
 /// The time until Reddit's window ends, as an answer tells it.
 pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
-    Duration::try_from_secs_f64(number(headers, "x-ratelimit-reset")?).ok()
+    let secs = number(headers, "x-ratelimit-reset")?;
+    Some(Duration::from_secs_f64(
+        secs.min(LONGEST_WINDOW.as_secs_f64()),
+    ))
 }
 
 /// A header that is an int in one answer and a float in the next.
@@ -162,10 +216,10 @@ struct Window {
 }
 
 impl Pace {
-    fn wait(&self, now: Duration) -> Duration {
+    fn wait(&self, now: Duration) -> (Duration, Cause) {
         let held = self.held_until.saturating_sub(now);
         let Some(window) = self.window else {
-            return held;
+            return (held, Cause::RetryAfter);
         };
         // Zero once the window has ended: what the next one allows is not known, so it holds nobody.
         let rest = window.ends.saturating_sub(now);
@@ -176,7 +230,11 @@ impl Pace {
         } else {
             Duration::ZERO
         };
-        held.max(paced)
+        if held >= paced {
+            (held, Cause::RetryAfter)
+        } else {
+            (paced, Cause::TheirQuota)
+        }
     }
 
     fn take(&mut self, now: Duration) {
@@ -212,17 +270,17 @@ impl GovernorClock for OurClock {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::clock::ManualClock;
+    use crate::source::reddit::traffic::Waited;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn quota(per_minute: u32) -> (Arc<ManualClock>, Quota) {
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
         let per_minute = NonZeroU32::new(per_minute).unwrap();
-        (clock.clone(), Quota::new(per_minute, 60 * SECOND, clock))
+        let quota = Quota::new(per_minute, 60 * SECOND, clock.clone(), Arc::default());
+        (clock, quota)
     }
 
     fn headers(remaining: &str, used: &str, reset: &str) -> HeaderMap {
@@ -259,14 +317,19 @@ mod tests {
             task.await.unwrap();
         }
         assert_eq!(clock.sleeps(), [30 * SECOND; 4]);
-        assert_eq!(quota.waits(), (4, 120 * SECOND));
+        let waited = Waited {
+            times: 4,
+            sum: 120 * SECOND,
+        };
+        assert_eq!(quota.meter.so_far().waits.own_pace, waited);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn threads_do_not_take_more_than_a_window_has() {
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
-        let quota = Quota::new(NonZeroU32::new(100).unwrap(), Duration::ZERO, clock);
-        quota.observe(&headers("64", "0", "600"));
+        let per_minute = NonZeroU32::new(100).unwrap();
+        let quota = Quota::new(per_minute, Duration::ZERO, clock, Arc::default());
+        quota.observe(&headers("64", "0", "600")).await.unwrap();
         let quota = Arc::new(quota);
         let tasks: Vec<_> = (0..64)
             .map(|_| {
@@ -287,7 +350,7 @@ mod tests {
     #[tokio::test]
     async fn with_nothing_remaining_the_windows_end_is_awaited() {
         let (clock, quota) = quota(100);
-        quota.observe(&headers("0.0", "996", "37"));
+        quota.observe(&headers("0.0", "996", "37")).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), [37 * SECOND]);
         quota.slot().await.unwrap();
@@ -301,7 +364,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_remaining_and_no_time_to_the_reset_still_waits_a_second() {
         let (clock, quota) = quota(100);
-        quota.observe(&headers("0", "300", "0"));
+        quota.observe(&headers("0", "300", "0")).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), [SECOND]);
     }
@@ -309,12 +372,12 @@ mod tests {
     #[tokio::test]
     async fn the_last_half_is_spread_over_the_rest_of_the_window() {
         let (clock, quota) = quota(100);
-        quota.observe(&headers("598.0", "2", "300"));
+        quota.observe(&headers("598.0", "2", "300")).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), []);
-        quota.observe(&headers("10.0", "590", "60"));
+        quota.observe(&headers("10.0", "590", "60")).await.unwrap();
         quota.slot().await.unwrap();
-        quota.observe(&headers("9.0", "591", "54"));
+        quota.observe(&headers("9.0", "591", "54")).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), [6 * SECOND; 2]);
     }
@@ -322,10 +385,10 @@ mod tests {
     #[tokio::test]
     async fn slots_taken_since_an_answer_are_counted() {
         let (clock, quota) = quota(100);
-        quota.observe(&headers("2", "0", "40"));
+        quota.observe(&headers("2", "0", "40")).await.unwrap();
         quota.slot().await.unwrap();
         // The answer to a request that left before that slot was taken.
-        quota.observe(&headers("2", "0", "40"));
+        quota.observe(&headers("2", "0", "40")).await.unwrap();
         quota.slot().await.unwrap();
         quota.slot().await.unwrap();
         let total: Duration = clock.sleeps().iter().sum();
@@ -339,18 +402,22 @@ mod tests {
     #[tokio::test]
     async fn a_wait_above_the_budget_is_not_waited() {
         let (clock, quota) = quota(100);
-        quota.observe(&headers("0", "996", "300"));
-        assert_eq!(quota.slot().await, Err(OverBudget(300 * SECOND)));
+        quota.observe(&headers("0", "996", "300")).await.unwrap();
+        let no_slot = quota.slot().await.unwrap_err();
+        assert!(
+            matches!(no_slot, NoSlot::OverBudget(wait) if wait == 300 * SECOND),
+            "{no_slot:?}"
+        );
         assert_eq!(clock.sleeps(), []);
     }
 
     #[tokio::test]
     async fn headers_that_say_nothing_change_nothing() {
         let (clock, quota) = quota(100);
-        quota.observe(&HeaderMap::new());
-        quota.observe(&headers("many", "1", "2"));
-        quota.observe(&headers("NaN", "1", "2"));
-        quota.observe(&headers("0", "1", "later"));
+        quota.observe(&HeaderMap::new()).await.unwrap();
+        quota.observe(&headers("many", "1", "2")).await.unwrap();
+        quota.observe(&headers("NaN", "1", "2")).await.unwrap();
+        quota.observe(&headers("0", "1", "later")).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), []);
     }
@@ -358,9 +425,77 @@ mod tests {
     #[tokio::test]
     async fn a_hold_holds_for_all() {
         let (clock, quota) = quota(100);
-        quota.hold(4 * SECOND);
-        quota.hold(2 * SECOND);
+        quota.hold(4 * SECOND).await.unwrap();
+        quota.hold(2 * SECOND).await.unwrap();
         quota.slot().await.unwrap();
         assert_eq!(clock.sleeps(), [4 * SECOND]);
+    }
+
+    #[tokio::test]
+    async fn a_window_beyond_all_reason_does_not_overflow() {
+        for reset in ["1e300", "18446744073709549568", "99999999999"] {
+            let (clock, quota) = quota(100);
+            clock.advance(Duration::from_hours(1));
+            quota.observe(&headers("0", "1", reset)).await.unwrap();
+            let no_slot = quota.slot().await.unwrap_err();
+            assert!(
+                matches!(no_slot, NoSlot::OverBudget(LONGEST_WINDOW)),
+                "{no_slot:?}"
+            );
+        }
+    }
+
+    /// A keeper whose next slot comes after `wait`, and what it is told.
+    fn keeper(wait: Duration, held: bool) -> (Keeper, Arc<Mutex<Vec<Duration>>>) {
+        let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
+        let hears = told.clone();
+        let keeper = Keeper {
+            reserve: Box::new(move |_| Box::pin(async move { Ok(Slot { wait, held }) })),
+            hold: Box::new(move |wait| {
+                hears.lock().unwrap().push(wait);
+                Box::pin(async { Ok(()) })
+            }),
+        };
+        (keeper, told)
+    }
+
+    #[tokio::test]
+    async fn a_slot_that_the_keeper_gives_later_is_waited_for() {
+        for held in [false, true] {
+            let (clock, quota) = quota(100);
+            quota.keep_with(keeper(7 * SECOND, held).0);
+            quota.slot().await.unwrap();
+            assert_eq!(clock.sleeps(), [7 * SECOND]);
+            let waits = quota.meter.so_far().waits;
+            assert_eq!(
+                (waits.own_pace.times, waits.retry_after.times),
+                (u64::from(!held), u64::from(held))
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_keeper_is_told_what_holds_everybody() {
+        let (_, quota) = quota(100);
+        let (keeper, told) = keeper(Duration::ZERO, false);
+        quota.keep_with(keeper);
+        quota.observe(&headers("1", "995", "37")).await.unwrap();
+        quota.observe(&headers("0.0", "996", "36")).await.unwrap();
+        quota.observe(&headers("0", "300", "0")).await.unwrap();
+        quota.hold(4 * SECOND).await.unwrap();
+        assert_eq!(*told.lock().unwrap(), [36 * SECOND, SECOND, 4 * SECOND]);
+    }
+
+    #[tokio::test]
+    async fn a_keeper_that_fails_lets_nobody_through() {
+        let (clock, quota) = quota(100);
+        quota.keep_with(Keeper {
+            reserve: Box::new(|_| Box::pin(async { Err("gone".into()) })),
+            hold: Box::new(|_| Box::pin(async { Err("gone".into()) })),
+        });
+        let no_slot = quota.slot().await.unwrap_err();
+        assert!(matches!(no_slot, NoSlot::Keeper(_)), "{no_slot:?}");
+        assert!(quota.hold(SECOND).await.is_err());
+        assert_eq!(clock.sleeps(), []);
     }
 }

@@ -14,9 +14,6 @@ use serde_json::Value;
 use super::quota;
 use crate::domain::Outcome;
 
-/// Tries of one request before it is given up: the first and one for each wait of [`backoff`].
-const RETRIES: usize = 4;
-
 /// The shortest wait that an answer can ask for. Reddit sends `retry-after: 0`, and a reset of 0 with
 /// nothing remaining; to ask again at once would draw the next 429.
 pub(super) const SHORTEST_WAIT: Duration = Duration::from_secs(1);
@@ -46,8 +43,9 @@ pub(super) enum Verdict {
     Refuse { outcome: Outcome, detail: String },
 }
 
-/// Judges an answer by its status, its headers and what its body says of the reason.
-pub(super) fn judge(answer: &Answer, now: DateTime<Utc>) -> Verdict {
+/// Judges an answer by its status, its headers and what its body says of the reason. A wait that it asks for
+/// counts as `longest` at most.
+pub(super) fn judge(answer: &Answer, now: DateTime<Utc>, longest: Duration) -> Verdict {
     let refuse = |outcome, detail: &str| Verdict::Refuse {
         outcome,
         detail: detail.to_owned(),
@@ -68,7 +66,7 @@ pub(super) fn judge(answer: &Answer, now: DateTime<Utc>) -> Verdict {
         429 => Verdict::Retry {
             outcome: Outcome::RateLimited,
             detail: "too many requests (429)".to_owned(),
-            wait: asked_wait(&answer.headers, now),
+            wait: asked_wait(&answer.headers, now).map(|wait| wait.min(longest)),
         },
         451 => refuse(
             Outcome::Banned,
@@ -77,18 +75,18 @@ pub(super) fn judge(answer: &Answer, now: DateTime<Utc>) -> Verdict {
         status if status == 408 || status >= 500 => Verdict::Retry {
             outcome: Outcome::Server,
             detail: format!("status {status}"),
-            wait: retry_after(&answer.headers, now),
+            wait: retry_after(&answer.headers, now).map(|wait| wait.min(longest)),
         },
         _ => refuse(Outcome::Server, "the request was not understood"),
     }
 }
 
-/// The waits between the tries of one request, growing and jittered so that many clients spread out.
-pub(in crate::source) fn backoff() -> impl Iterator<Item = Duration> + Send {
+/// The waits between that many tries of one request, growing and jittered so that many clients spread out.
+pub(in crate::source) fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new()
         .with_min_delay(SHORTEST_WAIT)
         .with_max_delay(Duration::from_secs(30))
-        .with_max_times(RETRIES)
+        .with_max_times(tries.saturating_sub(1) as usize)
         .with_jitter()
         .build()
 }
@@ -187,6 +185,8 @@ pub(in crate::source) fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) ->
 mod tests {
     use super::*;
 
+    const HOUR: Duration = Duration::from_hours(1);
+
     fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Answer {
         let headers = headers
             .iter()
@@ -199,14 +199,14 @@ mod tests {
     }
 
     fn refused(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
-        match judge(&answer(status, headers, body), DateTime::UNIX_EPOCH) {
+        match judge(&answer(status, headers, body), DateTime::UNIX_EPOCH, HOUR) {
             Verdict::Refuse { outcome, .. } => outcome,
             other => panic!("{status} was judged {other:?}"),
         }
     }
 
     fn wait(status: u16, headers: &[(&'static str, &str)]) -> Option<f64> {
-        match judge(&answer(status, headers, ""), DateTime::UNIX_EPOCH) {
+        match judge(&answer(status, headers, ""), DateTime::UNIX_EPOCH, HOUR) {
             Verdict::Retry { wait, .. } => wait.map(|wait| wait.as_secs_f64()),
             other => panic!("{status} was judged {other:?}"),
         }
@@ -283,6 +283,10 @@ mod tests {
             Some(9.0)
         );
         assert_eq!(wait(429, &[("retry-after", "-5")]), None);
+        for long in ["86400", "1e18", "Fri, 02 Jan 1970 00:00:00 GMT"] {
+            assert_eq!(wait(429, &[("retry-after", long)]), Some(3600.0), "{long}");
+            assert_eq!(wait(503, &[("retry-after", long)]), Some(3600.0), "{long}");
+        }
         assert_eq!(
             wait(503, &[("retry-after", "7"), ("x-ratelimit-reset", "37")]),
             Some(7.0)
@@ -291,8 +295,9 @@ mod tests {
 
     #[test]
     fn backoff_doubles_from_a_second_and_ends() {
-        let waits: Vec<f64> = backoff().map(|wait| wait.as_secs_f64()).collect();
-        assert_eq!(waits.len(), RETRIES);
+        let waits: Vec<f64> = backoff(5).map(|wait| wait.as_secs_f64()).collect();
+        assert_eq!(waits.len(), 4);
+        assert_eq!((backoff(1).count(), backoff(3).count()), (0, 2));
         for (wait, base) in waits.iter().zip([1.0, 2.0, 4.0, 8.0]) {
             assert!((base..=2.0 * base).contains(wait), "{waits:?}");
         }

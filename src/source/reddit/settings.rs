@@ -28,6 +28,12 @@ pub struct Settings {
     pub requests_per_minute: u32,
     /// A single wait above this gives up instead, with the outcome `rate-limited`.
     pub wait_budget: Duration,
+    /// Sends of one request, the first included, before it is given up.
+    pub tries: u32,
+    /// The longest wait that an answer can ask for; a longer one counts as this.
+    pub retry_after_cap: Duration,
+    /// How long before its end a token is asked for anew.
+    pub token_margin: Duration,
     /// How long a connection, a read and a whole request may take.
     pub timeouts: Timeouts,
 }
@@ -43,16 +49,6 @@ pub struct Timeouts {
     pub total: Duration,
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            read: Duration::from_secs(30),
-            total: Duration::from_secs(90),
-        }
-    }
-}
-
 impl fmt::Debug for Settings {
     /// Without the secrets, and without the account's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,9 +58,63 @@ impl fmt::Debug for Settings {
             .field("user_agent", &self.user_agent)
             .field("requests_per_minute", &self.requests_per_minute)
             .field("wait_budget", &self.wait_budget)
+            .field("tries", &self.tries)
+            .field("retry_after_cap", &self.retry_after_cap)
+            .field("token_margin", &self.token_margin)
             .field("timeouts", &self.timeouts)
             .finish_non_exhaustive()
     }
+}
+
+/// Refuses numbers under which nothing could be read.
+pub(super) fn check_numbers(settings: &Settings) -> Result<(), RedditError> {
+    let upto = |most: u64, value: Duration| value <= Duration::from_secs(most);
+    let above_0 = |most: u64, value: Duration| !value.is_zero() && upto(most, value);
+    let Timeouts {
+        connect,
+        read,
+        total,
+    } = settings.timeouts;
+    let per_minute = settings.requests_per_minute;
+    for (setting, works, least, most) in [
+        (
+            "requests_per_minute",
+            (1..=10_000).contains(&per_minute),
+            1,
+            10_000,
+        ),
+        ("tries", (1..=20).contains(&settings.tries), 1, 20),
+        (
+            "wait_budget_secs",
+            upto(86_400, settings.wait_budget),
+            0,
+            86_400,
+        ),
+        (
+            "retry_after_cap_secs",
+            above_0(86_400, settings.retry_after_cap),
+            1,
+            86_400,
+        ),
+        (
+            "token_margin_secs",
+            upto(3_600, settings.token_margin),
+            0,
+            3_600,
+        ),
+        ("connect_timeout_secs", above_0(3_600, connect), 1, 3_600),
+        ("read_timeout_secs", above_0(3_600, read), 1, 3_600),
+        ("total_timeout_secs", above_0(3_600, total), 1, 3_600),
+    ] {
+        if !works {
+            return Err(RedditError::Number {
+                setting,
+                least,
+                most,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// A base URL that may carry credentials: `https`, or plain `http` to this machine.
@@ -127,8 +177,11 @@ fn is_word(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// A subreddit's name as it may stand in a URL.
-pub(in crate::source) fn check_subreddit(name: &str) -> Result<(), RedditError> {
+/// Checks a subreddit's name as it may stand in a URL.
+///
+/// # Errors
+/// [`RedditError::Subreddit`], which says what a name looks like.
+pub fn check_subreddit(name: &str) -> Result<(), RedditError> {
     let valid = (2..=21).contains(&name.len())
         && name
             .bytes()

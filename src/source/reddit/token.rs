@@ -1,7 +1,7 @@
 //! One token for the whole run, shared by every task.
 //!
 //! Whoever needs a token asks here; the first one fetches it while the others wait for the same one. It is
-//! fetched again a minute before it ends, and once when Reddit refuses it: a caller says *which* token was
+//! fetched again a while before it ends, and once when Reddit refuses it: a caller says *which* token was
 //! refused, so that a burst of refusals of one token leads to one request. What the endpoint refuses for
 //! good is remembered, so that sixteen topics with a wrong secret ask once.
 
@@ -14,9 +14,6 @@ use tokio::sync::Mutex;
 use super::RedditError;
 use crate::clock::Clock;
 use crate::domain::Timestamp;
-
-/// How long before its end a token is fetched again.
-const BEFORE_END: Duration = Duration::from_mins(1);
 
 /// The lifetime of a token that does not tell its own.
 const USUAL_SECS: u64 = 3600;
@@ -40,9 +37,10 @@ pub(super) struct Grant {
 }
 
 /// The place where the token is kept.
-#[derive(Default)]
 pub(super) struct Tokens {
     kept: Mutex<Kept>,
+    /// How long before its end a token is fetched again.
+    margin: Duration,
 }
 
 #[derive(Default)]
@@ -52,25 +50,36 @@ struct Kept {
 }
 
 impl Tokens {
+    pub(super) fn new(margin: Duration) -> Self {
+        Self {
+            kept: Mutex::default(),
+            margin,
+        }
+    }
+
     /// The token, fetched by `fetch` if there is none, it is about to end, or it is the `refused` one.
     pub(super) async fn get(
         &self,
         clock: &dyn Clock,
-        refused: Option<&Token>,
+        refused: Option<&Arc<Token>>,
         fetch: impl Future<Output = Result<Grant, RedditError>>,
     ) -> Result<Arc<Token>, RedditError> {
         let mut kept = self.kept.lock().await;
         if let Some(detail) = &kept.refusal {
             return Err(RedditError::Credentials(detail.clone()));
         }
-        let is_refused = |token: &Token| refused.is_some_and(|other| other.bearer == token.bearer);
+        // By when it was given rather than by its text: the endpoint may give the same text again.
+        let is_refused = |token| refused.is_some_and(|other| Arc::ptr_eq(other, token));
         if let Some(token) = &kept.token
             && clock.elapsed() < token.fetch_again
             && !is_refused(token)
         {
             return Ok(token.clone());
         }
-        match fetch.await.and_then(|grant| grant.into_token(clock)) {
+        match fetch
+            .await
+            .and_then(|grant| grant.into_token(clock, self.margin))
+        {
             Ok(token) => {
                 let token = Arc::new(token);
                 kept.token = Some(token.clone());
@@ -88,7 +97,7 @@ impl Tokens {
 }
 
 impl Grant {
-    fn into_token(self, clock: &dyn Clock) -> Result<Token, RedditError> {
+    fn into_token(self, clock: &dyn Clock, margin: Duration) -> Result<Token, RedditError> {
         let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
             let error = self.error.map(|error| error.to_string());
             let error = error.unwrap_or_else(|| "no `access_token` in the answer".to_owned());
@@ -96,7 +105,7 @@ impl Grant {
         };
         // A lifetime of more than a year is none that Reddit gives, and would overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
-        let usable = lifetime.saturating_sub(BEFORE_END.min(lifetime / 2));
+        let usable = lifetime.saturating_sub(margin.min(lifetime / 2));
         Ok(Token {
             bearer,
             scope: self.scope,
@@ -130,13 +139,17 @@ mod tests {
         }
     }
 
+    fn tokens() -> Tokens {
+        Tokens::new(Duration::from_mins(1))
+    }
+
     fn clock() -> Arc<ManualClock> {
         ManualClock::at(chrono::DateTime::UNIX_EPOCH)
     }
 
     #[tokio::test]
     async fn a_token_is_fetched_again_a_minute_before_its_end() {
-        let (tokens, endpoint, clock) = (Tokens::default(), Endpoint::default(), clock());
+        let (tokens, endpoint, clock) = (tokens(), Endpoint::default(), clock());
         for (advance, asked) in [(0, 1), (3539, 1), (1, 2), (3600, 3)] {
             clock.advance(Duration::from_secs(advance));
             let token = tokens.get(&*clock, None, endpoint.grant()).await.unwrap();
@@ -147,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_burst_of_refusals_leads_to_one_request() {
-        let shared = Arc::new((Tokens::default(), Endpoint::default(), clock()));
+        let shared = Arc::new((tokens(), Endpoint::default(), clock()));
         let refused = shared
             .0
             .get(&*shared.2, None, shared.1.grant())
@@ -170,8 +183,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_token_of_the_same_text_counts_as_another_one() {
+        let (tokens, clock) = (tokens(), clock());
+        let same = async || Ok(serde_json::from_str("{\"access_token\": \"t\"}").unwrap());
+        let first = tokens.get(&*clock, None, same()).await.unwrap();
+        let second = tokens.get(&*clock, Some(&first), same()).await.unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        let never = async { panic!("asked again") };
+        let third = tokens.get(&*clock, Some(&first), never).await.unwrap();
+        assert!(Arc::ptr_eq(&second, &third));
+    }
+
+    #[tokio::test]
     async fn refused_credentials_are_not_tried_again() {
-        let (tokens, clock) = (Tokens::default(), clock());
+        let (tokens, clock) = (tokens(), clock());
         let no = async { Ok(serde_json::from_str("{\"error\": \"invalid_grant\"}").unwrap()) };
         let first = tokens.get(&*clock, None, no).await.err().unwrap();
         assert!(first.to_string().contains("invalid_grant"), "{first}");
@@ -181,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_that_may_pass_is_not_remembered() {
-        let (tokens, endpoint, clock) = (Tokens::default(), Endpoint::default(), clock());
+        let (tokens, endpoint, clock) = (tokens(), Endpoint::default(), clock());
         let down = async {
             Err(RedditError::GaveUp {
                 what: "a token".into(),

@@ -2,13 +2,15 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `missing`, `looking`.
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `quotas`, `models`, `work`, `missing`,
+//! `looking`.
 
 mod looking;
 mod missing;
 mod models;
 mod posts;
 mod purging;
+mod quotas;
 mod runs;
 mod work;
 
@@ -27,7 +29,7 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "gaps",
     "posts",
     "sightings",
@@ -45,6 +47,7 @@ const TABLES: [&str; 17] = [
     "leases",
     "backlog",
     "tombstones",
+    "quotas",
 ];
 
 /// A database behind a pool of connections.

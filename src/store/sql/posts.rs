@@ -10,7 +10,7 @@ use sqlx::{
 use super::super::dialect::Dialect;
 use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, is_older, push_list};
-use crate::domain::{Post, PurgeReason, SourceKind, Stage, TextHash, Timestamp, UnknownWord};
+use crate::domain::{Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord};
 
 /// What becomes of a post that is known.
 ///
@@ -469,22 +469,6 @@ where
             });
         }
         Ok(gaps)
-    }
-
-    pub(in crate::store) async fn running(
-        &self,
-        stage: Stage,
-        since: Timestamp,
-    ) -> Result<Vec<String>> {
-        sqlx::query::<DB>(
-            "SELECT worker FROM runs WHERE status = 'running' AND stage = $1 AND started_at > $2",
-        )
-        .bind(stage.as_str())
-        .bind(at(since))
-        .fetch_all(&self.pool)
-        .await
-        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-        .doing("read the runs under way")
     }
 
     pub(in crate::store) async fn author_key(&self) -> Result<String> {

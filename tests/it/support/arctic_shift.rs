@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use topicmill::clock::ManualClock;
 use topicmill::source::arctic_shift::{ArcticShift, Settings};
-use topicmill::source::reddit::Timeouts;
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
@@ -153,7 +152,7 @@ pub fn settings(base_url: &str) -> Settings {
         user_agent: String::new(),
         requests_per_minute: 60,
         wait_budget: Duration::from_mins(2),
-        timeouts: Timeouts::default(),
+        timeouts: super::reddit::settings(base_url).timeouts,
     }
 }
 

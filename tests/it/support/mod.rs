@@ -5,3 +5,5 @@ pub mod engine;
 pub mod postgres;
 pub mod program;
 pub mod reddit;
+pub mod replay;
+pub mod wire;

@@ -76,3 +76,16 @@ pub fn finished(output: Output) -> Ran {
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
+
+/// Points a command at a Reddit of the test's own, as an application of its own.
+pub fn on_reddit<'c>(command: &'c mut Command, url: &str) -> &'c mut Command {
+    command
+        .env("TOPICMILL__REDDIT__AUTH_URL", url)
+        .env("TOPICMILL__REDDIT__API_URL", url)
+        .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
+        .env("TOPICMILL__REDDIT__CLIENT_SECRET", "a-secret")
+        .env(
+            "TOPICMILL__REDDIT__USER_AGENT",
+            "linux:topicmill:v1 (by /u/someone)",
+        )
+}

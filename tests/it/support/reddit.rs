@@ -22,7 +22,14 @@ pub fn settings(base_url: &str) -> Settings {
         user_agent: "linux:topicmill:v0 (by /u/tester)".to_owned(),
         requests_per_minute: 100,
         wait_budget: Duration::from_mins(2),
-        timeouts: Timeouts::default(),
+        tries: 5,
+        retry_after_cap: Duration::from_hours(1),
+        token_margin: Duration::from_mins(1),
+        timeouts: Timeouts {
+            connect: Duration::from_secs(10),
+            read: Duration::from_secs(30),
+            total: Duration::from_secs(90),
+        },
     }
 }
 

@@ -1,0 +1,180 @@
+//! The one line that tells what a run of `collect` did.
+//!
+//! What enters are the topics' reports and the client's traffic. For people it is a sentence; a log
+//! collector gets the same sentence with the numbers as fields.
+
+use std::collections::BTreeMap;
+
+use super::setup::Setup;
+use crate::domain::{Outcome, TopicReport};
+use crate::source::reddit::Traffic;
+
+/// Logs the line.
+pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
+    let line = line(reports, traffic);
+    if setup.settings().log.format != "json" {
+        tracing::info!("{line}");
+        return;
+    }
+    let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let waited = traffic.waits.total();
+    let by_status: Vec<String> = traffic
+        .by_status
+        .iter()
+        .map(|(status, n)| format!("{status}={n}"))
+        .collect();
+    tracing::info!(
+        topics = reports.len(),
+        not_ok = reports
+            .iter()
+            .filter(|report| report.outcome != Outcome::Ok)
+            .count(),
+        pages = sum(|r| r.pages),
+        posts = sum(|r| r.posts),
+        new = sum(|r| r.new),
+        changed = sum(|r| r.changed),
+        tombstoned = sum(|r| r.tombstoned),
+        rejected = sum(|r| r.rejected.total()),
+        requests = traffic.requests,
+        retries = traffic.retries,
+        no_answer = traffic.no_answer,
+        by_status = by_status.join(" "),
+        waits = waited.times,
+        waited_secs = waited.sum.as_secs_f64(),
+        own_pace_secs = traffic.waits.own_pace.sum.as_secs_f64(),
+        their_quota_secs = traffic.waits.their_quota.sum.as_secs_f64(),
+        retry_after_secs = traffic.waits.retry_after.sum.as_secs_f64(),
+        backoff_secs = traffic.waits.backoff.sum.as_secs_f64(),
+        quota_left = traffic.quota.map(|quota| quota.remaining),
+        "{line}"
+    );
+}
+
+/// `collected 16 topics: 1,600 posts (1,480 new, 3 rejected) in 34 requests; 1 topic private; quota left 966`;
+/// what is zero is left out.
+fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
+    let sum = |of: fn(&TopicReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let parts = [
+        ("new", sum(|r| r.new)),
+        ("changed", sum(|r| r.changed)),
+        ("purged before", sum(|r| r.tombstoned)),
+        ("rejected", sum(|r| r.rejected.total())),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(what, n)| format!("{} {what}", thousands(*n)))
+        .collect();
+    let parts = match parts.as_slice() {
+        [] => String::new(),
+        parts => format!(" ({})", parts.join(", ")),
+    };
+    let waited = match traffic.waits.total().sum.as_secs() {
+        0 => String::new(),
+        secs => format!(", waited {secs} s"),
+    };
+    let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
+    for report in reports {
+        if report.outcome != Outcome::Ok {
+            *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
+        }
+    }
+    let not_ok = by_outcome.iter();
+    let not_ok = not_ok.map(|(outcome, n)| format!("; {} {outcome}", count(*n, "topic")));
+    let left = traffic.quota;
+    let left = left.map(|quota| format!("; quota left {:.0}", quota.remaining));
+    format!(
+        "collected {}: {}{parts} in {}{waited}{}{}",
+        count(reports.len() as u64, "topic"),
+        count(sum(|r| r.posts), "post"),
+        count(traffic.requests, "request"),
+        not_ok.collect::<String>(),
+        left.unwrap_or_default()
+    )
+}
+
+fn count(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{} {what}{s}", thousands(n))
+}
+
+/// `1,480`
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Rejections, Timestamp};
+    use crate::source::reddit::QuotaLeft;
+
+    fn report(outcome: Outcome, posts: u64, new: u64) -> TopicReport {
+        TopicReport {
+            topic: "t".into(),
+            subreddit: "s".into(),
+            outcome,
+            skipped: vec![],
+            pages: 1,
+            posts,
+            new,
+            changed: 0,
+            tombstoned: 0,
+            rejected: Rejections::default(),
+            detail: None,
+        }
+    }
+
+    #[test]
+    fn the_line_tells_what_there_is_and_leaves_out_what_there_is_not() {
+        let mut reports = vec![
+            report(Outcome::Ok, 1_480, 1_400),
+            report(Outcome::Private, 0, 0),
+            report(Outcome::Server, 120, 80),
+            report(Outcome::Private, 0, 0),
+        ];
+        reports[0].changed = 12;
+        reports[0].rejected.add("a comment, not a post");
+        let mut traffic = Traffic {
+            requests: 34,
+            quota: Some(QuotaLeft {
+                remaining: 966.0,
+                used: 30.0,
+                resets_at: Timestamp::from_epoch_secs(0).unwrap(),
+            }),
+            ..Traffic::default()
+        };
+        traffic.waits.backoff.sum = std::time::Duration::from_millis(7_900);
+        assert_eq!(
+            line(&reports, &traffic),
+            "collected 4 topics: 1,600 posts (1,480 new, 12 changed, 1 rejected) in 34 requests, \
+             waited 7 s; 2 topics private; 1 topic server; quota left 966"
+        );
+        let quiet = line(&[report(Outcome::Ok, 1, 0)], &Traffic::default());
+        assert_eq!(quiet, "collected 1 topic: 1 post in 0 requests");
+        assert_eq!(
+            line(&[], &Traffic::default()),
+            "collected 0 topics: 0 posts in 0 requests"
+        );
+    }
+
+    #[test]
+    fn thousands_have_their_comma() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(thousands(n), text);
+        }
+    }
+}

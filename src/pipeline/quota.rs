@@ -1,0 +1,47 @@
+//! One quota for all processes that collect with a client id into a database: the database keeps it.
+//!
+//! The source knows nothing of the store, so it is handed closures. A store that fails ends the run with its
+//! own error: to go on by one's own count could exceed the quota together with the others.
+
+use std::sync::Arc;
+
+use crate::clock::SharedClock;
+use crate::domain::SourceKind;
+use crate::source::reddit::Reddit;
+use crate::source::reddit::keeper::{Keeper, Slot, Terms};
+use crate::store::{QuotaTerms, Store};
+
+/// From now on the slots of this client are those of every process with its client id and this database.
+pub(super) fn share(reddit: &Reddit, store: &Store, clock: &SharedClock) {
+    // The sample Reddit belongs to this process, and so does its quota.
+    if reddit.source() == SourceKind::Sample {
+        return;
+    }
+    let shared = Arc::new((store.clone(), clock.clone(), reddit.quota_id()));
+    let for_hold = shared.clone();
+    reddit.share_quota(Keeper {
+        reserve: Box::new(move |terms: Terms| {
+            let shared = shared.clone();
+            Box::pin(async move {
+                let (store, clock, id) = &*shared;
+                let terms = QuotaTerms {
+                    interval: terms.interval,
+                    burst: terms.burst,
+                    patience: terms.patience,
+                };
+                let slot = store.reserve_slot(id, terms, clock.now()).await?;
+                Ok(Slot {
+                    wait: slot.wait,
+                    held: slot.held,
+                })
+            })
+        }),
+        hold: Box::new(move |wait| {
+            let shared = for_hold.clone();
+            Box::pin(async move {
+                let (store, clock, id) = &*shared;
+                Ok(store.hold_quota(id, wait, clock.now()).await?)
+            })
+        }),
+    });
+}

@@ -1,0 +1,133 @@
+//! The pace that processes share: one row a client id, moved by one statement a request.
+//!
+//! The row holds the theoretical arrival time of the generic cell rate algorithm (GCRA), so a slot is one
+//! number moved forward: nothing is left behind by a process that dies, and nobody waits for it. Times are
+//! the clocks of the processes that write them. Clocks that differ by some seconds make the slower ones wait
+//! that much longer; what lies further ahead than any process could have reserved was written under a wrong
+//! clock and does not count.
+
+use std::time::Duration;
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+
+use super::super::dialect::Dialect;
+use super::super::{QuotaSlot, QuotaTerms, Result};
+use super::{Doing, SqlStore};
+
+/// Patience that other processes may have at least: what they reserved within it is believed.
+const OTHERS_PATIENCE: Duration = Duration::from_mins(10);
+/// Longest that everybody is held.
+const LONGEST_HOLD: Duration = Duration::from_hours(1);
+
+/// `$2` now, `$3` the interval, `$4` the burst less one slot, `$5` and `$6` what is too far ahead to be true of
+/// `next_at` and `held_until`, `$7` the latest slot that is wanted.
+const RESERVE: &str = "\
+INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2 + $3, 0) \
+    ON CONFLICT (id) DO UPDATE SET next_at = $3 + \
+       CASE WHEN quotas.next_at BETWEEN $2 AND $5 THEN quotas.next_at ELSE $2 END \
+ WHERE (quotas.next_at - $4 <= $7 OR quotas.next_at > $5) \
+   AND (quotas.held_until <= $7 OR quotas.held_until > $6) \
+RETURNING next_at, held_until";
+
+const LOOK: &str = "SELECT next_at, held_until FROM quotas WHERE id = $1";
+
+/// `$2` now, `$3` the end of the hold, `$4` what is too far ahead to be true.
+const HOLD: &str = "\
+INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2, $3) \
+    ON CONFLICT (id) DO UPDATE SET held_until = $3 \
+ WHERE quotas.held_until < $3 OR quotas.held_until > $4";
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn reserve_slot(
+        &self,
+        id: &str,
+        terms: QuotaTerms,
+        now: DateTime<Utc>,
+    ) -> Result<QuotaSlot> {
+        const WHAT: &str = "take a slot of the shared quota";
+        let now = now.timestamp_micros();
+        let interval = micros(terms.interval);
+        let burst = micros(terms.interval * terms.burst.saturating_sub(1));
+        let patience = micros(terms.patience);
+        let too_far = now + burst + interval + patience.max(micros(OTHERS_PATIENCE));
+        let held_too_far = now + micros(LONGEST_HOLD);
+        let slot = |next_at: i64, held_until: i64| {
+            let paced = if next_at > too_far {
+                now
+            } else {
+                next_at - burst
+            };
+            let held = if held_until > held_too_far {
+                now
+            } else {
+                held_until
+            };
+            QuotaSlot {
+                wait: Duration::from_micros((paced.max(held) - now).max(0).unsigned_abs()),
+                held: held > paced.max(now),
+            }
+        };
+        loop {
+            let taken = sqlx::query::<DB>(RESERVE)
+                .bind(id)
+                .bind(now)
+                .bind(interval)
+                .bind(burst)
+                .bind(too_far)
+                .bind(held_too_far)
+                .bind(now + patience)
+                .fetch_optional(&self.pool)
+                .await
+                .doing(WHAT)?;
+            let both = |row: &DB::Row| -> Result<(i64, i64)> {
+                Ok((row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?))
+            };
+            if let Some(row) = taken {
+                let (next_at, held_until) = both(&row)?;
+                return Ok(slot(next_at - interval, held_until));
+            }
+            let row = sqlx::query::<DB>(LOOK)
+                .bind(id)
+                .fetch_one(&self.pool)
+                .await
+                .doing(WHAT)?;
+            let (next_at, held_until) = both(&row)?;
+            let not_taken = slot(next_at, held_until);
+            // Where it came closer in between, it is asked for again: a slot that was not taken is nobody's.
+            if not_taken.wait > terms.patience {
+                return Ok(not_taken);
+            }
+        }
+    }
+
+    pub(in crate::store) async fn hold_quota(
+        &self,
+        id: &str,
+        wait: Duration,
+        now: DateTime<Utc>,
+    ) -> Result<()> {
+        let now = now.timestamp_micros();
+        sqlx::query::<DB>(HOLD)
+            .bind(id)
+            .bind(now)
+            .bind(now + micros(wait.min(LONGEST_HOLD)))
+            .bind(now + micros(LONGEST_HOLD))
+            .execute(&self.pool)
+            .await
+            .doing("hold the shared quota")?;
+        Ok(())
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 8)
+}

@@ -1,0 +1,390 @@
+//! One quota for several processes: the row that keeps it, and two real collectors that share it.
+//!
+//! The rows are moved by times that a test names. The two processes run by the machine's clock, but nothing
+//! is asserted about how quick they are: a slot has a time before which no request may arrive.
+
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Json;
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::{SharedClock, SystemClock};
+use topicmill::domain::Outcome;
+use topicmill::pipeline::Context;
+use topicmill::purge::{Check, Plan, PurgeError};
+use topicmill::source::Source;
+use topicmill::store::{QuotaSlot, QuotaTerms, Store, StoreError};
+
+use crate::collect::{PACE, Scene, children, climate, outcomes, topic};
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, finished, on_reddit};
+use crate::support::reddit::{client_with, requests, settings};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A slot every second, four at once.
+const TERMS: QuotaTerms = QuotaTerms {
+    interval: SECOND,
+    burst: 4,
+    patience: Duration::from_secs(20),
+};
+
+fn start() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_790_000_000, 0).unwrap()
+}
+
+async fn take(store: &Store, now: DateTime<Utc>) -> QuotaSlot {
+    store.reserve_slot("q", TERMS, now).await.unwrap()
+}
+
+fn secs(slots: &[QuotaSlot]) -> Vec<u64> {
+    slots.iter().map(|slot| slot.wait.as_secs()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_slot_is_taken_by_one_only_however_many_ask_at_once() {
+    for database in databases() {
+        // Two handles, as two processes have them.
+        let stores = [database.open().await, database.open().await];
+        let tasks: Vec<_> = (0..24)
+            .map(|i| {
+                let store = stores[i % 2].clone();
+                tokio::spawn(async move { take(&store, start()).await })
+            })
+            .collect();
+        let mut slots = Vec::new();
+        for task in tasks {
+            slots.push(task.await.unwrap());
+        }
+        let mut waits = secs(&slots);
+        waits.sort_unstable();
+        let expected: Vec<u64> = [0; 3].into_iter().chain(0..=20).collect();
+        assert_eq!(waits, expected, "four at once, then one a second");
+        assert!(slots.iter().all(|slot| !slot.held));
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_uses_comes_back_up_to_the_burst() {
+    for database in databases() {
+        let store = database.open().await;
+        for _ in 0..6 {
+            take(&store, start()).await;
+        }
+        // Two slots lie ahead; three seconds later one is free, and it is one only.
+        let later = start() + 3 * SECOND;
+        assert_eq!(take(&store, later).await.wait, Duration::ZERO);
+        assert_eq!(take(&store, later).await.wait, SECOND);
+        let rested = start() + Duration::from_hours(2);
+        let mut slots = Vec::new();
+        for _ in 0..5 {
+            slots.push(take(&store, rested).await);
+        }
+        assert_eq!(secs(&slots), [0, 0, 0, 0, 1]);
+        // Fractions count.
+        let between = rested + Duration::from_millis(250);
+        assert_eq!(
+            take(&store, between).await.wait,
+            Duration::from_millis(1_750)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_slot_beyond_the_patience_is_told_and_not_taken() {
+    for database in databases() {
+        let store = database.open().await;
+        for _ in 0..24 {
+            take(&store, start()).await;
+        }
+        for _ in 0..3 {
+            assert_eq!(take(&store, start()).await.wait.as_secs(), 21);
+        }
+        assert_eq!(take(&store, start() + SECOND).await.wait.as_secs(), 20);
+    }
+}
+
+#[tokio::test]
+async fn a_hold_holds_everybody_and_only_for_its_client() {
+    for database in databases() {
+        let stores = [database.open().await, database.open().await];
+        let hold = async |secs: u64| {
+            let wait = Duration::from_secs(secs);
+            stores[0].hold_quota("q", wait, start()).await.unwrap();
+        };
+        hold(12).await;
+        hold(5).await;
+        for store in &stores {
+            let slot = take(store, start()).await;
+            assert_eq!((slot.wait.as_secs(), slot.held), (12, true));
+        }
+        hold(30).await;
+        let slot = take(&stores[1], start()).await;
+        assert_eq!((slot.wait.as_secs(), slot.held), (30, true), "not taken");
+        let after = take(&stores[1], start() + Duration::from_secs(31)).await;
+        assert_eq!((after.wait, after.held), (Duration::ZERO, false));
+        let other = stores[1].reserve_slot("another", TERMS, start()).await;
+        assert_eq!(other.unwrap().wait, Duration::ZERO);
+
+        // An hour at most, whatever was asked for.
+        hold(u64::MAX).await;
+        assert_eq!(take(&stores[1], start()).await.wait.as_secs(), 3_600);
+    }
+}
+
+#[tokio::test]
+async fn what_was_written_under_a_wrong_clock_does_not_count() {
+    for database in databases() {
+        let store = database.open().await;
+        for jump in [TimeDelta::hours(2), TimeDelta::days(400)] {
+            let wrong = start() + jump;
+            for _ in 0..10 {
+                take(&store, wrong).await;
+            }
+            store.hold_quota("q", 9 * SECOND, wrong).await.unwrap();
+            // Back to the right time: neither slots nor hold reach that far, and the pace is kept.
+            let mut slots = Vec::new();
+            for _ in 0..6 {
+                slots.push(take(&store, start()).await);
+            }
+            assert_eq!(secs(&slots), [0, 0, 0, 0, 1, 2]);
+            store.hold_quota("q", 9 * SECOND, start()).await.unwrap();
+            assert_eq!(take(&store, start()).await.wait.as_secs(), 9);
+        }
+        // A clock that is a little slow waits that much longer, and never takes a slot twice.
+        let slow = start() - TimeDelta::seconds(5);
+        let wait = take(&store, slow).await.wait.as_secs();
+        assert!((9..=20).contains(&wait), "{wait}");
+    }
+}
+
+/// A Reddit that notes when each request arrived; each page has one post and leads on to the next.
+#[derive(Clone)]
+struct Log {
+    clock: SharedClock,
+    arrivals: Arc<Mutex<Vec<DateTime<Utc>>>>,
+}
+
+impl Log {
+    async fn serve() -> (Self, String) {
+        let log = Self {
+            clock: SystemClock::shared(),
+            arrivals: Arc::default(),
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().fallback(answer).with_state(log.clone());
+        tokio::spawn(axum::serve(listener, router).into_future());
+        (log, url)
+    }
+
+    fn arrivals(&self) -> Vec<DateTime<Utc>> {
+        let mut arrivals = self.arrivals.lock().unwrap().clone();
+        arrivals.sort_unstable();
+        arrivals
+    }
+}
+
+async fn answer(State(log): State<Log>, uri: Uri) -> Json<Value> {
+    let number = {
+        let mut arrivals = log.arrivals.lock().unwrap();
+        arrivals.push(log.clock.now());
+        arrivals.len()
+    };
+    if uri.path().ends_with("access_token") {
+        return Json(json!({"access_token": "t", "expires_in": 3600, "scope": "read"}));
+    }
+    let id = format!("n{number}");
+    Json(json!({"kind": "Listing", "data": {
+        "after": format!("t3_{id}"), "children": children(&[&id]),
+    }}))
+}
+
+/// Slots of a quarter of a second.
+const PER_MINUTE: u32 = 240;
+/// Pages that each process reads, and the token before them.
+const PAGES: usize = 8;
+
+/// Uses the burst of the two processes up; nothing may arrive before the slots behind it, a quarter of a
+/// second each, counted from the time that this gives.
+async fn use_up(store: &Store, url: &str) -> DateTime<Utc> {
+    let quota = client_with(settings(url)).0.quota_id();
+    let terms = QuotaTerms {
+        interval: Duration::from_mins(1) / PER_MINUTE,
+        burst: PER_MINUTE,
+        patience: Duration::from_mins(10),
+    };
+    let now = SystemClock::shared().now();
+    for _ in 0..PER_MINUTE {
+        let slot = store.reserve_slot(&quota, terms, now).await.unwrap();
+        assert_eq!(slot.wait, Duration::ZERO);
+    }
+    now
+}
+
+fn spawn(program: &Program, database: &TestDatabase, url: &str) -> Child {
+    let cap = PAGES.to_string();
+    let args = ["--database", &database.url, "collect", "--topic", "climate"];
+    let mut command = program.command(&[&args[..], &["--limit", "1000"]].concat());
+    on_reddit(&mut command, url)
+        .env(
+            "TOPICMILL__REDDIT__REQUESTS_PER_MINUTE",
+            PER_MINUTE.to_string(),
+        )
+        .env("TOPICMILL__COLLECT__PAGE_CAP", cap)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The request of number k may not arrive before the slot of number k.
+fn assert_paced(arrivals: &[DateTime<Utc>], used_up: DateTime<Utc>) {
+    let interval = Duration::from_mins(1) / PER_MINUTE;
+    for (k, arrival) in (1..).zip(arrivals) {
+        let due = used_up + interval * k;
+        assert!(
+            *arrival >= due,
+            "request {k} arrived {} too early: {arrivals:?}",
+            due - arrival
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_keep_to_one_quota() {
+    for database in databases() {
+        let store = database.open().await;
+        let (log, url) = Log::serve().await;
+        let used_up = use_up(&store, &url).await;
+        let program = Program::new();
+        let both = [0, 1].map(|_| spawn(&program, &database, &url));
+        for child in both {
+            let ran = finished(child.wait_with_output().unwrap());
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            assert!(ran.stderr.contains("in 9 requests"), "{}", ran.stderr);
+        }
+        let arrivals = log.arrivals();
+        assert_eq!(arrivals.len(), 2 * (PAGES + 1));
+        assert_paced(&arrivals, used_up);
+        let count = "SELECT COUNT(*) FROM posts";
+        let posts = store.query(count).await.unwrap().rows;
+        assert_eq!(posts, [[json!(2 * PAGES)]]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_killed_does_not_stall_the_other() {
+    for database in databases() {
+        let store = database.open().await;
+        let (log, url) = Log::serve().await;
+        let used_up = use_up(&store, &url).await;
+        let program = Program::new();
+        let mut dying = spawn(&program, &database, &url);
+        let other = spawn(&program, &database, &url);
+        // It dies while it waits for a slot that it has taken.
+        while log.arrivals().len() < 5 {
+            assert!(dying.try_wait().unwrap().is_none(), "it ended by itself");
+            tokio::task::yield_now().await;
+        }
+        dying.kill().unwrap();
+        dying.wait().unwrap();
+        let ran = finished(other.wait_with_output().unwrap());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let arrivals = log.arrivals();
+        assert!(arrivals.len() > PAGES, "{}", arrivals.len());
+        assert_paced(&arrivals, used_up);
+        // What the dead held is one slot: the next one is not further ahead than those that were taken.
+        let ahead = store
+            .query("SELECT next_at FROM quotas")
+            .await
+            .unwrap()
+            .rows;
+        let next_at = ahead[0][0].as_i64().unwrap();
+        let used = i64::try_from(arrivals.len()).unwrap();
+        let full = (used_up + Duration::from_mins(1)).max(arrivals[arrivals.len() - 1]);
+        let most = full.timestamp_micros() + 250_000 * (used + 2);
+        assert!(next_at <= most, "{} too far ahead", next_at - most);
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_keep_the_quota_ends_the_run_before_anything_is_sent() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.page("climate", None, &children(&["a"]), None).await;
+        scene.rows("DROP TABLE quotas").await;
+        let topics = [climate(5)];
+        let collected = scene
+            .context
+            .collect(&scene.reddit, &topics, PACE, false, &|_| {});
+        let error = collected.await.unwrap_err();
+        assert!(matches!(error, StoreError::Statement { .. }), "{error:?}");
+        assert!(error.to_string().contains("shared quota"), "{error}");
+        assert_eq!(requests(&scene.server, "POST").await, 0);
+        assert_eq!(requests(&scene.server, "GET").await, 0);
+        assert_eq!(scene.rows("SELECT status FROM runs").await, ["failed"]);
+    }
+}
+
+#[tokio::test]
+async fn a_purge_takes_its_slots_from_the_same_quota() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.page("climate", None, &children(&["a"]), None).await;
+        scene.collect_one(climate(5)).await;
+        scene.clock.advance(Duration::from_hours(1));
+        scene.rows("DROP TABLE quotas").await;
+        let plan = Plan {
+            check: Some(Check {
+                max_requests: None,
+                older_than_hours: 0,
+            }),
+            ..Plan::default()
+        };
+        let before = requests(&scene.server, "GET").await;
+        let Source::Reddit(reddit) = &scene.reddit else {
+            panic!("the scene's source is a Reddit");
+        };
+        let purged = scene.context.purge(&plan, Some(reddit), &|_| {});
+        let error = purged.await.unwrap_err();
+        assert!(matches!(error, PurgeError::Store(_)), "{error:?}");
+        assert_eq!(requests(&scene.server, "GET").await, before);
+    }
+}
+
+#[tokio::test]
+async fn a_429_that_one_process_hears_holds_the_other() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let busy = wiremock::ResponseTemplate::new(429).insert_header("retry-after", "30");
+        scene.refuse("climate", busy).await;
+        scene.page("food", None, &children(&["f"]), None).await;
+
+        let mut hasty = settings(&scene.server.uri());
+        hasty.tries = 1;
+        let hasty = Source::Reddit(Arc::into_inner(client_with(hasty).0).unwrap());
+        let topics = [climate(5)];
+        let refused = scene.context.collect(&hasty, &topics, PACE, false, &|_| {});
+        let (reports, _) = refused.await.unwrap();
+        assert_eq!(outcomes(&reports), [Outcome::RateLimited]);
+
+        // Another client with a clock and a connection of its own, that has heard nothing of it.
+        let (reddit, clock) = client_with(settings(&scene.server.uri()));
+        let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
+        let stop = CancellationToken::new();
+        let store = database.open().await;
+        let context = Context::new(store, clock.clone(), stop, "w2".into());
+        let topics = [topic("food", &["food"], 5)];
+        let collected = context.collect(&reddit, &topics, PACE, false, &|_| {});
+        let (reports, _) = collected.await.unwrap();
+        assert_eq!(outcomes(&reports), [Outcome::Ok]);
+        assert_eq!(clock.sleeps(), [Duration::from_secs(30)]);
+        assert_eq!(reddit.traffic().waits.retry_after.times, 1);
+    }
+}

@@ -1,0 +1,21 @@
+//! Exchanges as Reddit has them, written for this test, played back to the client: what each comes to.
+//!
+//! `cargo run --example replay FILE` does the same with exchanges that somebody recorded.
+
+use serde_json::Value;
+
+use crate::support::engine::repository;
+use crate::support::replay::{Exchange, replay};
+
+#[tokio::test]
+async fn every_kind_of_exchange_has_its_outcome() {
+    let path = repository("tests/it/fixtures/exchanges.ndjson");
+    let text = std::fs::read_to_string(path).unwrap();
+    assert!(text.lines().count() > 25);
+    for line in text.lines() {
+        let exchange: Exchange = serde_json::from_str(line).unwrap();
+        let what = format!("{} {} {}", exchange.method, exchange.url, exchange.status);
+        let expected: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(replay(exchange).await, expected["outcome"], "{what}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Recorded exchanges played back: a loopback server answers with each of them, the real client asks.
+//!
+//! What enters is one exchange, a JSON object with `method`, `url`, `status`, `headers` and `body`; what
+//! leaves is the outcome in a few words, without anything of the body. Used by a test on exchanges written
+//! for it, and by `cargo run --example replay FILE` on those that somebody recorded.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use topicmill::clock::ManualClock;
+use topicmill::domain::{Fullname, Listing, SourceKind};
+use topicmill::source::reddit::{Reddit, RedditError, Settings, Timeouts};
+
+/// A request and its answer, as recorded.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Exchange {
+    pub method: String,
+    pub url: String,
+    pub status: u16,
+    pub headers: Map<String, Value>,
+    pub body: String,
+}
+
+impl Exchange {
+    fn is_token(&self) -> bool {
+        self.url.contains("/api/v1/access_token")
+    }
+}
+
+/// Plays one exchange back and tells what the client made of it.
+pub async fn replay(exchange: Exchange) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("the loopback interface has a free port");
+    let address = listener.local_addr().expect("it was just bound");
+    let exchange = Arc::new(exchange);
+    let router = Router::new().fallback(answer).with_state(exchange.clone());
+    let server = tokio::spawn(axum::serve(listener, router).into_future());
+    let outcome = ask(&exchange, format!("http://{address}")).await;
+    server.abort();
+    outcome
+}
+
+async fn ask(exchange: &Exchange, url: String) -> String {
+    let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+    let reddit = Reddit::new(settings(url), SourceKind::Reddit, clock.clone())
+        .expect("the settings are good");
+    let outcome = if exchange.url.contains("/api/info") {
+        let name: Fullname = "t3_replay".parse().expect("a fullname");
+        match reddit.info(&[name]).await {
+            Ok(Some(fates)) => format!("ok: the fate of {} posts", fates.len()),
+            Ok(None) => "ok: unclear".to_owned(),
+            Err(error) => refused(&error),
+        }
+    } else {
+        match reddit.listing_page("replay", Listing::Hot, 100, None).await {
+            // The token was the exchange, and what it opened is a page without posts.
+            Ok(_) if exchange.is_token() => "ok: a token".to_owned(),
+            Ok(page) => {
+                let more = if page.after.is_some() { ", more" } else { "" };
+                let (posts, rejected) = (page.posts.len(), page.rejected.len());
+                format!("ok: {posts} posts, {rejected} rejected{more}")
+            }
+            Err(error) => refused(&error),
+        }
+    };
+    match clock.sleeps().len() {
+        0 => outcome,
+        waits => format!("{outcome}, after {waits} waits"),
+    }
+}
+
+/// The outcome and the kind of error, never its text: a redirect's may name a subreddit.
+fn refused(error: &RedditError) -> String {
+    let kind = match error {
+        RedditError::Credentials(_) => "credentials",
+        RedditError::Unauthorized(_) => "401 twice",
+        RedditError::Refused { .. } => "refused",
+        RedditError::WaitTooLong { .. } => "put off",
+        RedditError::GaveUp { .. } => "given up",
+        RedditError::TooLarge { .. } => "too large",
+        RedditError::Listing { .. } => "no listing",
+        _ => "settings",
+    };
+    format!("{} ({kind})", error.outcome())
+}
+
+async fn answer(State(exchange): State<Arc<Exchange>>, request: Request) -> Response {
+    let for_token = request.uri().path().ends_with("/api/v1/access_token");
+    if for_token != exchange.is_token() {
+        let body = if for_token {
+            r#"{"access_token": "replay", "expires_in": 3600, "scope": "*"}"#
+        } else {
+            r#"{"kind": "Listing", "data": {"after": null, "children": []}}"#
+        };
+        return Response::new(Body::from(body));
+    }
+    let mut answer = Response::new(Body::from(exchange.body.clone()));
+    *answer.status_mut() = StatusCode::from_u16(exchange.status).expect("a recorded status");
+    for (name, value) in &exchange.headers {
+        // These speak of the bytes as they were recorded, not as they are sent now.
+        let framing = [
+            "content-length",
+            "content-encoding",
+            "transfer-encoding",
+            "connection",
+        ];
+        if framing.contains(&name.to_ascii_lowercase().as_str()) {
+            continue;
+        }
+        let value = match value {
+            Value::Array(all) => all.first().and_then(Value::as_str),
+            other => other.as_str(),
+        };
+        let name = name.parse::<axum::http::HeaderName>();
+        if let (Ok(name), Some(Ok(value))) = (name, value.map(str::parse)) {
+            answer.headers_mut().insert(name, value);
+        }
+    }
+    answer
+}
+
+fn settings(url: String) -> Settings {
+    let patient = Duration::from_hours(1);
+    Settings {
+        auth_url: url.clone(),
+        api_url: url,
+        client_id: "replay".into(),
+        client_secret: "replay".into(),
+        username: String::new(),
+        password: String::new(),
+        user_agent: "linux:topicmill:replay (by /u/replay)".into(),
+        requests_per_minute: 100,
+        wait_budget: patient,
+        tries: 3,
+        retry_after_cap: patient,
+        token_margin: Duration::from_mins(1),
+        timeouts: Timeouts {
+            connect: patient,
+            read: patient,
+            total: patient,
+        },
+    }
+}

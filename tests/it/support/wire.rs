@@ -1,0 +1,157 @@
+//! A server that behaves badly on the wire: silent, endless, too slow, or gone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use topicmill::clock::SystemClock;
+
+/// What becomes of a request.
+#[derive(Debug, Clone)]
+pub enum Act {
+    /// These bytes, and the connection is closed.
+    Answer(Vec<u8>),
+    /// These bytes, and then nothing for as long as the client stays.
+    Silence(Vec<u8>),
+    /// These bytes, and then blanks, up to a gigabyte.
+    Endless(Vec<u8>),
+    /// These bytes, and then a blank now and then for as long as the client stays.
+    Drip(Vec<u8>),
+    /// Reset without an answer.
+    Reset,
+}
+
+/// An answer whose body is whole JSON.
+pub fn json_answer(status: &str, headers: &str, body: &Value) -> Act {
+    let body = body.to_string();
+    let length = body.len();
+    Act::Answer(
+        format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+             connection: close\r\n{headers}\r\n{body}"
+        )
+        .into_bytes(),
+    )
+}
+
+/// Head of an answer whose body is still to come.
+pub fn head(more: &str) -> Vec<u8> {
+    format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{more}\r\n").into_bytes()
+}
+
+/// The server; stops with the test's runtime.
+pub struct Wire {
+    pub url: String,
+    seen: Arc<Mutex<Vec<String>>>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Wire {
+    /// Gives everybody a token, and does with any other request what `act` says of its number, from 0, and
+    /// its head.
+    pub async fn start(act: impl Fn(usize, &str) -> Act + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (seen, sent) = (Arc::<Mutex<Vec<String>>>::default(), Arc::default());
+        let wire = Self {
+            url,
+            seen: seen.clone(),
+            sent: Arc::clone(&sent),
+        };
+        let act = Arc::new(act);
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                let (act, seen, sent) = (act.clone(), seen.clone(), sent.clone());
+                tokio::spawn(async move {
+                    let head = read_head(&mut socket).await;
+                    let act = if head.starts_with("POST") {
+                        let grant =
+                            json!({"access_token": "abc", "expires_in": 3600, "scope": "read"});
+                        json_answer("200 OK", "", &grant)
+                    } else {
+                        let number = {
+                            let mut seen = seen.lock().unwrap();
+                            seen.push(head.clone());
+                            seen.len() - 1
+                        };
+                        act(number, &head)
+                    };
+                    perform(socket, act, &sent).await;
+                });
+            }
+        });
+        wire
+    }
+
+    /// Requests so far, those for tokens not counted.
+    pub fn requests(&self) -> usize {
+        self.seen.lock().unwrap().len()
+    }
+
+    /// Blanks that a client has taken so far, or that lie in the buffers of a socket.
+    pub fn blanks(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+}
+
+/// The request as far as its first blank line, and at most what comes in one go behind it.
+async fn read_head(socket: &mut TcpStream) -> String {
+    let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
+    loop {
+        match socket.read(&mut chunk).await {
+            Ok(0) | Err(_) => break,
+            Ok(n) => bytes.extend_from_slice(&chunk[..n]),
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length")
+                .then(|| value.trim().parse::<usize>().ok())?
+        });
+        if body.len() >= length.unwrap_or(0) {
+            break;
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+async fn perform(mut socket: TcpStream, act: Act, sent: &AtomicU64) {
+    let mut rest = [0; 64];
+    match act {
+        Act::Answer(bytes) => {
+            let _ = socket.write_all(&bytes).await;
+        }
+        Act::Silence(bytes) => {
+            let _ = socket.write_all(&bytes).await;
+            // Ends when the client hangs up.
+            let _ = socket.read(&mut rest).await;
+        }
+        Act::Endless(bytes) => {
+            let _ = socket.write_all(&bytes).await;
+            let chunk = vec![b' '; 64 << 10];
+            while sent.load(Ordering::SeqCst) < 1 << 30 {
+                if socket.write_all(&chunk).await.is_err() {
+                    return;
+                }
+                sent.fetch_add(chunk.len() as u64, Ordering::SeqCst);
+            }
+        }
+        Act::Drip(bytes) => {
+            let _ = socket.write_all(&bytes).await;
+            let clock = SystemClock::shared();
+            while socket.write_all(b" ").await.is_ok() {
+                clock.sleep(Duration::from_millis(20)).await;
+            }
+        }
+        #[expect(deprecated, reason = "with a time of 0 it does not block")]
+        Act::Reset => {
+            let _ = socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+}

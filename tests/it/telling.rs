@@ -1,0 +1,314 @@
+//! What a run tells of itself: numbers in its record, one line at its end, what `doctor` says of the
+//! credentials. And what nobody may ever tell: a secret, or a post's text.
+
+use serde_json::{Value, json};
+use wiremock::matchers::{body_string, method, path, query_param};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::collect::child;
+use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::reddit::{page, requests, server};
+
+const TWO_TOPICS: &str = r#"
+name = "two"
+mode = "single"
+[[topic]]
+slug = "climate"
+label = "climate change"
+subreddits = ["climate"]
+[[topic]]
+slug = "secret"
+label = "secrets"
+subreddits = ["hidden"]
+"#;
+
+fn with_quota(answer: ResponseTemplate, remaining: &str) -> ResponseTemplate {
+    answer
+        .insert_header("x-ratelimit-remaining", remaining)
+        .insert_header("x-ratelimit-used", "30")
+        .insert_header("x-ratelimit-reset", "300")
+}
+
+/// A subreddit that is busy once, and one that is private.
+async fn busy_once() -> MockServer {
+    let server = server().await;
+    let busy = ResponseTemplate::new(429).insert_header("retry-after", "0");
+    Mock::given(path("/r/climate/hot"))
+        .respond_with(busy)
+        .up_to_n_times(1)
+        .mount(&server)
+        .await;
+    Mock::given(path("/r/climate/hot"))
+        .respond_with(with_quota(page(&["a1", "a2"]), "967.0"))
+        .mount(&server)
+        .await;
+    let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
+    Mock::given(path("/r/hidden/hot"))
+        .respond_with(with_quota(private, "966.0"))
+        .mount(&server)
+        .await;
+    server
+}
+
+fn collect(program: &Program, url: &str, flags: &[&str]) -> Ran {
+    let pipeline = program.write("two.toml", TWO_TOPICS);
+    let args = ["collect", "--pipeline", &pipeline, "--run-json", "run.json"];
+    let mut command = program.command(&[&args[..], flags].concat());
+    let command = on_reddit(&mut command, url).env("TOPICMILL__COLLECT__CONCURRENCY", "1");
+    finished(command.output().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_ends_with_one_line_and_its_record_has_the_numbers() {
+    let server = busy_once().await;
+    let program = Program::new();
+    let ran = collect(&program, &server.uri(), &[]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let last = ran.stderr.lines().last().unwrap();
+    assert!(
+        last.ends_with(
+            "collected 2 topics: 2 posts (2 new) in 4 requests, waited 1 s; 1 topic private; \
+             quota left 966"
+        ),
+        "{last}"
+    );
+
+    let record = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let counts = &record["counts"];
+    assert_eq!(counts["by_outcome"], json!({"ok": 1, "private": 1}));
+    let traffic = &counts["reddit"];
+    assert_eq!(
+        traffic["by_status"],
+        json!({"200": 2, "403": 1, "429": 1}),
+        "{traffic}"
+    );
+    assert_eq!(
+        (
+            &traffic["requests"],
+            &traffic["retries"],
+            &traffic["no_answer"]
+        ),
+        (&json!(4), &json!(1), &json!(0))
+    );
+    assert!(traffic["waits"]["retry_after"]["secs"].as_f64() >= Some(1.0));
+    for other in ["own_pace", "their_quota", "backoff"] {
+        assert_eq!(traffic["waits"][other]["times"], 0, "{other}");
+    }
+    assert_eq!(traffic["quota"]["remaining"], 966.0);
+    assert!(traffic["quota"]["resets_at"].is_string(), "{traffic}");
+    let outcomes = record["outcomes"].as_array().unwrap();
+    let outcomes: Vec<&Value> = outcomes.iter().map(|topic| &topic["outcome"]).collect();
+    assert_eq!(outcomes, ["ok", "private"]);
+    // The row of the database says the same.
+    let stored = program.ok(&["sql", "SELECT counts FROM runs", "--format", "json"]);
+    let stored: Value = serde_json::from_str(&stored.stdout).unwrap();
+    let stored = &stored[0]["counts"];
+    let stored = match stored.as_str() {
+        Some(text) => serde_json::from_str(text).unwrap(),
+        None => stored.clone(),
+    };
+    assert_eq!(stored, *counts);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_line_has_fields_where_the_log_is_json() {
+    let server = busy_once().await;
+    let program = Program::new();
+    let ran = collect(&program, &server.uri(), &["--log-format", "json"]);
+    let last: Value = serde_json::from_str(ran.stderr.lines().last().unwrap()).unwrap();
+    for (field, value) in [
+        ("topics", json!(2)),
+        ("not_ok", json!(1)),
+        ("posts", json!(2)),
+        ("new", json!(2)),
+        ("requests", json!(4)),
+        ("retries", json!(1)),
+        ("by_status", json!("200=2 403=1 429=1")),
+        ("quota_left", json!(966.0)),
+    ] {
+        assert_eq!(last[field], value, "{field} of {last}");
+    }
+    assert!(last["retry_after_secs"].as_f64() >= Some(1.0), "{last}");
+    let message = last["message"].as_str().unwrap();
+    assert!(message.starts_with("collected 2 topics: 2 posts"), "{last}");
+}
+
+/// What must never be told: credentials, the token, and every word of a post.
+const UNTOLD: [&str; 9] = [
+    "hush-secret",
+    "hush-password",
+    "hush-account",
+    "hush-token",
+    "hush-title",
+    "hush-text",
+    "hush-author",
+    "hush-url",
+    "aHVzaC", // what `hush…` begins with in the header of basic authentication
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_log_line_tells_a_secret_or_a_text() {
+    let server = MockServer::start().await;
+    let grant = json!({"access_token": "hush-token", "expires_in": 3600, "scope": "*"});
+    Mock::given(method("POST"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(grant))
+        .mount(&server)
+        .await;
+    let words = json!({
+        "title": "hush-title", "selftext": "hush-text", "author": "hush-author",
+        "is_self": false, "url": "https://hush-url.example/",
+    });
+    let mut broken = child("b", &words);
+    broken["data"]["created_utc"] = json!("hush-text");
+    let mut odd = child("c", &words);
+    odd["data"]["name"] = Value::Null;
+    odd["data"]["id"] = Value::Null;
+    let comment = json!({"kind": "t1", "data": {"body": "hush-text", "author": "hush-author"}});
+    let children = [child("a", &words), broken, odd, comment, json!("hush-text")];
+    let listing = json!({"kind": "Listing", "data": {"after": null, "children": children}});
+    let listing = ResponseTemplate::new(200).set_body_json(&listing);
+    let cut = ResponseTemplate::new(200).set_body_string("{\"data\": {\"title\": \"hush-text");
+    let other = ResponseTemplate::new(200).set_body_json(json!({"title": "hush-title"}));
+    let refusal = json!({"reason": "private", "message": "hush-text"});
+    let refusal = ResponseTemplate::new(403).set_body_json(refusal);
+    for (subreddit, answer) in [
+        ("climate", &listing),
+        ("hidden", &refusal),
+        ("cut", &cut),
+        ("other", &other),
+    ] {
+        Mock::given(path(format!("/r/{subreddit}/hot")))
+            .respond_with(answer.clone())
+            .mount(&server)
+            .await;
+    }
+
+    let topic = |name: &str| {
+        format!("[[topic]]\nslug = \"{name}\"\nlabel = \"{name}\"\nsubreddits = [\"{name}\"]\n")
+    };
+    let pipeline = format!("{TWO_TOPICS}{}{}", topic("cut"), topic("other"));
+    for (format, level) in [("text", None), ("json", None), ("text", Some("trace"))] {
+        let program = Program::new();
+        let pipeline = program.write("four.toml", &pipeline);
+        let args = ["-vv", "--log-format", format, "collect", "--pipeline"];
+        let mut command = program.command(&[&args[..], &[&pipeline]].concat());
+        on_reddit(&mut command, &server.uri())
+            .env("TOPICMILL__REDDIT__CLIENT_ID", "hush-id")
+            .env("TOPICMILL__REDDIT__CLIENT_SECRET", "hush-secret")
+            .env("TOPICMILL__REDDIT__USERNAME", "hush-account")
+            .env("TOPICMILL__REDDIT__PASSWORD", "hush-password")
+            .env("TOPICMILL__REDDIT__TRIES", "2");
+        if let Some(level) = level {
+            command.env("TOPICMILL_LOG", level);
+        }
+        let ran = finished(command.output().unwrap());
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(
+            ran.stderr
+                .contains("collected 4 topics: 1 post (1 new, 4 rejected)"),
+            "{}",
+            ran.stderr
+        );
+        let all = ran.stdout + &ran.stderr;
+        for word in UNTOLD {
+            let line = all.lines().find(|line| line.contains(word));
+            assert_eq!(line, None, "{word} is told");
+        }
+    }
+}
+
+/// What `doctor` says of the credentials: state and detail.
+fn doctor(program: &Program, url: &str, env: &[(&str, &str)]) -> (String, String) {
+    let mut command = program.command(&["doctor", "--format", "json"]);
+    let command = on_reddit(&mut command, url).envs(env.iter().copied());
+    let ran = finished(command.output().unwrap());
+    let rows: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let rows = rows.as_array().unwrap().iter();
+    let row = rows
+        .clone()
+        .find(|row| row["check"] == "Reddit credentials");
+    let row = row.unwrap();
+    let text = |name: &str| row[name].as_str().unwrap().to_owned();
+    (text("state"), text("detail"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tells_scope_and_quota_of_both_kinds_of_credentials() {
+    let account = [
+        ("TOPICMILL__REDDIT__USERNAME", "someone"),
+        ("TOPICMILL__REDDIT__PASSWORD", "p&w"),
+    ];
+    for (form, env, who, scope) in [
+        (
+            "grant_type=client_credentials",
+            &[][..],
+            "for the application alone",
+            "read",
+        ),
+        (
+            "grant_type=password&username=someone&password=p%26w",
+            &account[..],
+            "for the account of reddit.username",
+            "*",
+        ),
+    ] {
+        let server = MockServer::start().await;
+        let grant = json!({"access_token": "t", "expires_in": 86400, "scope": scope});
+        Mock::given(method("POST"))
+            .and(body_string(form))
+            .respond_with(ResponseTemplate::new(200).set_body_json(grant))
+            .mount(&server)
+            .await;
+        Mock::given(path("/r/climate/hot"))
+            .and(query_param("limit", "1"))
+            .respond_with(with_quota(page(&["a1"]), "966.0"))
+            .mount(&server)
+            .await;
+        let (state, detail) = doctor(&Program::new(), &server.uri(), env);
+        assert_eq!(state, "ok", "{detail}");
+        for part in [who, &format!("scope `{scope}`"), "quota 966 of 996 left"] {
+            assert!(detail.contains(part), "{part}: {detail}");
+        }
+        assert!(!detail.contains("someone"), "{detail}");
+        assert_eq!(server.received_requests().await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tells_credentials_that_are_refused_from_a_subreddit_that_is() {
+    let scope = ResponseTemplate::new(403)
+        .insert_header("www-authenticate", "Bearer error=\"insufficient_scope\"")
+        .set_body_json(json!({"error": 403}));
+    let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
+    for (answer, state, told, tokens) in [
+        (
+            ResponseTemplate::new(401),
+            "wrong",
+            "two tokens in a row",
+            2,
+        ),
+        (scope, "wrong", "scope `read`", 1),
+        (with_quota(private, "966"), "ok", "quota 966 of 996", 1),
+        (page(&["a1"]), "ok", "tells no quota", 1),
+    ] {
+        let server = server().await;
+        Mock::given(method("GET"))
+            .respond_with(answer)
+            .mount(&server)
+            .await;
+        let (found, detail) = doctor(&Program::new(), &server.uri(), &[]);
+        assert_eq!(found, state, "{detail}");
+        assert!(detail.contains(told), "{detail}");
+        assert_eq!(requests(&server, "POST").await, tokens);
+    }
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .respond_with(ResponseTemplate::new(401))
+        .mount(&server)
+        .await;
+    let (found, detail) = doctor(&Program::new(), &server.uri(), &[]);
+    assert_eq!(found, "wrong");
+    assert!(detail.contains("reddit.client_secret"), "{detail}");
+    assert_eq!(requests(&server, "GET").await, 0);
+}

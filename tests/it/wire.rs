@@ -1,0 +1,436 @@
+//! What a client must survive on the wire, and what the collector makes of it: servers that are silent,
+//! endless or gone, tokens that are revoked, clocks that jump, redirects that would carry a secret away.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use serde_json::{Value, json};
+use topicmill::domain::{Listing, Outcome, RunStatus};
+use topicmill::source::ListingPage;
+use topicmill::source::reddit::{Reddit, RedditError, Timeouts};
+use wiremock::matchers::{header, method, path};
+use wiremock::{Mock, MockServer, Request, ResponseTemplate};
+
+use crate::collect::{PACE, Scene, child, children, climate, outcomes, topic};
+use crate::support::postgres::{databases, sqlite};
+use crate::support::program::{Program, finished, on_reddit};
+use crate::support::reddit::{
+    client, client_with, mount_listing, mount_token, page, page_json, requests, server, settings,
+};
+use crate::support::wire::{Act, Wire, head, json_answer};
+
+async fn read(reddit: &Reddit) -> Result<ListingPage, RedditError> {
+    reddit
+        .listing_page("climate", Listing::Hot, 100, None)
+        .await
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+const LONG: Duration = Duration::from_mins(1);
+/// Waited for in earnest, and long enough for a token from a machine that is busy.
+const SHORT: Duration = Duration::from_secs(1);
+
+fn impatient(url: &str, read: Duration, total: Duration) -> topicmill::source::reddit::Settings {
+    let mut settings = settings(url);
+    settings.tries = 2;
+    settings.timeouts = Timeouts {
+        connect: LONG,
+        read,
+        total,
+    };
+    settings
+}
+
+#[tokio::test]
+async fn headers_and_then_nothing_end_with_the_read_timeout() {
+    let silent = [Vec::new(), head("content-length: 10\r\n"), head("")];
+    let asked = silent.map(|silent| async move {
+        let wire = Wire::start(move |_, _| Act::Silence(silent.clone())).await;
+        let (reddit, clock) = client_with(impatient(&wire.url, SHORT, LONG));
+        let error = read(&reddit).await.unwrap_err();
+        assert_eq!(error.outcome(), Outcome::Server);
+        assert!(error.to_string().contains("timeouts"), "{error}");
+        assert_eq!((wire.requests(), clock.sleeps().len()), (2, 1));
+        let traffic = reddit.traffic();
+        assert_eq!((traffic.no_answer, traffic.retries), (2, 1));
+        assert_eq!(traffic.waits.backoff.times, 1);
+    });
+    futures_util::future::join_all(asked).await;
+}
+
+#[tokio::test]
+async fn a_body_that_drips_ends_with_the_total_timeout() {
+    let wire = Wire::start(|_, _| Act::Drip(head(""))).await;
+    let (reddit, _) = client_with(impatient(&wire.url, LONG, SHORT));
+    let error = read(&reddit).await.unwrap_err();
+    assert!(error.to_string().contains("timeouts"), "{error}");
+    assert_eq!(wire.requests(), 2);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_is_tried_again() {
+    let wire = Wire::start(|number, _| match number {
+        0 => Act::Reset,
+        _ => json_answer("200 OK", "", &page_json(&["a1"])),
+    })
+    .await;
+    let (reddit, clock) = client(&wire.url);
+    assert_eq!(read(&reddit).await.unwrap().posts.len(), 1);
+    assert_eq!((wire.requests(), clock.sleeps().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_gigabyte_is_not_read_to_its_end() {
+    for (announced, most) in [("", 64 << 20), ("content-length: 1073741824\r\n", 32 << 20)] {
+        let wire = Wire::start(move |_, _| Act::Endless(head(announced))).await;
+        let (reddit, _) = client(&wire.url);
+        let error = read(&reddit).await.unwrap_err();
+        assert!(matches!(error, RedditError::TooLarge { .. }), "{error}");
+        assert_eq!(wire.requests(), 1, "and not tried again");
+        assert!(wire.blanks() < most, "{} of 1 GiB", wire.blanks());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_stays_small_before_a_gigabyte() {
+    let wire = Wire::start(|_, _| Act::Endless(head(""))).await;
+    let program = Program::new();
+    let mut command = program.command(&["collect", "--topic", "climate"]);
+    let mut running = on_reddit(&mut command, &wire.url)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let status = format!("/proc/{}/status", running.id());
+    let mut most_kib = 0;
+    let code = loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let high_water = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = high_water.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        most_kib = most_kib.max(kib.unwrap_or(0));
+        if let Some(status) = running.try_wait().unwrap() {
+            break status.code();
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(code, Some(1));
+    assert!((1..300 << 10).contains(&most_kib), "{most_kib} KiB");
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_again_before_it_ends() {
+    let server = server().await;
+    mount_listing(&server, page(&["a1"]), u64::MAX).await;
+    let mut settings = settings(&server.uri());
+    settings.token_margin = Duration::from_secs(100);
+    let (reddit, clock) = client_with(settings);
+    for (advance, tokens) in [(0, 1), (3_499, 1), (1, 2), (3_499, 2), (1, 3)] {
+        clock.advance(Duration::from_secs(advance));
+        read(&reddit).await.unwrap();
+        assert_eq!(requests(&server, "POST").await, tokens);
+    }
+}
+
+#[tokio::test]
+async fn a_token_revoked_half_way_makes_one_refresh_and_the_run_goes_on() {
+    for database in databases() {
+        let server = MockServer::start().await;
+        mount_token(&server, "token-1", 1).await;
+        mount_token(&server, "token-2", u64::MAX).await;
+        let with = |token: &str| {
+            Mock::given(method("GET")).and(header("authorization", format!("Bearer {token}")))
+        };
+        with("token-1")
+            .respond_with(one_post)
+            .up_to_n_times(5)
+            .mount(&server)
+            .await;
+        let revoked = ResponseTemplate::new(401).insert_header(
+            "www-authenticate",
+            "Bearer realm=\"reddit\", error=\"invalid_token\"",
+        );
+        with("token-1").respond_with(revoked).mount(&server).await;
+        with("token-2").respond_with(one_post).mount(&server).await;
+
+        let scene = Scene::on(server, &database).await;
+        let names: Vec<String> = (0..12).map(|i| format!("topic{i}")).collect();
+        let topics: Vec<_> = names.iter().map(|name| topic(name, &[name], 5)).collect();
+        let pace = topicmill::collect::Pace {
+            concurrency: 4,
+            ..PACE
+        };
+        let collected = scene
+            .context
+            .collect(&scene.reddit, &topics, pace, false, &|_| {});
+        let (reports, status) = collected.await.unwrap();
+        assert!(outcomes(&reports).iter().all(|o| *o == Outcome::Ok));
+        assert_eq!(status, RunStatus::Done);
+        assert_eq!(requests(&scene.server, "POST").await, 2);
+        assert_eq!(scene.clock.sleeps(), []);
+    }
+}
+
+/// A page of one post whose id is the subreddit's name.
+fn one_post(request: &Request) -> ResponseTemplate {
+    let subreddit = request.url.path().split('/').nth(2).unwrap();
+    page(&[subreddit])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_are_refused_for_ever_end_with_exit_3() {
+    let server = server().await;
+    mount_listing(&server, ResponseTemplate::new(401), u64::MAX).await;
+    let program = Program::new();
+    let mut command = program.command(&["collect"]);
+    let ran = finished(on_reddit(&mut command, &server.uri()).output().unwrap());
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("auth"), "{}", ran.stderr);
+    let tokens = requests(&server, "POST").await;
+    assert!(tokens <= 2, "{tokens} tokens");
+}
+
+#[tokio::test]
+async fn a_redirect_takes_neither_token_nor_secret_to_another_host() {
+    let elsewhere = MockServer::start().await;
+    let redirect = |status: u16, path: &str| {
+        let to = format!("{}{path}", elsewhere.uri());
+        ResponseTemplate::new(status).insert_header("location", to)
+    };
+    for status in [301, 302, 307, 308] {
+        let on_listing = server().await;
+        mount_listing(&on_listing, redirect(status, "/r/climate/hot"), u64::MAX).await;
+        let on_token = MockServer::start().await;
+        Mock::given(method("POST"))
+            .respond_with(redirect(status, "/api/v1/access_token"))
+            .mount(&on_token)
+            .await;
+        for server in [&on_listing, &on_token] {
+            let (reddit, _) = client(&server.uri());
+            let error = read(&reddit).await.unwrap_err();
+            assert_eq!(error.outcome(), Outcome::Server, "{error}");
+        }
+        assert_eq!(requests(&on_token, "POST").await, 1);
+    }
+    assert_eq!(elsewhere.received_requests().await.unwrap().len(), 0);
+}
+
+#[tokio::test]
+async fn a_retry_after_that_is_a_date_survives_a_clock_that_jumps() {
+    // The answer names nine seconds from the clock's start; the client's clock stands elsewhere.
+    for (jump, waited) in [
+        (TimeDelta::zero(), Some(9)),
+        (TimeDelta::days(400), Some(1)),
+        (TimeDelta::days(-400), None),
+    ] {
+        let server = server().await;
+        let busy = ResponseTemplate::new(429)
+            .insert_header("retry-after", "Mon, 21 Sep 2026 14:13:29 GMT");
+        mount_listing(&server, busy, 1).await;
+        mount_listing(&server, page(&["a1"]), 1).await;
+        let (reddit, clock) = client(&server.uri());
+        clock.jump(jump);
+        let answer = read(&reddit).await;
+        if let Some(secs) = waited {
+            answer.unwrap();
+            assert_eq!(clock.sleeps(), [Duration::from_secs(secs)]);
+        } else {
+            // As long as the cap at most, which is above the budget.
+            let error = answer.unwrap_err().to_string();
+            assert!(error.contains("wait of 3600 s"), "{error}");
+            assert_eq!(clock.sleeps(), []);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_neither_stops_a_run_nor_lets_it_run_away() {
+    for database in databases() {
+        let server = server().await;
+        mount_listing(&server, page(&["a1"]), u64::MAX).await;
+        let scene = Scene::on(server, &database).await;
+        let mut requests = 0;
+        for jump in [
+            TimeDelta::zero(),
+            TimeDelta::days(1),
+            TimeDelta::days(-2),
+            TimeDelta::seconds(-30),
+            TimeDelta::days(-400),
+            TimeDelta::days(4_000),
+        ] {
+            scene.clock.jump(jump);
+            let before = scene.clock.sleeps().len();
+            for _ in 0..40 {
+                let reports = scene.collect(&[climate(1)]).await;
+                assert_eq!(outcomes(&reports), [Outcome::Ok], "after {jump}");
+                requests += 1;
+            }
+            let waited: Duration = scene.clock.sleeps()[before..].iter().sum();
+            // 40 requests at 100 a minute are 24 s, and clocks that differ by 30 s cost that much.
+            assert!(waited <= LONG, "{waited:?} after {jump}");
+        }
+        let all: Duration = scene.clock.sleeps().iter().sum();
+        let due = millis(600) * (requests + 1 - 100);
+        assert!(all >= due, "{requests} requests in {all:?}, not {due:?}");
+    }
+}
+
+#[tokio::test]
+async fn many_tasks_at_once_keep_the_pace_together() {
+    let server = server().await;
+    mount_listing(&server, page(&["a1"]), u64::MAX).await;
+    let (reddit, clock) = client(&server.uri());
+    let tasks: Vec<_> = (0..30)
+        .map(|_| {
+            let reddit = reddit.clone();
+            tokio::spawn(async move {
+                for _ in 0..5 {
+                    read(&reddit).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    // 151 requests, the token's among them, of which 100 may leave at once.
+    assert_eq!(clock.sleeps(), [millis(600); 51]);
+    assert_eq!(reddit.traffic().waits.own_pace.times, 51);
+}
+
+#[tokio::test]
+async fn a_wait_above_the_budget_puts_topics_off_and_keeps_what_there_is() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.page("food", None, &children(&["f"]), None).await;
+        let busy = ResponseTemplate::new(429).insert_header("retry-after", "900");
+        scene.refuse("climate", busy).await;
+        scene.page("music", None, &children(&["m"]), None).await;
+        let topics = [
+            topic("food", &["food"], 5),
+            climate(5),
+            topic("music", &["music"], 5),
+        ];
+        let reports = scene.collect(&topics).await;
+        assert_eq!(
+            outcomes(&reports),
+            [Outcome::Ok, Outcome::RateLimited, Outcome::RateLimited]
+        );
+        assert_eq!(scene.record().status, RunStatus::Partial);
+        assert_eq!(scene.clock.sleeps(), []);
+        assert_eq!(scene.stored().await, ["t3_f"]);
+
+        // Fifteen minutes later the quota is free again.
+        scene.clock.advance(Duration::from_mins(15));
+        let reports = scene.collect(&topics[2..]).await;
+        assert_eq!(outcomes(&reports), [Outcome::Ok]);
+        assert_eq!(scene.clock.sleeps(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_listing_without_end_is_read_as_far_as_the_page_cap() {
+    for listing in [Listing::Hot, Listing::New] {
+        let server = server().await;
+        let minute = |n: u64| json!({"created_utc": 1_750_000_000 + 60 * n});
+        Mock::given(path("/r/climate/new"))
+            .respond_with(page_of(&child("known", &minute(0)), None))
+            .up_to_n_times(1)
+            .mount(&server)
+            .await;
+        // Every page leads on to another new post.
+        Mock::given(method("GET"))
+            .and(wiremock::matchers::path_regex("^/r/"))
+            .respond_with(move |request: &Request| {
+                let after = request.url.query_pairs().find(|(name, _)| name == "after");
+                let number = after.and_then(|(_, after)| after[4..].parse::<u64>().ok());
+                let number = number.map_or(1, |number| number + 1);
+                let post = child(&format!("n{number}"), &minute(10_000 - number));
+                page_of(&post, Some(&format!("t3_n{number}")))
+            })
+            .mount(&server)
+            .await;
+        let database = sqlite();
+        let scene = Scene::on(server, &database).await;
+        let mut endless = climate(1_000);
+        endless.listing = listing;
+        if listing == Listing::New {
+            scene.collect_one(endless.clone()).await;
+        }
+        let pace = topicmill::collect::Pace {
+            page_cap: 7,
+            ..PACE
+        };
+        let topics = [endless];
+        let collected = scene
+            .context
+            .collect(&scene.reddit, &topics, pace, false, &|_| {});
+        let reports = collected.await.unwrap().0;
+        assert_eq!(
+            (reports[0].outcome, reports[0].pages, reports[0].posts),
+            (Outcome::Ok, 7, 7)
+        );
+        // Of new posts that means a hole, which is recorded.
+        let gaps = scene.store().gaps().await.unwrap();
+        assert_eq!(gaps.len(), usize::from(listing == Listing::New));
+    }
+}
+
+fn page_of(post: &Value, after: Option<&str>) -> ResponseTemplate {
+    let listing = json!({"kind": "Listing", "data": {"after": after, "children": [post]}});
+    ResponseTemplate::new(200).set_body_json(listing)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collect_that_is_killed_keeps_its_pages_and_the_next_one_gets_the_rest() {
+    for database in databases() {
+        let server = server().await;
+        let after = |name: &'static str| wiremock::matchers::query_param("after", name);
+        let second = Mock::given(path("/r/climate/hot")).and(after("t3_a"));
+        let never = ResponseTemplate::new(200).set_delay(Duration::from_mins(10));
+        second
+            .respond_with(never)
+            .up_to_n_times(1)
+            .mount(&server)
+            .await;
+        let second = Mock::given(path("/r/climate/hot")).and(after("t3_a"));
+        second
+            .respond_with(page_of(&child("b", &json!({})), None))
+            .mount(&server)
+            .await;
+        let first = Mock::given(path("/r/climate/hot"));
+        first
+            .respond_with(page_of(&child("a", &json!({})), Some("t3_a")))
+            .mount(&server)
+            .await;
+
+        let program = Program::new();
+        let args = ["--database", &database.url, "collect", "--topic", "climate"];
+        let mut command = program.command(&args);
+        let mut running = on_reddit(&mut command, &server.uri())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // A token, the first page, and the second, which is asked for when the first one is stored.
+        while server.received_requests().await.unwrap().len() < 3 {
+            assert!(running.try_wait().unwrap().is_none(), "it ended by itself");
+            tokio::task::yield_now().await;
+        }
+        running.kill().unwrap();
+        running.wait().unwrap();
+        let store = database.open().await;
+        let names = "SELECT fullname FROM posts ORDER BY fullname";
+        assert_eq!(store.query(names).await.unwrap().rows, [[json!("t3_a")]]);
+
+        let mut command = program.command(&args);
+        let ran = finished(on_reddit(&mut command, &server.uri()).output().unwrap());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(
+            store.query(names).await.unwrap().rows,
+            [[json!("t3_a")], [json!("t3_b")]]
+        );
+        let left = "SELECT COUNT(*) FROM watermarks WHERE after_cursor IS NOT NULL";
+        assert_eq!(store.query(left).await.unwrap().rows, [[json!(0)]]);
+    }
+}
