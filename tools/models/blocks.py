@@ -6,14 +6,14 @@ weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
 | block | in | out | nodes |
 |---|---|---|---|
 | `linear` | [R, W, D] | [R, W, F] | MatMul; the bias goes into the node that follows |
-| `attention` | queries [R, W, D], memory [R, W, D] | [R, W, D] without bias | 4 MatMul around MultiHeadAttention |
-| `attention_of_one` | query [R, 1, D], memory [R, W, D] | [R, 1, D] without bias | two products with the memory, not four |
+| `attention` | queries and memory [R, W, D] | [R, W, D] without bias | 4 MatMul around MultiHeadAttention |
+| `attention_of_one` | one query a row, memory | [R, 1, D] without bias | two products with the memory, not four |
 | `feed_forward` | [R, W, D] | [R, W, D] | MatMul, BiasGelu, MatMul, `add_and_norm` |
 | `add_and_norm` | values and residual [R, W, D] | [R, W, D] | Add, Add, LayerNormalization |
 
 LayerNormalization sums in single precision also where the graph is in half. ONNX Runtime would join it with the
-Add before it into SkipLayerNormalization, which is slower on a CPU and, on CUDA, sums in the graph's precision:
-the manifest says that the session has to leave this out.
+Add before it into SkipLayerNormalization, which is slower on a CPU and, unless told to be strict, less exact on
+CUDA: the manifest says that a session has to leave this out.
 """
 
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ class Source:
     def filling(self) -> Filling:
         """What fills a batch of this model."""
         start = self.config.decoder_start_token_id if self.config.is_encoder_decoder else None
-        return Filling(self.config.pad_token_id, start)
+        return Filling(self.config.pad_token_id or 0, start)
 
     @property
     def has_types(self) -> bool:
