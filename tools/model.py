@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Make a topicmill model folder from the local folder of a Hugging Face NLI classifier.
 
-Exit code 0: the folder is written, every graph proved against torch. 1: a graph is wrong, nothing is written.
-2: the model or the arguments cannot be used. tools/README.md says more.
+Exit code 0: the folder is written, every graph proved against torch. 1: a graph is wrong or cannot be stored, and
+nothing is written. 2: the model or the arguments cannot be used. tools/README.md says more.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main(words: list[str] | None = None) -> int:
     except InputError as problem:
         print(f"cannot make a model folder: {problem}", file=sys.stderr)
         return 2
-    except GraphError as problem:
+    except (GraphError, OSError) as problem:
         print(f"nothing is written: {problem}", file=sys.stderr)
         return 1
     return 0

@@ -11,7 +11,7 @@ import torch
 
 from models.errors import GraphError
 from models.inputs import Pair, feed
-from models.source import Source
+from models.source import Source, one_line
 from models.texts import FILLER, HYPOTHESIS, VECTORS
 
 DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
@@ -83,7 +83,7 @@ def verify(source: Source, path: Path, proof: Proof, limit: float) -> float:
     except GraphError:
         raise
     except Exception as problem:  # the runtime raises its own kinds
-        raise GraphError(f"{path.stem} does not run: {str(problem).splitlines()[0]}") from problem
+        raise GraphError(f"{path.stem} does not run: {one_line(problem)}") from problem
     if not error <= limit:
         raise GraphError(f"{path.stem} is wrong: its logits are {error:.2g} off torch's, {limit:.2g} is allowed")
     return error

@@ -1,6 +1,7 @@
 """What a made folder holds, read as another program would: from the manifest alone."""
 
 import hashlib
+import tomllib
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -98,8 +99,6 @@ class ModelFolder(unittest.TestCase):
 
     def test_odd_strings_survive_the_manifest(self):
         """What is written is what the standard library reads."""
-        import tomllib
-
         odd = 'a "b" \\ c\n\td \u0001 🚆 </s>'
         content = {
             "text": odd,

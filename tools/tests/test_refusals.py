@@ -16,7 +16,7 @@ from models.errors import GraphError
 from models.source import read_source
 from models.verify import proof_of, verify
 from parity.export import export_onnx
-from tests.support import ROOT, change_json, copy_of, run, source_folder
+from tests.support import ROOT, change_json, copy_of, manifest_of, model_folder, run, source_folder
 
 
 class WrongGraphs(unittest.TestCase):
@@ -90,6 +90,16 @@ class OddShapes(unittest.TestCase):
         code, said = run(folder, folder.parent / "made", "--graphs", "cpu-fp32,cuda-fp16")
         self.assertEqual(code, 0, said)
 
+    def test_weights_of_the_older_kind(self):
+        """`pytorch_model.bin` gives what safetensors give."""
+        folder = copy_of("tiny-roberta")
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+        code, said = run(folder, folder.parent / "made", "--graphs", "cpu-fp32")
+        self.assertEqual(code, 0, said)
+        own = model_folder("tiny-roberta")
+        self.assertEqual(manifest_of(folder.parent / "made")["vectors"], manifest_of(own)["vectors"])
+
     def test_bert_of_one_layer(self):
         """Its only layer is the last."""
         folder = copy_of("tiny-bert")
@@ -127,6 +137,7 @@ class UnusableModels(unittest.TestCase):
             ("half a config", "tiny-bart", halve("config.json"), "cannot be read"),
             ("half a tokenizer", "tiny-bart", halve("tokenizer.json"), "cannot be read"),
             ("half the weights", "tiny-bart", halve("model.safetensors"), "cannot be read"),
+            ("a part lost", "tiny-bart", lose_shard, "cannot be read"),
             ("no head", "tiny-bart", drop_weights("classification_head"), "the weights lack"),
             ("a layer less", "tiny-bert", drop_weights("bert.encoder.layer.1"), "the weights lack"),
             ("no numbers", "tiny-bart", spoil_weights, "cannot hold"),
@@ -199,6 +210,14 @@ def drop_weights(prefix: str) -> Callable[[Path], object]:
         save_file(kept, path, {"format": "pt"})
 
     return change
+
+
+def lose_shard(folder: Path) -> None:
+    """Weights in several files, of which one is not there."""
+    names = load_file(folder / "model.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "model-00001-of-00001.safetensors")}
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
 
 
 def spoil_weights(folder: Path) -> None:
