@@ -35,12 +35,22 @@ def export_onnx(model: PreTrainedModel, example: dict[str, torch.Tensor], path: 
     `example` is a padded batch; its keys become the graph's inputs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    save_graph(exported(model, example), path)
+
+
+def exported(model: PreTrainedModel, example: dict[str, torch.Tensor]) -> onnx.ModelProto:
+    """The graph of the legacy exporter, in memory."""
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "raw.onnx"
         trace(model, example, raw)
         graph = onnx.load(raw)
     clear_notes(graph)
-    if model.num_parameters() * 4 <= INLINE_LIMIT_BYTES:
+    return graph
+
+
+def save_graph(graph: onnx.ModelProto, path: Path) -> None:
+    """Write a graph to `path`; if it is large, its weights into a file beside it and out of `graph`."""
+    if sum(len(tensor.raw_data) for tensor in graph.graph.initializer) <= INLINE_LIMIT_BYTES:
         onnx.save(graph, path)
         return
     data_file = path.with_name(f"{path.name}_data")

@@ -15,6 +15,8 @@ from transformers import (
     BertConfig,
     BertForSequenceClassification,
     BertTokenizer,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     RobertaConfig,
@@ -97,7 +99,7 @@ def full_spec(layers: int) -> Spec:
 
 def make_tokenizer(spec: Spec) -> PreTrainedTokenizerBase:
     """The family's tokenizer, its vocabulary taken from the corpus."""
-    if spec.family == "bert":
+    if spec.family in ("bert", "deberta"):  # DeBERTa's own needs a SentencePiece model; any will do
         return BertTokenizer(vocab=wordpiece_vocabulary(), model_max_length=spec.window)
     vocab, merges = train_byte_level_bpe()
     kind = BartTokenizer if spec.family == "bart" else RobertaTokenizer
@@ -137,7 +139,7 @@ def train_byte_level_bpe() -> tuple[dict[str, int], list[tuple[str, str]]]:
 def make_model(spec: Spec, tokens: int) -> PreTrainedModel:
     """The classifier with random weights, ready to run; `tokens` is the tokenizer's size."""
     vocab_size = spec.vocab_size or tokens
-    build = bart if spec.family == "bart" else bert_like
+    build = {"bart": bart, "deberta": deberta}.get(spec.family, bert_like)
     model = build(spec, vocab_size)
     fill_weights(model, spec.seed)
     return model.eval()
@@ -174,6 +176,29 @@ def bert_like(spec: Spec, vocab_size: int) -> PreTrainedModel:
         **spec.config_fields,
     )
     return (BertForSequenceClassification if bert else RobertaForSequenceClassification)(config)
+
+
+def deberta(spec: Spec, vocab_size: int) -> PreTrainedModel:
+    """A single encoder with attention by relative position, as in DeBERTa v3."""
+    config = DebertaV2Config(
+        vocab_size=vocab_size,
+        hidden_size=spec.width,
+        num_hidden_layers=spec.layers,
+        num_attention_heads=spec.heads,
+        intermediate_size=spec.inner,
+        type_vocab_size=0,
+        relative_attention=True,
+        position_buckets=spec.positions // 2,
+        max_relative_positions=-1,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        position_biased_input=False,
+        pooler_dropout=0,
+        pooler_hidden_act="gelu",
+        **spec.config_fields,
+    )
+    return DebertaV2ForSequenceClassification(config)
 
 
 @torch.no_grad()

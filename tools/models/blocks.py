@@ -1,0 +1,136 @@
+"""The layers that BART, BERT and RoBERTa are made of, each as the fewest nodes that ONNX Runtime runs fast.
+
+R rows, W width, D width of the model, N heads of H = D / N numbers, F inner width. A name is the prefix of a
+weight's name in the checkpoint: `NAME.weight` and `NAME.bias`.
+
+| block | in | out | nodes |
+|---|---|---|---|
+| `linear` | [R, W, D] | [R, W, F] | MatMul; the bias goes into the node that follows |
+| `attention` | queries and memory [R, W, D] | [R, W, D] without bias | 4 MatMul around MultiHeadAttention |
+| `attention_of_one` | one query a row, memory | [R, 1, D] without bias | two products with the memory, not four |
+| `feed_forward` | [R, W, D] | [R, W, D] | MatMul, BiasGelu, MatMul, `add_and_norm` |
+| `add_and_norm` | values and residual [R, W, D] | [R, W, D] | Add, Add, LayerNormalization |
+
+LayerNormalization sums in single precision also where the graph is in half. ONNX Runtime would join it with the
+Add before it into SkipLayerNormalization, which is slower on a CPU and, unless told to be strict, less exact on
+CUDA: the manifest says that a session has to leave this out.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from models.graph import Graph
+
+
+@dataclass(frozen=True)
+class Projections:
+    """Names of the four linear layers of an attention."""
+
+    query: str
+    key: str
+    value: str
+    out: str
+
+
+def linear(graph: Graph, values: str, name: str) -> str:
+    """The product with a linear layer's weight, without its bias."""
+    return graph.op("MatMul", values, graph.weight(f"{name}.weight", np.transpose, "^T"), name=name)
+
+
+def biased_linear(graph: Graph, values: str, name: str) -> str:
+    """A linear layer."""
+    return graph.op("Add", linear(graph, values, name), graph.weight(f"{name}.bias"))
+
+
+def norm(graph: Graph, values: str, name: str, epsilon: float) -> str:
+    """Layer normalization over the last axis."""
+    weights = graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias")
+    return graph.op("LayerNormalization", values, *weights, axis=-1, epsilon=epsilon)
+
+
+def add_and_norm(graph: Graph, values: str, bias: str, residual: str, name: str, epsilon: float) -> str:
+    """`values` and the bias of the linear layer `bias` that gave them, plus the residual, normalized."""
+    with_bias = graph.op("Add", values, graph.weight(f"{bias}.bias"))
+    return norm(graph, graph.op("Add", with_bias, residual), name, epsilon)
+
+
+def feed_forward(graph: Graph, values: str, up: str, down: str, norm_name: str, epsilon: float) -> str:
+    """The two linear layers with Gelu (by erf) in between, their residual and normalization."""
+    inner = graph.fused("BiasGelu", linear(graph, values, up), graph.weight(f"{up}.bias"))
+    return add_and_norm(graph, linear(graph, inner, down), down, values, norm_name, epsilon)
+
+
+def attention(
+    graph: Graph,
+    queries: str,
+    memory: str,
+    names: Projections,
+    heads: int,
+    lengths: str = "",
+    causal: bool = False,
+) -> str:
+    """Attention of every row's queries over its memory.
+
+    With `lengths` a key is seen if it stands before its row's length; a two-dimensional mask would cost CUDA
+    its fastest kernels. With `causal` it is seen if it does not stand after the query; right padding then needs
+    no mask, because only what fills a row sees what fills it.
+    """
+    bias = graph.made_weight(
+        f"{names.query}+key+value.bias",
+        np.concatenate([graph.tensors[f"{name}.bias"] for name in (names.query, names.key, names.value)]),
+    )
+    inputs = [
+        linear(graph, queries, names.query),
+        linear(graph, memory, names.key),
+        linear(graph, memory, names.value),
+        bias,
+    ]
+    if lengths:
+        inputs.append(lengths)
+    mixed = graph.fused("MultiHeadAttention", *inputs, num_heads=heads, unidirectional=int(causal))
+    return linear(graph, mixed, names.out)
+
+
+def attention_of_one(graph: Graph, query: str, memory: str, names: Projections, heads: int, mask: str) -> str:
+    """Attention of one query a row, exact, without projecting the memory onto keys and values.
+
+    A head's score is q · (M Wk)ᵀ = (q Wkᵀ) · Mᵀ and its mix p (M Wv) = (p M) Wv, so the projections move from the W
+    rows of the memory M to the one row of the query. The key's bias adds the same to every score of a head
+    and drops out in the softmax; the value's bias passes through it, since probabilities sum to 1. `mask` is
+    [R, 1, W], added to the scores.
+    """
+    width = len(graph.tensors[f"{names.query}.bias"])
+    size = width // heads
+    absorbed_key = graph.weight(
+        f"{names.key}.weight", lambda weight: weight.reshape(heads, size, width) * size**-0.5, "/heads"
+    )
+    absorbed_value = graph.weight(
+        f"{names.value}.weight", lambda weight: weight.reshape(heads, size, width).transpose(0, 2, 1), "/heads^T"
+    )
+
+    by_head = graph.op("Reshape", biased_linear(graph, query, names.query), graph.integers(-1, heads, size))
+    by_head = graph.op("Transpose", by_head, perm=[1, 0, 2])  # [N, R, H]
+    reach = graph.op("MatMul", by_head, absorbed_key, name=f"{names.key}/heads")  # [N, R, D]
+    reach = graph.op("Transpose", reach, perm=[1, 0, 2])  # [R, N, D]
+    scores = graph.op("Add", graph.fused("FusedMatMul", reach, memory, transB=1), mask)  # [R, N, W]
+    mixed = graph.op("MatMul", graph.op("Softmax", scores, axis=-1), memory)  # [R, N, D]
+    mixed = graph.op("Transpose", mixed, perm=[1, 0, 2])  # [N, R, D]
+    values = graph.op("MatMul", mixed, absorbed_value, name=f"{names.value}/heads")  # [N, R, H]
+    values = graph.op("Reshape", graph.op("Transpose", values, perm=[1, 0, 2]), graph.integers(-1, 1, width))
+    values = graph.op("Add", values, graph.weight(f"{names.value}.bias"))  # [R, 1, D]
+    return linear(graph, values, names.out)
+
+
+def head(graph: Graph, state: str, dense: str, out: str) -> str:
+    """The classifier on one state a row: [R, 1, D] in, logits [R, classes] out, in single precision throughout."""
+    state = graph.op("Squeeze", state, graph.integers(1))
+    if graph.dtype != np.float32:
+        state = graph.op("Cast", state, to=1)
+    for name in (dense, out):
+        weight = graph.full_weight(f"{name}.weight", np.transpose)
+        state = graph.op("MatMul", state, weight, name=f"{name}/head")
+        state = graph.op("Add", state, graph.full_weight(f"{name}.bias"))
+        if name == dense:
+            state = graph.op("Tanh", state)
+    return state

@@ -1,0 +1,79 @@
+"""BERT and RoBERTa for sequence classification as an ONNX graph, built node by node from the checkpoint's weights.
+
+R rows, W width, D `hidden_size`; the blocks are those of `blocks`.
+
+| part | shape | what it is |
+|---|---|---|
+| embedding | [R, W] → [R, W, D] | token + position + type, normalized; RoBERTa has one type, added to its positions |
+| layer | [R, W, D] → [R, W, D] | self-attention under the lengths, feed-forward |
+| last layer | [R, W, D] → [R, 1, D] | the same for the first token alone: nothing else is read from it |
+| head | [R, 1, D] → [R, classes] | dense, tanh, dense |
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+from transformers import BertConfig, RobertaConfig
+
+from models.batch import Batch
+from models.blocks import Projections, add_and_norm, attention, attention_of_one, feed_forward, head, norm
+from models.graph import Graph
+
+HEADS = {
+    "bert": ("bert.pooler.dense", "classifier"),
+    "roberta": ("classifier.dense", "classifier.out_proj"),
+}
+
+
+def build(
+    config: BertConfig | RobertaConfig, tensors: Mapping[str, np.ndarray], device: str, precision: str
+) -> onnx.ModelProto:
+    """The whole classifier for one device, its weights in one precision."""
+    graph = Graph(tensors, precision)
+    batch = Batch.of(device, graph)
+    kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights are named as RoBERTa's
+
+    values = embedding(graph, config, kind, batch)
+    for layer in range(config.num_hidden_layers - 1):
+        name = f"{kind}.encoder.layer.{layer}"
+        names = projections(name)
+        mixed = attention(graph, values, values, names, config.num_attention_heads, lengths=batch.lengths())
+        values = rest_of_layer(graph, config, name, mixed, values)
+
+    name = f"{kind}.encoder.layer.{config.num_hidden_layers - 1}"
+    first = graph.op("Slice", values, graph.integers(0), graph.integers(1), graph.integers(1))
+    mixed = attention_of_one(graph, first, values, projections(name), config.num_attention_heads, batch.mask())
+    state = rest_of_layer(graph, config, name, mixed, first)
+
+    dense, out = HEADS[kind]
+    return graph.model(head(graph, state, dense, out), len(tensors[f"{out}.bias"]))
+
+
+def embedding(graph: Graph, config: BertConfig | RobertaConfig, kind: str, batch: Batch) -> str:
+    """Token, position and type embeddings."""
+    name = f"{kind}.embeddings"
+    tokens = graph.op("Gather", graph.weight(f"{name}.word_embeddings.weight"), batch.ids())
+    table = graph.tensors[f"{name}.position_embeddings.weight"]
+    types = f"{name}.token_type_embeddings.weight"
+    if kind == "bert":
+        tokens = graph.op("Add", tokens, graph.op("Gather", graph.weight(types), batch.type_ids()))
+    else:
+        # RoBERTa counts from behind its padding id, and all its tokens are of type 0.
+        table = table[config.pad_token_id + 1 :] + graph.tensors[types][0]
+    places = graph.op("Gather", graph.made_weight(f"{name}.places", table), batch.positions())
+    return norm(graph, graph.op("Add", tokens, places), f"{name}.LayerNorm", config.layer_norm_eps)
+
+
+def rest_of_layer(graph: Graph, config: BertConfig | RobertaConfig, name: str, mixed: str, values: str) -> str:
+    """What follows the attention of a layer: its residual, the feed-forward block."""
+    out, epsilon = f"{name}.attention.output", config.layer_norm_eps
+    values = add_and_norm(graph, mixed, f"{out}.dense", values, f"{out}.LayerNorm", epsilon)
+    up, down = f"{name}.intermediate.dense", f"{name}.output.dense"
+    return feed_forward(graph, values, up, down, f"{name}.output.LayerNorm", epsilon)
+
+
+def projections(name: str) -> Projections:
+    """The names of an attention's linear layers."""
+    own = f"{name}.attention.self"
+    return Projections(f"{own}.query", f"{own}.key", f"{own}.value", f"{name}.attention.output.dense")

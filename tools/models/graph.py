@@ -1,0 +1,112 @@
+"""An ONNX graph under construction: nodes, weights in the graph's precision, inputs.
+
+Values are named by strings, as in ONNX. Nothing here knows a model.
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from models.errors import InputError
+
+OPSET = 17
+IR_VERSION = 8  # the lowest that has opset 17: any ONNX Runtime that topicmill accepts reads it
+CONTRIB = "com.microsoft"
+PRECISIONS = {"fp32": np.float32, "fp16": np.float16}
+
+
+class Graph:
+    """Nodes and initializers in the order in which they were added.
+
+    `tensors` are the model's weights by their names in the Hugging Face checkpoint; a weight that no node
+    asks for is left out.
+    """
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], precision: str):
+        self.tensors = tensors
+        self.dtype = PRECISIONS[precision]
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.nodes: list[onnx.NodeProto] = []
+        self.initializers: dict[str, onnx.TensorProto] = {}
+
+    def input(self, name: str, kind: type[np.generic], shape: list[str]) -> str:
+        """Declare an input; dimensions are names."""
+        self.inputs.append(helper.make_tensor_value_info(name, onnx_type(kind), shape))
+        return name
+
+    def op(self, kind: str, *values: str, domain: str = "", name: str = "", **attributes: object) -> str:
+        """Add a node with one output and return the output's name."""
+        name = name or f"{kind}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, values, [f"{name}:0"], name=name, domain=domain, **attributes))
+        return f"{name}:0"
+
+    def fused(self, kind: str, *values: str, **attributes: object) -> str:
+        """Add a node of ONNX Runtime's own."""
+        return self.op(kind, *values, domain=CONTRIB, **attributes)
+
+    def weight(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None, mark: str = "") -> str:
+        """A weight of the checkpoint in the graph's precision; `change` is applied first and `mark` names it."""
+        stored = f"{name}{mark}"
+        if stored not in self.initializers:
+            tensor = self.tensors[name]
+            self.add_initializer(stored, (change(tensor) if change else tensor).astype(self.dtype))
+        return stored
+
+    def made_weight(self, name: str, values: np.ndarray) -> str:
+        """A weight computed from several of the checkpoint's, in the graph's precision."""
+        if name not in self.initializers:
+            self.add_initializer(name, values.astype(self.dtype))
+        return name
+
+    def full_weight(self, name: str, change: Callable[[np.ndarray], np.ndarray] | None = None) -> str:
+        """A weight in single precision whatever the graph's."""
+        stored = f"{name}.full"
+        if stored not in self.initializers:
+            tensor = self.tensors[name]
+            self.add_initializer(stored, (change(tensor) if change else tensor).astype(np.float32))
+        return stored
+
+    def integers(self, *values: int) -> str:
+        """A constant vector of int64: shapes, axes, bounds."""
+        return self.constant(np.array(values, np.int64))
+
+    def integer(self, value: int) -> str:
+        """A constant int64 without dimensions."""
+        return self.constant(np.array(value, np.int64))
+
+    def number(self, value: float) -> str:
+        """A constant number without dimensions, in the graph's precision."""
+        return self.constant(np.array(value, self.dtype))
+
+    def constant(self, array: np.ndarray) -> str:
+        """A constant, stored once however often it is asked for."""
+        name = f"constant_{array.dtype}_{array.shape}_{array.tolist()}".replace(" ", "")
+        if name not in self.initializers:
+            self.add_initializer(name, array)
+        return name
+
+    def add_initializer(self, name: str, array: np.ndarray) -> None:
+        """Store an array under a name that is not taken."""
+        if not np.isfinite(array).all():
+            raise InputError(f"the weight `{name}` has values that {array.dtype} cannot hold")
+        self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+
+    def model(self, output: str, classes: int) -> onnx.ModelProto:
+        """The finished model; `output` becomes `logits`, float32 [rows, classes]."""
+        last = helper.make_node("Identity", [output], ["logits"], name="logits")
+        graph = helper.make_graph(
+            [*self.nodes, last],
+            "topicmill",
+            self.inputs,
+            [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["rows", classes])],
+            list(self.initializers.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="topicmill")
+
+
+def onnx_type(kind: type[np.generic]) -> int:
+    """ONNX's number of a numpy type."""
+    return helper.np_dtype_to_tensor_dtype(np.dtype(kind))

@@ -1,0 +1,98 @@
+"""From a checked Hugging Face model to a model folder: the order in which everything else here is called."""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+
+from models import bart, encoder, plain
+from models.errors import GraphError, InputError
+from models.manifest import Entry, write_manifest
+from models.quantize import quantized
+from models.source import BUILT, COPIED, Source
+from models.verify import Proof, host_ops, op_counts, proof_of, verify
+from parity.export import save_graph
+
+GRAPHS = {"cpu-fp32": ("cpu", "fp32"), "cpu-int8": ("cpu", "int8"), "cuda-fp16": ("cuda", "fp16")}
+
+LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
+
+Say = Callable[[str], None]
+
+
+def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
+    """Make the folder `out`, or nothing at all.
+
+    Raises `GraphError` where a graph is wrong, `InputError` where `out` is taken.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"`{out}` exists and is not an empty folder: give another path, or remove it")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
+        work, folder = Path(scratch), Path(scratch) / "folder"
+        folder.mkdir()
+        for name in (*COPIED, *LICENCES):
+            if (source.folder / name).is_file():
+                shutil.copyfile(source.folder / name, folder / name)
+        maker = Maker(source, proof_of(source), work, folder, say)
+        entries = [maker.make(name) for name in names]
+        write_manifest(folder, source, entries, maker.proof)
+        folder.replace(out)
+
+
+class Maker:
+    """Makes the graphs of one folder; what is only a step on the way stands in `work`."""
+
+    def __init__(self, source: Source, proof: Proof, work: Path, folder: Path, say: Say):
+        self.source, self.proof, self.work, self.folder, self.say = source, proof, work, folder, say
+        self.tensors = source.tensors()
+
+    def make(self, name: str) -> Entry:
+        """Build, save and prove one graph."""
+        device, precision = GRAPHS[name]
+        if precision == "int8":
+            graph = quantized(self.proved_fp32(device))
+        else:
+            if precision == "fp16":
+                # What half precision rounds hides a wrong wire: prove the same wires in single precision.
+                self.proved_fp32(device)
+            graph = self.build(device, precision)
+        return self.keep(name, graph, self.folder)
+
+    def proved_fp32(self, device: str) -> Path:
+        """The device's graph in single precision, made for this once if it is not in the folder."""
+        name = f"{device}-fp32"
+        path = self.folder / f"{name}.onnx"
+        if path.exists():
+            return path
+        path = self.work / path.name
+        if not path.exists():
+            self.keep(name, self.build(device, "fp32"), self.work)
+        return path
+
+    def build(self, device: str, precision: str) -> onnx.ModelProto:
+        """The graph by the model's family."""
+        kind = BUILT.get(self.source.family)
+        if kind is None:
+            return plain.build(self.source, precision)
+        builder = {"bart": bart, "encoder": encoder}[kind]
+        return builder.build(self.source.config, self.tensors, device, precision)
+
+    def keep(self, name: str, graph: onnx.ModelProto, folder: Path) -> Entry:
+        """Write a graph into `folder` and prove it there; nothing leaves the folder if it is wrong."""
+        device, precision = name.split("-")
+        stopping = host_ops(graph)
+        if device == "cuda" and stopping and self.source.family in BUILT:
+            raise GraphError(f"{name} has nodes that keep the GPU waiting: {', '.join(stopping)}")
+        ops, inputs = op_counts(graph), [entry.name for entry in graph.graph.input]
+        path = folder / f"{name}.onnx"
+        save_graph(graph, path)
+        error = verify(self.source, path, self.proof, self.proof.limit(precision))
+        files = sorted(entry.name for entry in folder.glob(f"{name}.onnx*"))
+        size = sum((folder / file).stat().st_size for file in files)
+        listed = ", ".join(f"{kind} {count}" for kind, count in ops.items())
+        kept = "" if folder == self.folder else " (a step, not kept)"
+        self.say(f"{name}{kept}: {size / 1e6:,.1f} MB, within {error:.1e} of torch\n  {listed}")
+        return Entry(name, device, precision, files, inputs, self.proof.tolerance(precision, error), error, stopping)

@@ -1,0 +1,41 @@
+"""Weights of eight bits: one scale a column, activations scaled while it runs."""
+
+import tempfile
+from pathlib import Path
+
+import onnx
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from parity.export import clear_notes
+
+
+def quantized(path: Path) -> onnx.ModelProto:
+    """The graph of `path` with int8 weights, in memory.
+
+    Left alone are the head, which costs nothing and decides, weights that are no matrix (one scale a column
+    means nothing there), and products of two activations.
+    """
+    graph = onnx.load(path, load_external_data=False)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        target = Path(scratch) / "int8.onnx"
+        quantize_dynamic(
+            path,
+            target,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+            nodes_to_exclude=left_alone(graph),
+            use_external_data_format=True,
+            # The type of what no shape inference reaches; without it a large graph is refused.
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT, "MatMulConstBOnly": True},
+        )
+        result = onnx.load(target)
+    clear_notes(result)
+    return result
+
+
+def left_alone(graph: onnx.ModelProto) -> list[str]:
+    """Names of the products that stay in single precision."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in graph.graph.initializer}
+    products = [node for node in graph.graph.node if node.op_type == "MatMul"]
+    return [node.name for node in products if node.name.endswith("/head") or ranks.get(node.input[1]) != 2]

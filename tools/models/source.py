@@ -1,0 +1,216 @@
+"""A Hugging Face classifier in a local folder, read and checked: what a model folder is made from.
+
+In goes the path; out comes a `Source`, or an `InputError` that says in one line what is wrong with the folder.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Tokenizer
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    logging,
+)
+
+from models.errors import InputError
+from models.inputs import Filling, Pair
+
+BUILT = {"bart": "bart", "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder"}
+EXPORTED = ("deberta", "deberta-v2")
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+COPIED = ("config.json", "tokenizer.json", "tokenizer_config.json")
+DEFAULT_MAX_TOKENS = 512
+NO_LIMIT = 1_000_000  # a tokenizer without a limit says 1e30
+
+
+@dataclass(frozen=True)
+class Source:
+    """The model, its tokenizer, and what its configuration says.
+
+    `classes` are the names of the classes in the order of the logits, as the configuration has them.
+    """
+
+    folder: Path
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    classes: list[str]
+    max_tokens: int
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        """The model's configuration."""
+        return self.model.config
+
+    @property
+    def family(self) -> str:
+        """`model_type` of the configuration."""
+        return self.config.model_type
+
+    @property
+    def filling(self) -> Filling:
+        """What fills a batch of this model."""
+        start = self.config.decoder_start_token_id if self.config.is_encoder_decoder else None
+        return Filling(self.config.pad_token_id or 0, start)
+
+    @property
+    def has_types(self) -> bool:
+        """Whether the model tells premise and hypothesis apart by their type."""
+        return self.family in ("bert", *EXPORTED) and self.config.type_vocab_size > 1
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """The weights by name, in single precision."""
+        return {name: tensor.detach().float().numpy() for name, tensor in self.model.state_dict().items()}
+
+    def pair(self, premise: str, hypothesis: str, limit: int | None = None) -> Pair:
+        """The ids of a pair, the premise cut so that there are at most `limit` (by default, the model's most)."""
+        encoded = self.tokenizer(
+            premise,
+            hypothesis,
+            truncation="only_first",
+            max_length=limit or self.max_tokens,
+            return_token_type_ids=True,
+        )
+        return Pair(encoded["input_ids"], encoded["token_type_ids"])
+
+
+def read_source(folder: Path) -> Source:
+    """Read the folder; raises `InputError`."""
+    config = read_config(folder)
+    classes = class_names(config)
+    check_shape(config)
+    tokenizer = read_tokenizer(folder)
+    check_vocabulary(tokenizer, config)
+    model = read_model(folder, len(classes))
+    return Source(folder, model, tokenizer, classes, max_tokens(config, tokenizer))
+
+
+def read_config(folder: Path) -> dict:
+    """config.json of a family that is known."""
+    if not folder.is_dir():
+        raise InputError(f"`{folder}` is no folder: give the folder of a Hugging Face model")
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"`{folder}` has no `config.json`: copy it from where the model came from") from None
+    except (OSError, ValueError) as problem:
+        raise InputError(f"`{path}` cannot be read: {one_line(problem)}") from None
+    family = config.get("model_type") if isinstance(config, dict) else None
+    if family not in (*BUILT, *EXPORTED):
+        known = ", ".join((*BUILT, *EXPORTED))
+        raise InputError(f"`{path}`: `model_type` is {family!r}; known are {known}")
+    return config
+
+
+def class_names(config: dict) -> list[str]:
+    """Names of the classes in the order of the logits, read from `label2id` or `id2label`, whichever is there."""
+    by_name, by_index = config.get("label2id"), config.get("id2label")
+    if not by_name and not by_index:
+        raise InputError("`config.json` has no `label2id`: without it nobody knows which class is the entailment")
+    try:
+        indices = {str(name): int(index) for name, index in (by_name or {}).items()}
+        reverse = {str(name): int(index) for index, name in (by_index or {}).items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InputError("`label2id` or `id2label` of `config.json` does not map names and numbers") from None
+    if indices and reverse and indices != reverse:
+        raise InputError(f"`label2id` and `id2label` of `config.json` contradict each other: {indices} and {reverse}")
+    indices = indices or reverse
+    names = sorted(indices, key=indices.get)
+    if len(names) not in (2, 3) or sorted(indices.values()) != list(range(len(names))):
+        raise InputError(f"the classes of `config.json` are not 2 or 3 numbered from 0: {indices}")
+    if not any(name.lower().startswith("entail") for name in names):
+        raise InputError(f"none of the classes ({', '.join(names)}) is the entailment: take a model trained on NLI")
+    return names
+
+
+def check_shape(config: dict) -> None:
+    """Refuse what the graph builders cannot say: they know Gelu by erf and absolute positions."""
+    family = config["model_type"]
+    if family not in BUILT:
+        return
+    activation = config.get("activation_function" if family == "bart" else "hidden_act", "gelu")
+    if activation != "gelu":
+        raise InputError(f"`config.json`: the activation is {activation!r}; only 'gelu' can be built")
+    positions = config.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise InputError(f"`config.json`: `position_embedding_type` is {positions!r}; only 'absolute' can be built")
+
+
+def read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The fast tokenizer, which reads special tokens in a text as text."""
+    if not (folder / "tokenizer.json").is_file():
+        raise InputError(
+            f"`{folder}` has no `tokenizer.json`: save it with AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+        )
+    try:
+        Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return AutoTokenizer.from_pretrained(folder, split_special_tokens=True, local_files_only=True)
+    except Exception as problem:  # the library raises bare Exception
+        raise InputError(f"the tokenizer of `{folder}` cannot be read: {one_line(problem)}") from None
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
+    """Refuse a tokenizer that gives ids which the model does not have."""
+    size, highest = config.get("vocab_size"), max(tokenizer.get_vocab().values())
+    if size is not None and highest >= size:
+        raise InputError(
+            f"`tokenizer.json` belongs to another model: its ids go up to {highest}, the model knows {size}"
+        )
+
+
+def read_model(folder: Path, classes: int) -> PreTrainedModel:
+    """The classifier in single precision with every weight from the folder, ready to run."""
+    if not any((folder / name).is_file() for name in WEIGHT_FILES):
+        raise InputError(f"`{folder}` has no weights: there should be one of {', '.join(WEIGHT_FILES)}")
+    logging.disable_progress_bar()
+    try:
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            attn_implementation="eager",
+            dtype="float32",
+            local_files_only=True,
+            num_labels=classes,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except Exception as problem:  # whatever a damaged file makes a library raise
+        raise InputError(f"the weights of `{folder}` cannot be read: {one_line(problem)}") from None
+    lacking = sorted(report["missing_keys"])
+    if lacking:
+        raise InputError(f"the weights lack {count_of(lacking)}: is it the model that was trained on NLI?")
+    mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
+    if mismatched:
+        raise InputError(f"the weights do not have the shape that `config.json` says: {count_of(mismatched)}")
+    return model.eval()
+
+
+def max_tokens(config: dict, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The most ids a pair may have: the smaller of the tokenizer's limit and the positions that can be used."""
+    positions = config.get("max_position_embeddings")
+    if positions and config["model_type"] in ("roberta", "xlm-roberta"):
+        positions -= 2
+    limits = [limit for limit in (tokenizer.model_max_length, positions) if limit and limit < NO_LIMIT]
+    return min(limits, default=DEFAULT_MAX_TOKENS)
+
+
+def count_of(names: list[str]) -> str:
+    """The first of some names and how many more there are."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"`{names[0]}`{more}"
+
+
+def one_line(problem: BaseException) -> str:
+    """What a library said, without what follows its first line."""
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else type(problem).__name__

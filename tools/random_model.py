@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+"""Write a Hugging Face NLI classifier with random weights, to try the tools and to measure speed without a download.
+
+Speed and parity do not depend on training; which label wins does.
+"""
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from models.quiet import QUIET
+
+SHAPES = ("bart-large", "tiny-bart", "tiny-bert", "tiny-roberta", "tiny-deberta")
+
+
+def main() -> int:
+    """Read the arguments and do what they say; returns the exit code."""
+    arguments = parse()
+    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
+        print(f"`{arguments.out}` exists and is not an empty folder", file=sys.stderr)
+        return 2
+    os.environ |= QUIET
+    write_model(arguments.shape, arguments.out, arguments.seed, arguments.layers)
+    return 0
+
+
+def write_model(shape: str, out: Path, seed: int = 1, layers: int = 12) -> None:
+    """Write config, tokenizer and weights of one of `SHAPES`."""
+    from transformers import logging
+
+    from parity.models import TINY, Spec, full_spec, make_model, make_tokenizer, save_folder
+    from parity.reference import Reference
+    from parity.write import level_logits, sample_batches
+
+    logging.disable_progress_bar()
+    specs = {
+        "bart-large": full_spec(layers),
+        "tiny-bart": TINY[0],
+        "tiny-bert": TINY[1],
+        "tiny-roberta": TINY[3],
+        "tiny-deberta": Spec("", "deberta", ("entailment", "neutral", "contradiction"), 64, 64, 6, ""),
+    }
+    spec = replace(specs[shape], seed=seed)
+    tokenizer = make_tokenizer(spec)
+    model = make_model(spec, len(tokenizer))
+    save_folder(spec, model, tokenizer, out)
+    level_logits(model, sample_batches(Reference(model, out)))
+    model.save_pretrained(out)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shape", choices=SHAPES)
+    parser.add_argument("out", type=Path, metavar="OUT", help="the folder, new or empty")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the weights (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=12, metavar="N", help="of each half, with bart-large")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

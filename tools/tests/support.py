@@ -1,0 +1,68 @@
+"""Tiny models, made once a run, and changed copies of them."""
+
+import atexit
+import contextlib
+import functools
+import io
+import json
+import os
+import shutil
+import tempfile
+import tomllib
+from pathlib import Path
+
+from models.quiet import QUIET
+
+os.environ |= QUIET  # before any library reads it
+
+import model
+import random_model
+
+BUILT = ("tiny-bart", "tiny-bert", "tiny-roberta")
+SHAPES = (*BUILT, "tiny-deberta")
+ROOT = Path(tempfile.mkdtemp(prefix="topicmill-tools-"))
+atexit.register(shutil.rmtree, ROOT, ignore_errors=True)
+
+
+@functools.cache
+def source_folder(shape: str) -> Path:
+    """A Hugging Face folder of random weights; nobody writes to it."""
+    folder = ROOT / f"hf-{shape}"
+    random_model.write_model(shape, folder)
+    return folder
+
+
+@functools.cache
+def model_folder(shape: str) -> Path:
+    """The model folder made from it, with every graph; nobody writes to it."""
+    folder = ROOT / f"made-{shape}"
+    code, said = run(source_folder(shape), folder)
+    assert code == 0, said
+    return folder
+
+
+def copy_of(shape: str) -> Path:
+    """A copy of the Hugging Face folder, to be changed."""
+    folder = Path(tempfile.mkdtemp(dir=ROOT)) / "hf"
+    shutil.copytree(source_folder(shape), folder)
+    return folder
+
+
+def change_json(path: Path, **fields: object) -> None:
+    """Set fields of a JSON file; a field that is None is taken out."""
+    content = json.loads(path.read_text(encoding="utf-8")) | fields
+    content = {name: value for name, value in content.items() if value is not None}
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def run(*words: object) -> tuple[int, str]:
+    """Run the command in this process; returns exit code and stderr."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        code = model.main([str(word) for word in words])
+    return code, said.getvalue()
+
+
+def manifest_of(folder: Path) -> dict:
+    """The manifest, read by the standard library."""
+    return tomllib.loads((folder / "manifest.toml").read_text(encoding="utf-8"))
