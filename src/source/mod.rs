@@ -6,7 +6,7 @@
 //!
 //! - [`reddit`]: the API's client: one token, a quota, retries, and a typed outcome for every refusal.
 //! - [`dump`]: files given to `import`, block by block; [`lines`] and [`table`] read their rows, [`filter`] tells
-//!   which are wanted.
+//!   which are wanted, `sparse` parses what a post is made of.
 //! - [`sample`]: a small Reddit on the loopback interface, so that everything can be tried without a key.
 
 use crate::domain::Post;
@@ -16,6 +16,7 @@ pub mod filter;
 pub mod lines;
 pub mod reddit;
 pub mod sample;
+mod sparse;
 pub mod table;
 
 /// A page of a listing.
