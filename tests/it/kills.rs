@@ -238,14 +238,11 @@ impl Respond for Listings {
 }
 
 fn pipeline(program: &Program) -> String {
-    let mut text = String::from(
-        "name = \"six\"\nhypothesis_template = \"{}\"\nmode = \"single\"\nthreshold = 0.0\n",
-    );
-    for name in SUBREDDITS {
-        text += &format!(
-            "[[topic]]\nslug = \"{name}\"\nlabel = \"{name}\"\ndescriptions = []\nsubreddits = [\"{name}\"]\n"
-        );
-    }
+    let head = "name = \"six\"\nhypothesis_template = \"{}\"\nmode = \"single\"\nthreshold = 0.0\n";
+    let topics = SUBREDDITS.map(|name| {
+        format!("[[topic]]\nslug = \"{name}\"\nlabel = \"{name}\"\ndescriptions = []\nsubreddits = [\"{name}\"]\n")
+    });
+    let text = head.to_owned() + &topics.concat();
     program.write("six.toml", text)
 }
 

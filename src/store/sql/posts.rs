@@ -481,8 +481,10 @@ fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
                 .map(move |(i, post)| (post, p, i))
         })
         .collect();
-    places.sort_unstable_by(|(a, p, i), (b, q, j)| (&a.fullname, p, j).cmp(&(&b.fullname, q, i)));
-    places.dedup_by(|(b, q, _), (a, p, _)| a.fullname == b.fullname && p == q);
+    places.sort_unstable_by(|one, two| {
+        (&one.0.fullname, one.1, two.2).cmp(&(&two.0.fullname, two.1, one.2))
+    });
+    places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
     let row = |(post, p, i): (&'a Post, usize, usize)| Row {
         page: &pages[p],
         post,
