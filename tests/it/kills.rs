@@ -36,7 +36,7 @@ const POSTS: &str = "SELECT fullname, subreddit, title, selftext, url, permalink
     num_comments, flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, \
     checked_at IS NULL FROM posts ORDER BY fullname";
 
-/// SplitMix64.
+/// `SplitMix64`.
 struct Random(u64);
 
 impl Random {
@@ -157,7 +157,7 @@ async fn kill_and_compare(
         let begun = clock.elapsed();
         let calm = fresh();
         let ran = command(&calm.url).output().unwrap();
-        let took = clock.elapsed() - begun;
+        let took = clock.elapsed().saturating_sub(begun);
         assert!(
             ran.status.success(),
             "{}",

@@ -517,7 +517,7 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
     let mut held = other.begin().await.unwrap();
     let hold = "UPDATE posts SET score = 1 WHERE fullname = 't3_b'";
     sqlx::query(hold).execute(&mut *held).await.unwrap();
-    let writer = {
+    let block = {
         let store = store.clone();
         tokio::spawn(async move {
             let edited = [post("a", "A edited", ""), post("b", "B edited", "")];
@@ -535,12 +535,12 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
         .unwrap()
         == 0
     {
-        assert!(!writer.is_finished(), "it does not wait for `b`");
+        assert!(!block.is_finished(), "it does not wait for `b`");
     }
     let want = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
     sqlx::query(want).execute(&mut *held).await.unwrap();
     held.commit().await.unwrap();
-    let stored = writer.await.unwrap().unwrap();
+    let stored = block.await.unwrap().unwrap();
     assert_eq!((stored.new, stored.changed), (0, 2));
     let titles = store
         .query("SELECT title FROM posts ORDER BY fullname")
