@@ -29,7 +29,7 @@ const HASHED: u64 = 1 << 20;
 /// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
 const LARGEST_WINDOW: u32 = 31;
 /// Records of a block.
-const BLOCK_ROWS: usize = 2_000;
+const BLOCK_ROWS: usize = 4_000;
 /// Bytes of text after which a block ends early.
 const BLOCK_TEXT: usize = 8 << 20;
 /// Bytes of the file after which a block ends early, so that an import which dies keeps its place.

@@ -12,6 +12,7 @@ use super::Rejected;
 use super::dump::{Position, Record, Row, Rows};
 use super::filter::Filter;
 use super::reddit::listing::{mend_surrogates, post_from_value};
+use super::sparse;
 use crate::domain::SourceKind;
 
 /// A line above this is no post: the longest text Reddit has stored is 80 kB.
@@ -211,11 +212,11 @@ impl<R: BufRead + Send> Rows for Lines<R> {
 }
 
 fn record(line: &str) -> Result<Record, String> {
-    let parsed = serde_json::from_str(line).or_else(|error| match mend_surrogates(line) {
-        Some(mended) => serde_json::from_str(&mended),
+    let parsed = sparse::parse(line).or_else(|error| match mend_surrogates(line) {
+        Some(mended) => sparse::parse(&mended),
         None => Err(error),
     });
-    let value: Value = parsed.map_err(|error| {
+    let value = parsed.map_err(|error| {
         // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
         if error.is_eof() {
             "JSON that breaks off".to_owned()

@@ -7,7 +7,7 @@
 //! - [`reddit`]: the API's client: one token, a quota, retries, and a typed outcome for every refusal.
 //! - [`arctic_shift`]: an archive of Reddit that needs no key, read page by page through time.
 //! - [`dump`]: files given to `import`, block by block; [`lines`] and [`table`] read their rows, [`filter`] tells
-//!   which are wanted.
+//!   which are wanted, `sparse` parses what a post is made of.
 //! - [`sample`]: a small Reddit on the loopback interface, so that everything can be tried without a key.
 
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ pub mod filter;
 pub mod lines;
 pub mod reddit;
 pub mod sample;
+mod sparse;
 pub mod table;
 
 /// What the topics of a pipeline are collected from.

@@ -9,6 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions, Database, Pool, Postgres, Sqlite};
 
+use super::bulk::Insert;
 use super::{Access, Result, StoreError};
 
 /// How long a writer waits for another one before it gives up.
@@ -16,6 +17,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long opening may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECTIONS: u32 = 8;
+/// Memory of a writer of SQLite for pages, in KiB below zero.
+const CACHE: &str = "-16384";
+/// Pages of SQLite's write-ahead log, of 4 kB, before it is folded back into the file.
+const LOG_PAGES: &str = "8192";
 
 /// A database that the statements of `sql.rs` run on.
 pub trait Dialect: Database {
@@ -34,6 +39,9 @@ pub trait Dialect: Database {
     /// Keeps the posts that a SELECT names `p` from being purged until the transaction ends, and passes over
     /// those that just were.
     const HOLD_POSTS: &'static str;
+    /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
+    /// many they are, the statement stays the same.
+    const AMONG: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
     /// What the server calls itself.
@@ -41,6 +49,11 @@ pub trait Dialect: Database {
     /// Bytes on disk.
     const BYTES: &'static str;
 
+    /// Inserts rows in their order.
+    fn insert(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
     /// Rows that a statement changed.
     fn rows_affected(done: &Self::QueryResult) -> u64;
     /// The migrations of this database.
@@ -109,11 +122,19 @@ impl Dialect for Sqlite {
     // `BEGIN IMMEDIATE` has no other writer beside it.
     const LOCK_TOMBSTONES: Option<&'static str> = None;
     const HOLD_POSTS: &'static str = "";
+    const AMONG: &'static str = "(SELECT value FROM json_each($1))";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
     const BYTES: &'static str =
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+
+    async fn insert(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> Result<(), sqlx::Error> {
+        insert.into_sqlite(connection).await
+    }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
         done.rows_affected()
@@ -164,6 +185,13 @@ impl Dialect for Sqlite {
                 // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
                 // Of every writer: a text that was edited here lies in free space before its post is purged.
                 .pragma("secure_delete", "ON")
+                // A block of an import changes most leaves of the index of hashes: in memory, and written once,
+                // instead of out and in again with each statement.
+                .pragma("cache_size", CACHE)
+                // What a statement would have to undo: 4 kB a page that it changes, which is not worth a file.
+                .pragma("temp_store", "MEMORY")
+                // Pages change more than once before the log is folded back into the file.
+                .pragma("wal_autocheckpoint", LOG_PAGES)
                 // With a write-ahead log NORMAL survives a crash of the program; a power cut may lose the
                 // last transactions, never the file. Lost labels are computed again.
                 .synchronous(SqliteSynchronous::Normal),
@@ -199,9 +227,17 @@ impl Dialect for Postgres {
     const FOR_UPDATE: &'static str = "FOR UPDATE";
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
     const HOLD_POSTS: &'static str = "FOR KEY SHARE OF p";
+    const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
+
+    async fn insert(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> Result<(), sqlx::Error> {
+        insert.into_postgres(connection).await
+    }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
         done.rows_affected()

@@ -4,6 +4,7 @@
 //! (`sql/`) in their own dialect (`dialect.rs`). Every write is one transaction. Whatever is read here was
 //! written by topicmill itself, so a value that cannot be decoded is an error that names its table and row.
 
+mod bulk;
 mod dialect;
 mod query;
 mod sql;
@@ -69,6 +70,12 @@ pub enum StoreError {
     /// No room left.
     #[error("write to the database: its disk is full; free some space and run the command again")]
     Full,
+    /// The file system refuses to write, for another reason than a full disk.
+    #[error(
+        "write to the database: its disk refused; check its health, your quota and the limit on a file's size \
+         (`ulimit -f`), and run the command again"
+    )]
+    Refused(#[source] sqlx::Error),
     /// A statement failed.
     #[error("{what}: {source}")]
     Statement {

@@ -1,8 +1,5 @@
 //! Dumps and tables as a person imports them: filtered, resumed, broken in every way a file can be.
 
-use std::process::Stdio;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::support::postgres::databases;
@@ -98,20 +95,21 @@ fn a_dump_is_filtered_by_subreddit_and_date_while_it_is_read() {
 
 #[test]
 fn a_finished_dump_is_not_read_twice_unless_asked_for() {
-    let program = Program::new();
-    let file = program.write("RS.zst", packed(dump(0..30)));
-    expect(&program, &[&file], 0, &["posts=10", "left_out=20"]);
-    expect(&program, &[&file], 0, &["imported on", "--again"]);
-    expect(&program, &[&file, "--again"], 0, &["posts=10", "new=0"]);
-    // Another wish is another import; a file that changed is another file.
-    expect(
-        &program,
-        &[&file, "--all-subreddits"],
-        0,
-        &["posts=30", "new=20"],
-    );
-    program.write("RS.zst", packed(dump(0..33)));
-    expect(&program, &[&file], 0, &["posts=11", "new=1"]);
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("RS.zst", packed(dump(0..30)));
+        let expect = |args: &[&str], words: &[&str]| {
+            let args = [args, &["--database", &database.url]].concat();
+            expect(&program, &args, 0, words);
+        };
+        expect(&[&file], &["posts=10", "left_out=20"]);
+        expect(&[&file], &["imported on", "--again"]);
+        expect(&[&file, "--again"], &["posts=10", "new=0"]);
+        // Another wish is another import; a file that changed is another file.
+        expect(&[&file, "--all-subreddits"], &["posts=30", "new=20"]);
+        program.write("RS.zst", packed(dump(0..33)));
+        expect(&[&file], &["posts=11", "new=1"]);
+    }
 }
 
 #[test]
@@ -142,6 +140,90 @@ fn a_window_without_address_space_says_so() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains("address space"), "{stderr}");
+}
+
+/// Runs a script in which `{}` is the program, below a command such as `env`.
+#[cfg(target_os = "linux")]
+fn from_a_shell(program: &Program, below: &[&str], script: &str) -> std::process::Output {
+    let plain = program.command(&[]);
+    let environment = plain
+        .get_envs()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    let script = script.replace("{}", env!("CARGO_BIN_EXE_topicmill"));
+    std::process::Command::new(below[0])
+        .args(&below[1..])
+        .args(["sh", "-c", &script])
+        .envs(environment)
+        .current_dir(program.folder.path())
+        .output()
+        .unwrap()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_database_that_may_not_grow_says_so_and_loses_nothing() {
+    let program = Program::new();
+    let file = program.write("RS.zst", packed(dump(0..60_000)));
+    // The schema fits into 4,000 blocks of 512 bytes or 1,024, and the whole import does not.
+    let script = format!("trap '' XFSZ; ulimit -f 4000; exec {{}} import --format dump {file}");
+    let output = from_a_shell(&program, &["env"], &script);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    assert!(
+        stderr.contains("its disk refused") && stderr.contains("ulimit -f"),
+        "{stderr}"
+    );
+    goes_on(&program, &file);
+}
+
+/// On a disk of its own, which takes root or a namespace for mounts. Where neither is to be had it says so.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_says_so_and_loses_nothing() {
+    let program = Program::new();
+    let file = program.write("RS.zst", packed(dump(0..60_000)));
+    let alone = ["unshare", "--mount", "--map-root-user"];
+    let mount = "mkdir -p small && mount -t tmpfs -o size=5m small small";
+    if !from_a_shell(&program, &alone, mount).status.success() {
+        let told =
+            "*** NOT RUN: a_full_disk_says_so_and_loses_nothing: no mount is allowed here ***\n";
+        std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).expect("stderr is open");
+        return;
+    }
+    // The small disk goes with its namespace: what is on it is taken out first.
+    let script = format!(
+        "{mount} && {{}} --database sqlite:small/topicmill.db import --format dump {file}; code=$?; \
+         cp small/* . && exit $code"
+    );
+    let output = from_a_shell(&program, &alone, &script);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{stderr}");
+    assert!(
+        stderr.contains("its disk is full") && stderr.contains("free some space"),
+        "{stderr}"
+    );
+    goes_on(&program, &file);
+}
+
+/// With room again, the same command finishes what the other one began.
+#[cfg(target_os = "linux")]
+fn goes_on(program: &Program, file: &str) {
+    let sound = "SELECT integrity_check FROM pragma_integrity_check";
+    assert_eq!(sql(program, SQLITE, sound), "ok");
+    let place = "SELECT COALESCE(SUM(posts), 0) FROM imports";
+    let stored: usize = sql(program, SQLITE, place).parse().unwrap();
+    assert_eq!(
+        posts(program),
+        stored.to_string(),
+        "as many as its place says"
+    );
+    assert!(stored < 20_000, "there was room for all of them");
+    expect(program, &[file], 0, &["rejected=0"]);
+    assert_eq!(posts(program), "20000");
+    assert_eq!(
+        sql(program, SQLITE, "SELECT COUNT(*) FROM sightings"),
+        "20000"
+    );
 }
 
 #[test]
@@ -176,6 +258,10 @@ fn a_flipped_bit_costs_what_follows_it_at_most() {
         let ran = expect(&program, &[&file], 1, &["line "]);
         assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     }
+    // Whatever was stored of them, the sound file puts right.
+    let file = program.write("RS.zst", &whole);
+    expect(&program, &[&file], 0, &["rejected=0"]);
+    assert_eq!(posts(&program), "3000");
 }
 
 #[test]
@@ -267,79 +353,6 @@ fn what_is_no_dump_says_so_before_anything_is_stored() {
         &[&none],
         0,
         &["no post was wanted", "--all-subreddits"],
-    );
-}
-
-/// What an import leaves, without the times and runs that differ by nature.
-fn contents(program: &Program, database: &str) -> String {
-    let posts = "SELECT fullname, subreddit, title, selftext, author, score, created_at FROM posts ORDER BY 1";
-    let seen = "SELECT topic, fullname, score FROM sightings GROUP BY 1, 2, 3 ORDER BY 1, 2";
-    let state = "SELECT rows_read, left_out, posts, rejected, byte_offset, finished_at IS NOT NULL FROM imports";
-    let all = [posts, seen, state].map(|query| sql(program, database, query));
-    all.join("\n\n")
-}
-
-#[test]
-fn a_dump_import_that_is_killed_goes_on_and_ends_as_if_it_had_not_been() {
-    let program = Program::new();
-    let file = program.write("RS.zst", packed(dump(0..60_000)));
-    let args = [
-        "--database",
-        "sqlite:calm.db",
-        "import",
-        "--format",
-        "dump",
-        &file,
-    ];
-    program.ok(&args);
-    // Authors are hashed under a key of the database, so the others are copies that are emptied.
-    let calm = contents(&program, "sqlite:calm.db");
-    let strip = |text: &str| {
-        let lines = text.lines().map(|line| {
-            let cells: Vec<_> = line
-                .split(',')
-                .filter(|cell| !cell.starts_with("u_"))
-                .collect();
-            cells.join(",") + "\n"
-        });
-        lines.collect::<String>()
-    };
-    let size = |name: &str| {
-        let file = |name: &str| std::fs::metadata(program.folder.path().join(name));
-        let bytes = |name: &str| file(name).map_or(0, |about| about.len());
-        bytes(name) + bytes(&format!("{name}-wal"))
-    };
-    let (mut kills, mut resumed) = (0, 0);
-    for (wait, growth) in [(0, 600_000), (3, 900_000), (7, 1_300_000), (13, 300_000)] {
-        let name = format!("killed{wait}.db");
-        let database = format!("sqlite:{name}");
-        let args = ["--database", &database, "import", "--format", "dump", &file];
-        for _ in 0..2 {
-            let before = size(&name);
-            let mut running = program
-                .command(&args)
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            // At work, however slow this machine is; then any moment.
-            while size(&name) < before + growth && running.try_wait().unwrap().is_none() {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            std::thread::sleep(Duration::from_millis(wait));
-            running.kill().unwrap();
-            kills += usize::from(!running.wait().unwrap().success());
-        }
-        let last = program.ok(&args);
-        resumed += usize::from(last.stderr.contains("goes on where"));
-        assert_eq!(
-            strip(&contents(&program, &database)),
-            strip(&calm),
-            "{wait}"
-        );
-    }
-    assert!(
-        kills > 4 && resumed > 2,
-        "{kills} killed, {resumed} resumed"
     );
 }
 

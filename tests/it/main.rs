@@ -5,6 +5,8 @@ mod cli;
 mod collect;
 mod house;
 mod import;
+mod kills;
+mod migrations;
 mod parity;
 mod purge;
 mod quota;

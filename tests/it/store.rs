@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 use topicmill::domain::{
-    Label, LabelSet, Listing, Mode, PairLogits, Post, RunStatus, Scores, SourceKind, Stage,
-    Timestamp,
+    Label, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores, SourceKind,
+    Stage, Timestamp,
 };
 use topicmill::store::{
-    Access, Claim, Claimant, Classified, ModelRow, Page, RunId, Store, StoreError, Target, Written,
+    Access, Checked, Claim, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store,
+    StoreError, Target, Upserted, Written,
 };
 
 use crate::support::postgres::databases;
@@ -220,6 +221,391 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
         let seen = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
         assert_eq!(seen.rows[0][0], json!(2));
     }
+}
+
+/// A page of a file, which names its topic.
+fn of_file<'a>(run: RunId, topic: &'a str, posts: &'a [Post], now: i64) -> Page<'a> {
+    Page {
+        run,
+        source: SourceKind::Import,
+        topic: Some(topic),
+        subreddit: "",
+        listing: None,
+        ranks: &[],
+        after: None,
+        newest: None,
+        posts,
+        now: at(now),
+    }
+}
+
+fn place(run: RunId, bytes: u64, now: i64, finished: bool) -> ImportState {
+    ImportState {
+        file: "1-abc".into(),
+        selection: "food".into(),
+        name: "RS.zst".into(),
+        byte_offset: bytes,
+        rows: bytes / 100,
+        left_out: 7,
+        posts: 3,
+        rejected: 1,
+        run,
+        updated_at: at(now),
+        finished_at: finished.then_some(at(now)),
+    }
+}
+
+#[tokio::test]
+async fn a_block_is_stored_with_its_place_or_not_at_all() {
+    for database in databases() {
+        let store = database.open().await;
+        let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+        assert_eq!(store.import_state("1-abc", "food").await.unwrap(), None);
+        let food = [post("a", "A", ""), post("b", "B", "")];
+        let music = [post("c", "C", "")];
+        let pages = [
+            of_file(run, "food", &food, 1),
+            of_file(run, "music", &music, 1),
+        ];
+        let first = place(run, 1_000, 1, false);
+        let stored = store.save_block(&pages, Some(&first)).await.unwrap();
+        assert_eq!((stored.new, stored.changed, stored.unchanged), (3, 0, 0));
+        assert_eq!(
+            store.import_state("1-abc", "food").await.unwrap(),
+            Some(first.clone())
+        );
+        assert_eq!(store.import_state("1-abc", "music").await.unwrap(), None);
+        assert_eq!(store.import_state("2-abc", "food").await.unwrap(), None);
+
+        // A sighting of a run that does not exist is refused after the posts were written.
+        let nobody = RunId(99);
+        let more = [post("d", "D", "")];
+        let pages = [
+            of_file(run, "food", &more, 2),
+            of_file(nobody, "music", &music, 2),
+        ];
+        let refused = store
+            .save_block(&pages, Some(&place(run, 2_000, 2, true)))
+            .await;
+        assert!(
+            matches!(refused, Err(StoreError::Statement { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(
+            store.import_state("1-abc", "food").await.unwrap(),
+            Some(first)
+        );
+        let seen = "SELECT s.topic, p.fullname FROM posts p LEFT JOIN sightings s ON s.fullname = p.fullname ORDER BY 2";
+        let expected = [["food", "t3_a"], ["food", "t3_b"], ["music", "t3_c"]];
+        assert_eq!(
+            json!(store.query(seen).await.unwrap().rows),
+            json!(expected)
+        );
+
+        let last = place(run, 2_000, 2, true);
+        let pages = [of_file(run, "food", &more, 2)];
+        assert_eq!(store.save_block(&pages, Some(&last)).await.unwrap().new, 1);
+        assert_eq!(
+            store.import_state("1-abc", "food").await.unwrap(),
+            Some(last)
+        );
+        let empty = store.save_block(&[], None).await.unwrap();
+        assert_eq!(empty, Upserted::default());
+    }
+}
+
+#[tokio::test]
+async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
+    for database in databases() {
+        let store = database.open().await;
+        let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+        let from_file = |id: &str, title: &str, score| Post {
+            source: SourceKind::Import,
+            score,
+            ..post(id, title, "")
+        };
+        let purged = Checked {
+            gone: vec![("t3_z".parse().unwrap(), PurgeReason::Requested)],
+            ..Checked::default()
+        };
+        store.purge(run, &purged, at(0)).await.unwrap();
+        let food = [
+            from_file("b", "B", Some(5)),
+            from_file("a", "A", Some(5)),
+            from_file("z", "Z", None),
+        ];
+        let music = [
+            from_file("a", "A before", Some(1)),
+            from_file("a", "A later", None),
+            from_file("z", "Z", None),
+        ];
+        let pages = [
+            of_file(run, "food", &food, 1),
+            of_file(run, "music", &music, 1),
+        ];
+        let stored = store.save_block(&pages, None).await.unwrap();
+        let numbers = (
+            stored.new,
+            stored.changed,
+            stored.unchanged,
+            stored.tombstoned,
+        );
+        assert_eq!(numbers, (2, 1, 0, 2), "each page counts its posts");
+        let told = "SELECT fullname, title, score FROM posts ORDER BY 1";
+        let expected = json!([["t3_a", "A later", 5], ["t3_b", "B", 5]]);
+        assert_eq!(
+            json!(store.query(told).await.unwrap().rows),
+            expected,
+            "{}",
+            database.url
+        );
+        let seen = "SELECT topic, fullname, score FROM sightings ORDER BY 1, 2";
+        let expected = json!([
+            ["food", "t3_a", 5],
+            ["food", "t3_b", 5],
+            ["music", "t3_a", null]
+        ]);
+        assert_eq!(json!(store.query(seen).await.unwrap().rows), expected);
+    }
+}
+
+/// A post of a file that has some of the optional fields, its neighbours the others.
+fn odd(i: usize) -> Post {
+    let some = i.is_multiple_of(2);
+    let number = i64::try_from(i).unwrap();
+    let title = format!("Title {i} naïve");
+    Post {
+        url: some.then(|| format!("https://a.example/{i}")),
+        permalink: (!some).then(|| format!("/r/gaming/{i}")),
+        author: some.then(|| format!("author {i}")),
+        score: (!some).then_some(-number),
+        upvote_ratio: some.then_some(0.25),
+        num_comments: some.then_some(number),
+        flair: (!some).then(|| "it's a \"flair\"".into()),
+        over_18: some,
+        is_self: !some,
+        removed: i.is_multiple_of(3),
+        created_at: at(number),
+        source: SourceKind::Import,
+        ..post(&format!("x{i:05}"), &title, &"body\n".repeat(i % 5))
+    }
+}
+
+#[tokio::test]
+async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
+    let sql = "SELECT p.fullname, title, selftext, url, permalink, author, p.score, upvote_ratio, num_comments, \
+        flair, CAST(over_18 AS INTEGER), CAST(is_self AS INTEGER), source, \
+        CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 END, \
+        checked_at, s.score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
+    // Each of these fills statements of other sizes.
+    for size in [1, 9, 63, 585, 1_177] {
+        for database in databases() {
+            let store = database.open().await;
+            let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+            let posts: Vec<Post> = (0..size).map(odd).rev().collect();
+            let pages = [of_file(run, "gaming", &posts, 60)];
+            let stored = store.save_block(&pages, None).await.unwrap();
+            assert_eq!((stored.new, stored.unchanged), (size as u64, 0));
+            let again = store.save_block(&pages, None).await.unwrap();
+            assert_eq!(
+                (again.new, again.changed, again.unchanged),
+                (0, 0, size as u64)
+            );
+            let expected: Vec<_> = (0..size)
+                .map(|i| {
+                    let p = odd(i);
+                    json!([
+                        p.fullname.as_str(),
+                        p.title,
+                        p.selftext,
+                        p.url,
+                        p.permalink,
+                        p.author,
+                        p.score,
+                        p.upvote_ratio,
+                        p.num_comments,
+                        p.flair,
+                        i32::from(p.over_18),
+                        i32::from(p.is_self),
+                        "import",
+                        i32::from(i == 60),
+                        i32::from(p.removed),
+                        null,
+                        p.score
+                    ])
+                })
+                .collect();
+            let rows = store.query(sql).await.unwrap().rows;
+            assert_eq!(json!(rows), json!(expected));
+        }
+    }
+}
+
+/// The first `times` blocks that are stored meet an error of this class at their end.
+async fn conflicts(url: &str, class: &str, times: u32) -> sqlx::PgConnection {
+    use sqlx::Connection;
+    let sql = format!(
+        "CREATE SEQUENCE tries; \
+         CREATE FUNCTION meet() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+           IF nextval('tries') <= {times} THEN RAISE EXCEPTION 'met' USING ERRCODE = '{class}'; END IF; \
+           RETURN NEW; END $$; \
+         CREATE TRIGGER meet BEFORE INSERT ON imports FOR EACH ROW EXECUTE FUNCTION meet()"
+    );
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    let sql = sqlx::AssertSqlSafe(sql);
+    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    connection
+}
+
+#[tokio::test]
+async fn a_block_that_meets_another_writer_is_stored_again_and_not_for_ever() {
+    let Some(database) = crate::support::postgres::postgres() else {
+        return;
+    };
+    let store = database.open().await;
+    let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+    let posts = [post("a", "A", ""), post("b", "B", "")];
+    let pages = [of_file(run, "food", &posts, 1)];
+    let state = place(run, 1_000, 1, false);
+    for (class, times, tried) in [
+        ("40P01", 4, 5),
+        ("40001", 2, 3),
+        ("40P01", 9, 5),
+        ("P0001", 9, 1),
+    ] {
+        let mut connection = conflicts(&database.url, class, times).await;
+        let stored = store.save_block(&pages, Some(&state)).await;
+        assert_eq!(
+            stored.is_ok(),
+            tried == times + 1,
+            "{class} {times}: {stored:?}"
+        );
+        let tries: i64 = sqlx::query_scalar("SELECT last_value FROM tries")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        assert_eq!(tries, i64::from(tried), "{class}");
+        let count = store.query("SELECT COUNT(*) FROM sightings").await.unwrap();
+        assert_eq!(count.rows, [[json!(if stored.is_ok() { 2 } else { 0 })]]);
+        let undo = "DROP TRIGGER meet ON imports; DROP FUNCTION meet; DROP SEQUENCE tries; \
+                    DELETE FROM posts; DELETE FROM imports";
+        sqlx::raw_sql(undo).execute(&mut connection).await.unwrap();
+    }
+}
+
+/// Another writer holds `b` and then wants `a`, while a block has stored `a` and waits for `b`. The block is
+/// the one that PostgreSQL ends, because it looks for circles and the other does not.
+#[tokio::test]
+async fn a_block_that_ends_a_deadlock_is_stored_again() {
+    use sqlx::Connection;
+    let Some(database) = crate::support::postgres::postgres() else {
+        return;
+    };
+    database.open().await.close().await.unwrap();
+    let connect = || sqlx::PgConnection::connect(&database.url);
+    let mut other = connect().await.unwrap();
+    let patient = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 2000', current_database()); \
+                   END $$; SET deadlock_timeout = '10min'";
+    sqlx::raw_sql(patient).execute(&mut other).await.unwrap();
+    let store = database.open().await;
+    let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+    let known = [post("a", "A", ""), post("b", "B", "")];
+    store
+        .save_block(&[of_file(run, "food", &known, 1)], None)
+        .await
+        .unwrap();
+
+    let mut held = other.begin().await.unwrap();
+    let update = "UPDATE posts SET score = 1 WHERE fullname = 't3_b'";
+    sqlx::query(update).execute(&mut *held).await.unwrap();
+    let block = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let edited = [post("a", "A edited", ""), post("b", "B edited", "")];
+            store
+                .save_block(&[of_file(run, "food", &edited, 2)], None)
+                .await
+        })
+    };
+    let mut watcher = connect().await.unwrap();
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND wait_event_type = 'Lock' AND query LIKE 'INSERT INTO posts%'";
+    while sqlx::query_scalar::<_, i64>(waiting)
+        .fetch_one(&mut watcher)
+        .await
+        .unwrap()
+        == 0
+    {
+        assert!(!block.is_finished(), "it does not wait for `b`");
+    }
+    let want = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
+    sqlx::query(want).execute(&mut *held).await.unwrap();
+    held.commit().await.unwrap();
+    let stored = block.await.unwrap().unwrap();
+    assert_eq!((stored.new, stored.changed), (0, 2));
+    let titles = store
+        .query("SELECT title FROM posts ORDER BY fullname")
+        .await
+        .unwrap();
+    assert_eq!(titles.rows, [[json!("A edited")], [json!("B edited")]]);
+    store.close().await.unwrap();
+    assert_eq!(deadlocks(&database.url).await, 1);
+}
+
+/// As counted once every other connection is closed.
+async fn deadlocks(url: &str) -> i64 {
+    use sqlx::Connection;
+    let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+    let others = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                    AND application_name = 'topicmill'";
+    while sqlx::query_scalar::<_, i64>(others)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap()
+        > 0
+    {
+        tokio::task::yield_now().await;
+    }
+    sqlx::query_scalar("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap()
+}
+
+/// Each block begins with the topic with which the other one ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
+    let Some(database) = crate::support::postgres::postgres() else {
+        return;
+    };
+    let store = database.open().await;
+    let ids = |of: char| -> Vec<Post> {
+        (0..400)
+            .map(|i| post(&format!("{of}{i:04}"), "A title", ""))
+            .collect()
+    };
+    let (food, music) = (ids('a'), ids('b'));
+    let writers = [false, true].map(|turned| {
+        let (store, food, music) = (store.clone(), food.clone(), music.clone());
+        tokio::spawn(async move {
+            let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+            for n in 0..12 {
+                let mut pages = [
+                    of_file(run, "food", &food, n),
+                    of_file(run, "music", &music, n),
+                ];
+                if turned {
+                    pages.reverse();
+                }
+                store.save_block(&pages, None).await.unwrap();
+            }
+        })
+    });
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    store.close().await.unwrap();
+    assert_eq!(deadlocks(&database.url).await, 0);
 }
 
 #[tokio::test]

@@ -193,12 +193,60 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
 
 /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
 pub(in crate::source) fn is_comment(value: &Value) -> bool {
-    let has = |name: &str| value.get(name).is_some();
+    let has = |name: &str| get(value, name).is_some();
     kind_of(value) == Some("t1") || (has("body") && has("link_id") && !has("title"))
 }
 
 fn kind_of(value: &Value) -> Option<&str> {
-    value.get("kind").and_then(Value::as_str)
+    get(value, "kind").and_then(Value::as_str)
+}
+
+fn get<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    field(value.as_object()?, name)
+}
+
+/// Whether a field of this name is ever looked at, in a thing, in its data or in what lies within. A dump's
+/// row has a hundred fields, and whoever reads many rows need not keep the others.
+pub(in crate::source) fn is_read(name: &str) -> bool {
+    matches!(
+        name,
+        "_meta"
+            | "author"
+            | "body"
+            | "created_utc"
+            | "crosspost_parent_list"
+            | "data"
+            | "id"
+            | "is_self"
+            | "kind"
+            | "link_flair_text"
+            | "link_id"
+            | "name"
+            | "num_comments"
+            | "over_18"
+            | "permalink"
+            | "promoted"
+            | "removal_type"
+            | "removed_by_category"
+            | "retrieved_2nd_on"
+            | "retrieved_on"
+            | "retrieved_utc"
+            | "score"
+            | "selftext"
+            | "stickied"
+            | "subreddit"
+            | "title"
+            | "topic"
+            | "ups"
+            | "upvote_ratio"
+            | "url"
+    )
+}
+
+/// The one way to a field, so that a name that [`is_read`] lacks does not pass any test.
+fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    debug_assert!(is_read(name), "`{name}` is missing in `is_read`");
+    object.get(name)
 }
 
 /// The fields of a post with their types taken as they come: a number may be a string, anything may be
@@ -208,7 +256,7 @@ struct Fields<'a>(&'a Map<String, Value>);
 impl<'a> Fields<'a> {
     fn of(value: &'a Value) -> Result<Self, String> {
         let object = value.as_object().ok_or("not a JSON object")?;
-        match (kind_of(value), object.get("data")) {
+        match (kind_of(value), field(object, "data")) {
             (Some("t3"), Some(Value::Object(data))) => Ok(Self(data)),
             (Some("t3"), Some(_)) => Err("a `t3` without its data".to_owned()),
             (Some("t1"), Some(_)) => Err(A_COMMENT.to_owned()),
@@ -222,12 +270,12 @@ impl<'a> Fields<'a> {
 
     /// A string that is not blank, without NUL, which PostgreSQL refuses.
     fn text(&self, name: &str) -> Option<String> {
-        let text = self.0.get(name)?.as_str()?.replace('\0', "");
+        let text = field(self.0, name)?.as_str()?.replace('\0', "");
         (!text.trim().is_empty()).then_some(text)
     }
 
     fn number(&self, name: &str) -> Option<f64> {
-        let number = match self.0.get(name)? {
+        let number = match field(self.0, name)? {
             Value::Number(number) => number.as_f64(),
             Value::String(text) => text.trim().parse().ok(),
             _ => None,
@@ -240,12 +288,12 @@ impl<'a> Fields<'a> {
         reason = "a fraction of a vote is noise, and the cast saturates"
     )]
     fn integer(&self, name: &str) -> Option<i64> {
-        let exact = self.0.get(name).and_then(Value::as_i64);
+        let exact = field(self.0, name).and_then(Value::as_i64);
         exact.or_else(|| self.number(name).map(|number| number as i64))
     }
 
     fn flag(&self, name: &str) -> Option<bool> {
-        match self.0.get(name)? {
+        match field(self.0, name)? {
             Value::Bool(flag) => Some(*flag),
             Value::Number(number) => Some(number.as_f64() != Some(0.0)),
             Value::String(text) => text.to_ascii_lowercase().parse().ok(),
@@ -277,19 +325,13 @@ impl<'a> Fields<'a> {
 
     /// What dumps from November 2023 on have in place of `removed_by_category`.
     fn removed_in_dump(&self) -> bool {
-        let removal = self
-            .0
-            .get("_meta")
-            .and_then(|meta| meta.get("removal_type"));
+        let removal = field(self.0, "_meta").and_then(|meta| get(meta, "removal_type"));
         removal.is_some_and(|removal| !removal.is_null())
     }
 
     /// Whether an archive read a post while nobody had voted yet, and did not read it again.
     fn read_too_soon(&self, created_at: Timestamp) -> bool {
-        let again = self
-            .0
-            .get("_meta")
-            .and_then(|meta| meta.get("retrieved_2nd_on"));
+        let again = field(self.0, "_meta").and_then(|meta| get(meta, "retrieved_2nd_on"));
         let read = self
             .number("retrieved_on")
             .or_else(|| self.number("retrieved_utc"));
@@ -302,7 +344,8 @@ impl<'a> Fields<'a> {
     }
 
     fn crosspost_text(&self) -> Option<String> {
-        let parent = self.0.get("crosspost_parent_list")?.get(0)?.as_object()?;
+        let parents = field(self.0, "crosspost_parent_list")?;
+        let parent = parents.get(0)?.as_object()?;
         Fields(parent)
             .text("selftext")
             .filter(|text| !is_placeholder(text))

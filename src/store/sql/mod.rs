@@ -14,6 +14,7 @@ mod quotas;
 mod runs;
 mod work;
 
+use sqlx::error::DatabaseError;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
     ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row, Transaction,
@@ -24,7 +25,7 @@ use super::dialect::{Dialect, redact};
 use super::{Access, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp};
 
-/// Rows of one INSERT: 500 × 21 columns stay under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
+/// Names of one statement, well under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
@@ -73,8 +74,10 @@ trait Doing<T> {
 
 impl<T> Doing<T> for Result<T, sqlx::Error> {
     fn doing(self, what: &'static str) -> Result<T> {
-        self.map_err(|source| {
-            known_failure(&source).unwrap_or(StoreError::Statement { what, source })
+        self.map_err(|source| match known_failure(&source) {
+            Some(failure) => failure,
+            None if is_refused(&source) => StoreError::Refused(source),
+            None => StoreError::Statement { what, source },
         })
     }
 }
@@ -99,6 +102,15 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
         "53100" => Some(StoreError::Full),
         _ => None,
     }
+}
+
+/// SQLite's I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
+fn is_refused(error: &sqlx::Error) -> bool {
+    let error = error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<sqlx::sqlite::SqliteError>());
+    let code = error.and_then(DatabaseError::code);
+    matches!(code.as_deref(), Some("778" | "1034" | "1546" | "4874"))
 }
 
 /// Whether a post comes from a file or an archive and is known from Reddit itself.

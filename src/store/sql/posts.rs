@@ -2,15 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
+use sqlx::error::DatabaseError;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row as _, Transaction,
+    Type,
 };
 
+use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
-use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, is_older, push_list};
-use crate::domain::{Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord};
+use super::{Doing, SqlStore, at, count, is_older};
+use crate::domain::{Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord};
 
 /// What becomes of a post that is known.
 ///
@@ -62,7 +65,7 @@ where
     for<'q> Option<DateTime<Utc>>: Encode<'q, DB> + Decode<'q, DB>,
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
     for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> String: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
     for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
@@ -76,14 +79,54 @@ where
         pages: &[Page<'_>],
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
+        let rows = rows_of(pages);
+        let mut attempt = 1;
+        loop {
+            match self.try_save_block(pages, &rows, state).await {
+                Err(error) if attempt < ATTEMPTS && is_conflict(&error) => {
+                    tracing::debug!(attempt, "storing again what met another writer: {error}");
+                    attempt += 1;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_save_block(
+        &self,
+        pages: &[Page<'_>],
+        rows: &[Row<'_>],
+        state: Option<&ImportState>,
+    ) -> Result<Upserted> {
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
+        let mut rounds = Vec::new();
+        let mut pending: Vec<&Row<'_>> = rows.iter().collect();
+        while !pending.is_empty() {
+            // One statement may not touch a row twice: what is on a second page comes after it.
+            let mut round: Vec<&Row<'_>> = Vec::with_capacity(pending.len());
+            let mut again = Vec::new();
+            for row in pending {
+                match round.last() {
+                    Some(last) if last.post.fullname == row.post.fullname => again.push(row),
+                    _ => round.push(row),
+                }
+            }
+            let purged = Self::tombstoned(&mut tx, &round).await?;
+            upserted.tombstoned += purged.len() as u64;
+            round.retain(|row| !purged.contains(row.post.fullname.as_str()));
+            Self::upsert_posts(&mut tx, &round, &mut upserted).await?;
+            rounds.push(round);
+            pending = again;
+        }
+        // Only now, because another writer may wait for the posts in their order, and not for these.
+        for round in &rounds {
+            Self::insert_sightings(&mut tx, round).await?;
+        }
         for page in pages {
-            let part = Self::insert_page(&mut tx, page).await?;
-            upserted.new += part.new;
-            upserted.changed += part.changed;
-            upserted.unchanged += part.unchanged;
-            upserted.tombstoned += part.tombstoned;
+            if let (Some(topic), Some(_)) = (page.topic, page.listing) {
+                Self::upsert_watermark(&mut tx, page, topic).await?;
+            }
         }
         if let Some(state) = state {
             Self::upsert_import_state(&mut tx, state).await?;
@@ -92,67 +135,34 @@ where
         Ok(upserted)
     }
 
-    pub(super) async fn insert_page(
-        tx: &mut Transaction<'static, DB>,
-        page: &Page<'_>,
-    ) -> Result<Upserted> {
-        // One statement may not touch a row twice; the last of equals is the freshest.
-        let mut ranks = HashMap::new();
-        for (i, post) in page.posts.iter().enumerate() {
-            ranks.insert(post.fullname.as_str(), i);
-        }
-        let mut distinct: Vec<usize> = ranks.into_values().collect();
-        // In the order of their key: two writers that meet wait for each other, and never in a circle.
-        distinct.sort_unstable_by_key(|&i| &page.posts[i].fullname);
-        let mut purged = HashSet::new();
-
-        let mut upserted = Upserted::default();
-        for chunk in distinct.chunks(POSTS_A_STATEMENT) {
-            let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
-            purged.extend(Self::tombstoned(tx, &posts).await?);
-        }
-        upserted.tombstoned = purged.len() as u64;
-        distinct.retain(|&i| !purged.contains(page.posts[i].fullname.as_str()));
-        for chunk in distinct.chunks(POSTS_A_STATEMENT) {
-            let posts: Vec<&Post> = chunk.iter().map(|&i| &page.posts[i]).collect();
-            let part = Self::upsert_posts(tx, &posts, page.now).await?;
-            upserted.new += part.new;
-            upserted.changed += part.changed;
-            upserted.unchanged += part.unchanged;
-        }
-        if let Some(topic) = page.topic {
-            for chunk in distinct.chunks(ROWS_A_STATEMENT) {
-                Self::insert_sightings(tx, page, topic, chunk).await?;
-            }
-            if page.listing.is_some() {
-                Self::upsert_watermark(tx, page, topic).await?;
-            }
-        }
-        Ok(upserted)
-    }
-
     /// Which of the posts were purged and stay so. A tombstone that Reddit itself belies is taken away.
-    pub(super) async fn tombstoned(
+    async fn tombstoned(
         tx: &mut Transaction<'static, DB>,
-        posts: &[&Post],
+        rows: &[&Row<'_>],
     ) -> Result<HashSet<String>> {
         const WHAT: &str = "look up purged posts";
-        let mut known =
-            QueryBuilder::<DB>::new("SELECT fullname, reason FROM tombstones WHERE fullname IN (");
-        push_list(&mut known, posts.iter().map(|post| post.fullname.as_str()));
         // In order for two writers that meet; and the lock keeps a purge from coming in between.
-        known.push(" ORDER BY fullname ").push(DB::FOR_UPDATE);
-        let rows = known.build().fetch_all(&mut **tx).await.doing(WHAT)?;
-        if rows.is_empty() {
+        let known = format!(
+            "SELECT fullname, reason FROM tombstones WHERE fullname IN {} ORDER BY fullname {}",
+            DB::AMONG,
+            DB::FOR_UPDATE
+        );
+        let among = names(rows.iter().map(|row| row.post.fullname.as_str()));
+        let rows_found = sqlx::query::<DB>(AssertSqlSafe(known))
+            .bind(among)
+            .fetch_all(&mut **tx)
+            .await
+            .doing(WHAT)?;
+        if rows_found.is_empty() {
             return Ok(HashSet::new());
         }
-        let alive: HashSet<&str> = posts
+        let alive: HashSet<&str> = rows
             .iter()
-            .filter(|post| post.source.is_live() && !post.removed)
-            .map(|post| post.fullname.as_str())
+            .filter(|row| row.post.source.is_live() && !row.post.removed)
+            .map(|row| row.post.fullname.as_str())
             .collect();
         let (mut stay, mut lifted) = (HashSet::new(), Vec::new());
-        for row in &rows {
+        for row in &rows_found {
             let fullname: String = row.try_get(0).doing(WHAT)?;
             let reason: String = row.try_get(1).doing(WHAT)?;
             let lifts = reason.parse().is_ok_and(PurgeReason::lifts);
@@ -163,10 +173,9 @@ where
             }
         }
         if !lifted.is_empty() {
-            let mut delete = QueryBuilder::<DB>::new("DELETE FROM tombstones WHERE fullname IN (");
-            push_list(&mut delete, lifted.iter().map(String::as_str));
-            delete
-                .build()
+            let delete = format!("DELETE FROM tombstones WHERE fullname IN {}", DB::AMONG);
+            sqlx::query::<DB>(AssertSqlSafe(delete))
+                .bind(names(lifted.iter().map(String::as_str)))
                 .execute(&mut **tx)
                 .await
                 .doing("lift tombstones")?;
@@ -174,7 +183,7 @@ where
         Ok(stay)
     }
 
-    pub(super) async fn upsert_import_state(
+    async fn upsert_import_state(
         tx: &mut Transaction<'static, DB>,
         state: &ImportState,
     ) -> Result<()> {
@@ -241,140 +250,116 @@ where
         row.as_ref().map(decode).transpose().doing(WHAT)
     }
 
-    pub(super) async fn upsert_posts(
+    async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
-        posts: &[&Post],
-        now: Timestamp,
-    ) -> Result<Upserted> {
-        if posts.is_empty() {
-            return Ok(Upserted::default());
-        }
-        let mut known = QueryBuilder::<DB>::new(
+        rows: &[&Row<'_>],
+        upserted: &mut Upserted,
+    ) -> Result<()> {
+        let known = format!(
             "SELECT fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source \
-               FROM posts WHERE fullname IN (",
+               FROM posts WHERE fullname IN {}",
+            DB::AMONG
         );
-        push_list(&mut known, posts.iter().map(|post| post.fullname.as_str()));
-        let known: HashMap<String, (Option<Vec<u8>>, String)> = known
-            .build()
-            .fetch_all(&mut **tx)
-            .await
-            .and_then(|rows| {
-                rows.iter()
-                    .map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?))))
-                    .collect()
-            })
-            .doing("look up known posts")?;
-
-        let hashes: Vec<TextHash> = posts
-            .iter()
-            .map(|post| TextHash::of(&post.text()))
-            .collect();
-        let (mut upserted, mut changed) = (Upserted::default(), Vec::new());
-        for (post, hash) in posts.iter().zip(&hashes) {
-            match known.get(post.fullname.as_str()) {
+        let known: HashMap<String, (Option<Vec<u8>>, String)> =
+            sqlx::query::<DB>(AssertSqlSafe(known))
+                .bind(names(rows.iter().map(|row| row.post.fullname.as_str())))
+                .fetch_all(&mut **tx)
+                .await
+                .and_then(|rows| {
+                    rows.iter()
+                        .map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?))))
+                        .collect()
+                })
+                .doing("look up known posts")?;
+        let mut changed = Vec::new();
+        for row in rows {
+            match known.get(row.post.fullname.as_str()) {
                 None => upserted.new += 1,
                 // Retention took its text, whatever it is now.
                 Some((None, _)) => upserted.unchanged += 1,
                 Some((Some(before), source))
-                    if before == hash.as_bytes() || is_older(post, source) =>
+                    if before == row.hash.as_bytes() || is_older(row.post, source) =>
                 {
                     upserted.unchanged += 1;
                 }
                 Some(_) => {
                     upserted.changed += 1;
-                    changed.push(post.fullname.as_str());
+                    changed.push(row.post.fullname.as_str());
                 }
             }
         }
-
-        let mut insert = QueryBuilder::<DB>::new(
-            "INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, \
-             num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, \
-             removed_at, checked_at, score_is_placeholder) ",
-        );
-        insert.push_values(posts.iter().zip(&hashes), |mut row, (post, hash)| {
-            row.push_bind(post.fullname.as_str())
-                .push_bind(post.subreddit.as_str())
-                .push_bind(post.title.as_str())
-                .push_bind(post.selftext.as_str())
-                .push_bind(post.url.as_deref())
-                .push_bind(post.permalink.as_deref())
-                .push_bind(post.author.as_deref())
-                .push_bind(post.score)
-                .push_bind(post.upvote_ratio)
-                .push_bind(post.num_comments)
-                .push_bind(post.flair.as_deref())
-                .push_bind(post.over_18)
-                .push_bind(post.is_self)
-                .push_bind(post.source.as_str())
-                .push_bind(hash.as_bytes())
-                .push_bind(at(post.created_at))
-                .push_bind(at(now))
-                .push_bind(at(now))
-                .push_bind(post.removed.then(|| at(now)))
-                .push_bind((post.source.is_live() && !post.removed).then(|| at(now)))
-                .push_bind(post.score_is_placeholder);
-        });
-        insert.push(ON_KNOWN_POST);
-        insert
-            .build()
-            .execute(&mut **tx)
+        DB::insert(&mut *tx, insert_posts(rows))
             .await
             .doing("store posts")?;
         if !changed.is_empty() {
             Self::forgive_failures(tx, &changed).await?;
         }
-        Ok(upserted)
+        Ok(())
     }
 
     /// A text that changed may be scored where the old one failed.
-    pub(super) async fn forgive_failures(
-        tx: &mut Transaction<'static, DB>,
-        changed: &[&str],
-    ) -> Result<()> {
-        let mut update = QueryBuilder::<DB>::new(
-            "UPDATE backlog SET attempts = 0, error = NULL WHERE attempts > 0 AND fullname IN (",
+    async fn forgive_failures(tx: &mut Transaction<'static, DB>, changed: &[&str]) -> Result<()> {
+        let update = format!(
+            "UPDATE backlog SET attempts = 0, error = NULL WHERE attempts > 0 AND fullname IN {}",
+            DB::AMONG
         );
-        push_list(&mut update, changed.iter().copied());
-        update
-            .build()
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(changed.iter().copied()))
             .execute(&mut **tx)
             .await
             .doing("forget failures of changed posts")?;
         Ok(())
     }
 
-    pub(super) async fn insert_sightings(
-        tx: &mut Transaction<'static, DB>,
-        page: &Page<'_>,
-        topic: &str,
-        ranks: &[usize],
-    ) -> Result<()> {
-        let mut insert = QueryBuilder::<DB>::new(
-            "INSERT INTO sightings (run_id, topic, fullname, listing, rank, score) ",
-        );
-        insert.push_values(ranks, |mut row, &i| {
-            let rank = page.ranks.get(i).copied().map(i64::from);
-            row.push_bind(page.run.0)
-                .push_bind(topic)
-                .push_bind(page.posts[i].fullname.as_str())
-                .push_bind(page.listing.map(crate::domain::Listing::as_str))
-                .push_bind(rank)
-                .push_bind(page.posts[i].score);
-        });
-        // Seen twice in one run, on a listing that moved while it was read: the last place counts.
-        insert.push(
-            " ON CONFLICT (run_id, topic, fullname) DO UPDATE SET rank = excluded.rank, score = excluded.score",
-        );
-        insert
-            .build()
-            .execute(&mut **tx)
-            .await
-            .doing("store sightings")?;
-        Ok(())
+    async fn insert_sightings(tx: &mut Transaction<'static, DB>, round: &[&Row<'_>]) -> Result<()> {
+        let seen: Vec<(&Row<'_>, &str)> = round
+            .iter()
+            .filter_map(|row| Some((*row, row.page.topic?)))
+            .collect();
+        let insert = Insert {
+            table: "sightings",
+            rows: seen.len(),
+            columns: vec![
+                (
+                    "run_id",
+                    Values::Integer(seen.iter().map(|(row, _)| Some(row.page.run.0)).collect()),
+                ),
+                (
+                    "topic",
+                    Values::Text(seen.iter().map(|(_, topic)| Some(*topic)).collect()),
+                ),
+                (
+                    "fullname",
+                    Values::Text(
+                        seen.iter()
+                            .map(|(row, _)| Some(row.post.fullname.as_str()))
+                            .collect(),
+                    ),
+                ),
+                (
+                    "listing",
+                    Values::Text(
+                        seen.iter()
+                            .map(|(row, _)| row.page.listing.map(Listing::as_str))
+                            .collect(),
+                    ),
+                ),
+                (
+                    "rank",
+                    Values::Integer(seen.iter().map(|(row, _)| row.rank).collect()),
+                ),
+                (
+                    "score",
+                    Values::Integer(seen.iter().map(|(row, _)| row.post.score).collect()),
+                ),
+            ],
+            // Seen twice in one run, on a listing that moved while it was read: the last place counts.
+            on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE SET rank = excluded.rank, score = excluded.score",
+        };
+        DB::insert(&mut *tx, insert).await.doing("store sightings")
     }
 
-    pub(super) async fn upsert_watermark(
+    async fn upsert_watermark(
         tx: &mut Transaction<'static, DB>,
         page: &Page<'_>,
         topic: &str,
@@ -392,7 +377,7 @@ where
         .bind(page.source.as_str())
         .bind(topic)
         .bind(page.subreddit)
-        .bind(page.listing.map(crate::domain::Listing::as_str))
+        .bind(page.listing.map(Listing::as_str))
         .bind(page.after)
         .bind(page.newest.map(at))
         .bind(page.run.0)
@@ -477,5 +462,113 @@ where
             .await
             .and_then(|row| row.try_get(0))
             .doing("read the key for author names")
+    }
+}
+
+/// Transactions that are tried before a conflict with other writers is an error.
+const ATTEMPTS: u32 = 5;
+
+/// Whether a transaction was ended for the sake of another one, and may succeed when it is done again.
+fn is_conflict(error: &StoreError) -> bool {
+    let StoreError::Statement { source, .. } = error else {
+        return false;
+    };
+    let code = source.as_database_error().and_then(DatabaseError::code);
+    // PostgreSQL's deadlock and serialization failure; SQLite's numbers are shorter.
+    matches!(code.as_deref(), Some("40P01" | "40001"))
+}
+
+/// A post of a page.
+struct Row<'a> {
+    page: &'a Page<'a>,
+    post: &'a Post,
+    hash: TextHash,
+    rank: Option<i64>,
+}
+
+/// The posts of pages in the order of their key, so that two writers that meet wait for each other and never
+/// in a circle. A post may be on several pages; of equals on one page the last is the freshest.
+fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
+    let mut places: Vec<(&Post, usize, usize)> = pages
+        .iter()
+        .enumerate()
+        .flat_map(|(p, page)| {
+            page.posts
+                .iter()
+                .enumerate()
+                .map(move |(i, post)| (post, p, i))
+        })
+        .collect();
+    places.sort_unstable_by(|one, two| {
+        (&one.0.fullname, one.1, two.2).cmp(&(&two.0.fullname, two.1, one.2))
+    });
+    places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
+    let row = |(post, p, i): (&'a Post, usize, usize)| Row {
+        page: &pages[p],
+        post,
+        hash: TextHash::of(&post.text()),
+        rank: pages[p].ranks.get(i).copied().map(i64::from),
+    };
+    places.into_iter().map(row).collect()
+}
+
+/// Names as the parameter of [`Dialect::AMONG`].
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    serde_json::to_string(&names).expect("texts are JSON")
+}
+
+fn insert_posts<'a>(rows: &'a [&Row<'a>]) -> Insert<'a> {
+    let text = |get: fn(&'a Post) -> Option<&'a str>| {
+        Values::Text(rows.iter().map(|row| get(row.post)).collect())
+    };
+    let flag =
+        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(row.post)).collect());
+    let integer = |get: fn(&Post) -> Option<i64>| {
+        Values::Integer(rows.iter().map(|row| get(row.post)).collect())
+    };
+    let time = |get: fn(&Row<'_>) -> Option<Timestamp>| {
+        Values::Time(rows.iter().map(|row| get(row).map(at)).collect())
+    };
+    let ratio = rows.iter().map(|row| row.post.upvote_ratio).collect();
+    let hash = rows.iter().map(|row| row.hash.as_bytes()).collect();
+    Insert {
+        table: "posts",
+        rows: rows.len(),
+        columns: vec![
+            ("fullname", text(|post| Some(post.fullname.as_str()))),
+            ("subreddit", text(|post| Some(&post.subreddit))),
+            ("title", text(|post| Some(&post.title))),
+            ("selftext", text(|post| Some(&post.selftext))),
+            ("url", text(|post| post.url.as_deref())),
+            ("permalink", text(|post| post.permalink.as_deref())),
+            ("author", text(|post| post.author.as_deref())),
+            ("score", integer(|post| post.score)),
+            ("upvote_ratio", Values::Real(ratio)),
+            ("num_comments", integer(|post| post.num_comments)),
+            ("flair", text(|post| post.flair.as_deref())),
+            ("over_18", flag(|post| post.over_18)),
+            ("is_self", flag(|post| post.is_self)),
+            ("source", text(|post| Some(post.source.as_str()))),
+            ("text_hash", Values::Bytes(hash)),
+            ("created_at", time(|row| Some(row.post.created_at))),
+            ("collected_at", time(|row| Some(row.page.now))),
+            ("updated_at", time(|row| Some(row.page.now))),
+            (
+                "removed_at",
+                time(|row| row.post.removed.then_some(row.page.now)),
+            ),
+            (
+                "checked_at",
+                time(|row| {
+                    (row.post.source.is_live() && !row.post.removed).then_some(row.page.now)
+                }),
+            ),
+            (
+                "score_is_placeholder",
+                flag(|post| post.score_is_placeholder),
+            ),
+        ],
+        on_conflict: ON_KNOWN_POST,
     }
 }

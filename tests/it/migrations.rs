@@ -1,0 +1,274 @@
+//! A database of an earlier schema is brought up to date when the program opens it, with all that it holds.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+use sqlx::migrate::{MigrateDatabase, Migrator};
+use sqlx::{AssertSqlSafe, Connection, Row};
+use topicmill::store::{Access, Store, StoreError};
+
+use crate::support::engine::repository;
+use crate::support::postgres::databases;
+
+/// One row or more in every table of the first schema. Of posts each source, there and removed.
+const ROWS: &str = "
+INSERT INTO runs (stage, status, worker, started_at, finished_at, counts, outcomes, error) VALUES
+  ('collect', 'partial', 'host:1', '2026-01-01T10:00:00+00:00', '2026-01-01T10:05:00+00:00', '{\"posts\": 4}', '[]', 'why'),
+  ('import', 'running', 'host:2', '2026-01-02T10:00:00+00:00', NULL, '{}', '[]', NULL);
+INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, num_comments,
+  flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at) VALUES
+  ('t3_a1', 'gaming', 'Alive', 'body', NULL, '/r/gaming/comments/a1/', 'u_1', 12, 0.9, 3, 'Flair', FALSE, TRUE,
+   'reddit', BYTES(0123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:01:00+00:00', NULL),
+  ('t3_a2', 'gaming', 'Removed', '[removed]', NULL, NULL, NULL, 0, NULL, NULL, NULL, FALSE, TRUE,
+   'reddit', BYTES(1123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:02:00+00:00', '2026-01-01T10:02:00+00:00'),
+  ('t3_a3', 'gaming', 'A sample', '', 'https://a.example/', NULL, NULL, NULL, NULL, NULL, NULL, TRUE, FALSE,
+   'sample', BYTES(2123456789abcdef), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:03:00+00:00', NULL),
+  ('t3_a4', 'food', 'From a file', 'naïve café', NULL, NULL, NULL, NULL, NULL, NULL, NULL, FALSE, TRUE,
+   'import', BYTES(3123456789abcdef), '2020-01-01T09:00:00+00:00', '2026-01-02T10:00:00+00:00', '2026-01-02T10:00:00+00:00', NULL);
+INSERT INTO sightings (run_id, topic, fullname, listing, rank, score) VALUES
+  (1, 'gaming', 't3_a1', 'hot', 0, 12), (1, 'gaming', 't3_a3', 'hot', 1, NULL), (2, 'food', 't3_a4', NULL, NULL, NULL);
+INSERT INTO watermarks (source, topic, subreddit, listing, after_cursor, newest_created_at, run_id, updated_at) VALUES
+  ('reddit', 'gaming', 'gaming', 'hot', 't3_a1', '2026-01-01T09:00:00+00:00', 1, '2026-01-01T10:00:00+00:00');
+INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) VALUES
+  ('m', 'nli', 'abc', 'fp32', 'def', 128);
+INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) VALUES
+  ('two', 'h', 'About {}.', 'single', 0.0, '2026-01-01T09:00:00+00:00');
+INSERT INTO labels (label_set_id, position, slug, label, hypothesis) VALUES
+  (1, 0, 'gaming', 'games', 'About games.'), (1, 1, 'food', 'food', 'About food.');
+INSERT INTO current_target (model_id, label_set_id) VALUES (1, 1);
+INSERT INTO hypotheses (hash, text) VALUES (BYTES(4123456789abcdef), 'About games.');
+INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction) VALUES
+  (1, BYTES(0123456789abcdef), 1, 1.5, -0.5);
+INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
+  run_id, classified_at) VALUES
+  ('t3_a1', 1, 1, BYTES(0123456789abcdef), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-01T11:00:00+00:00');
+INSERT INTO label_scores (fullname, model_id, label_set_id, position, score) VALUES
+  ('t3_a1', 1, 1, 0, 0.75), ('t3_a1', 1, 1, 1, 0.25);
+INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES
+  ('host:1', 1, '2026-01-01T11:00:00+00:00', '2026-01-01T11:01:00+00:00');
+INSERT INTO backlog (model_id, label_set_id, fullname, lease_id, attempts, error) VALUES
+  (1, 1, 't3_a3', 1, 0, NULL), (1, 1, 't3_a4', NULL, 2, 'too odd')";
+
+/// Names and values of everything that a database holds.
+type Contents = Vec<(String, Vec<Vec<Option<String>>>)>;
+
+/// A connection past the store, of either kind.
+macro_rules! connected {
+    ($url:expr, |$connection:ident| $body:expr) => {
+        if $url.starts_with("sqlite:") {
+            let url = format!("{}?mode=rwc", $url);
+            let mut $connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+            let result = $body;
+            $connection.close().await.unwrap();
+            result
+        } else {
+            let mut $connection = sqlx::PgConnection::connect($url).await.unwrap();
+            let result = $body;
+            $connection.close().await.unwrap();
+            result
+        }
+    };
+}
+
+async fn texts(url: &str, sql: &str) -> Vec<Vec<Option<String>>> {
+    connected!(url, |connection| {
+        let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+        let rows = query.fetch_all(&mut connection).await.unwrap();
+        rows.iter()
+            .map(|row| (0..row.len()).map(|i| row.get(i)).collect())
+            .collect()
+    })
+}
+
+fn backend(url: &str) -> &str {
+    if url.starts_with("sqlite:") {
+        "sqlite"
+    } else {
+        "postgres"
+    }
+}
+
+/// The migrations of a database, up to a version.
+async fn migrations(url: &str, until: i64) -> Migrator {
+    let folder = repository("migrations").join(backend(url));
+    let mut migrator = Migrator::new(folder).await.unwrap();
+    let older = migrator
+        .iter()
+        .filter(|migration| migration.version <= until);
+    migrator.migrations = Cow::Owned(older.cloned().collect());
+    migrator
+}
+
+async fn migrate(url: &str, until: i64) {
+    let migrator = migrations(url, until).await;
+    connected!(url, |connection| migrator
+        .run_direct(None, &mut connection, false)
+        .await
+        .unwrap());
+}
+
+/// A database of the first schema with rows in every table, brought to a version without the program.
+async fn database_of(url: &str, version: i64) {
+    if backend(url) == "postgres" {
+        sqlx::Postgres::create_database(url).await.unwrap();
+    }
+    migrate(url, 1).await;
+    let (before, after) = if backend(url) == "sqlite" {
+        ("CAST('", "' AS BLOB)")
+    } else {
+        ("'", "'::bytea")
+    };
+    let mut sql = ROWS.to_owned();
+    while let Some(start) = sql.find("BYTES(") {
+        let end = start + sql[start..].find(')').unwrap();
+        let bytes = format!("{before}{}{after}", &sql[start + 6..end]);
+        sql.replace_range(start..=end, &bytes);
+    }
+    connected!(url, |connection| {
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql));
+        rows.execute(&mut connection).await.map(drop).unwrap();
+    });
+    migrate(url, version).await;
+}
+
+/// Every column of every table and view of the first schema, as texts.
+async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
+    let sql = if backend(url) == "sqlite" {
+        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') \
+            AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%' ORDER BY m.name, c.cid"
+    } else {
+        "SELECT table_name::text, column_name::text FROM information_schema.columns \
+          WHERE table_schema = 'public' AND table_name NOT LIKE '_sqlx%' ORDER BY table_name, ordinal_position"
+    };
+    let mut shape: Vec<(String, Vec<String>)> = Vec::new();
+    for mut row in texts(url, sql).await {
+        let (column, table) = (row.pop().flatten().unwrap(), row.pop().flatten().unwrap());
+        match shape.last_mut() {
+            Some((last, columns)) if *last == table => columns.push(column),
+            _ => shape.push((table, vec![column])),
+        }
+    }
+    shape
+}
+
+async fn contents(url: &str, shape: &[(String, Vec<String>)]) -> Contents {
+    let mut all = Vec::new();
+    for (table, columns) in shape {
+        let columns: Vec<String> = columns
+            .iter()
+            .map(|name| format!("CAST({name} AS TEXT)"))
+            .collect();
+        let order: Vec<String> = (1..=columns.len()).map(|n| n.to_string()).collect();
+        let sql = format!(
+            "SELECT {} FROM {table} ORDER BY {}",
+            columns.join(", "),
+            order.join(", ")
+        );
+        all.push((table.clone(), texts(url, &sql).await));
+    }
+    all
+}
+
+async fn query(store: &Store, sql: &str) -> Vec<Vec<Value>> {
+    store.query(sql).await.unwrap().rows
+}
+
+#[tokio::test]
+async fn a_database_of_any_earlier_schema_is_migrated_with_all_that_it_holds() {
+    let backends = databases().len();
+    for n in 0..backends {
+        let latest = migrations(&databases()[n].url, i64::MAX)
+            .await
+            .iter()
+            .last()
+            .unwrap()
+            .version;
+        assert!(latest >= 4);
+        for version in 1..latest {
+            let database = databases().swap_remove(n);
+            let url = database.url.as_str();
+            database_of(url, version).await;
+            let shape = shape(url).await;
+            assert!(shape.len() >= 19, "{shape:?}");
+            let before = contents(url, &shape).await;
+            let filled = |table: &&str| {
+                before
+                    .iter()
+                    .any(|(name, rows)| name == table && !rows.is_empty())
+            };
+            let tables = [
+                "meta",
+                "runs",
+                "posts",
+                "sightings",
+                "watermarks",
+                "models",
+                "label_sets",
+                "labels",
+                "current_target",
+                "hypotheses",
+                "pair_logits",
+                "classifications",
+                "label_scores",
+                "leases",
+                "backlog",
+                "labeled_posts",
+                "topic_agreement",
+            ];
+            assert_eq!(tables.iter().filter(|table| !filled(table)).count(), 0);
+
+            let old = Store::open(url, Access::Existing).await.unwrap_err();
+            assert!(matches!(old, StoreError::NotMigrated(_)), "{old}");
+            let store = database.open().await;
+            assert_eq!(store.info().await.unwrap().schema, latest);
+            assert_eq!(contents(url, &shape).await, before, "{url} from {version}");
+            right_values(&store).await;
+            store.close().await.unwrap();
+        }
+    }
+}
+
+/// What the later migrations make of rows that were there.
+async fn right_values(store: &Store) {
+    // 3: Reddit showed what it did not call removed when it was last seen; of files nothing is known.
+    let checked = "SELECT fullname, checked_at = updated_at, checked_at IS NULL, text_purged_at IS NULL \
+                     FROM posts ORDER BY fullname";
+    let flags = |row: Vec<Value>| -> Vec<Value> {
+        // SQLite's truths are numbers.
+        let flag = |value: Value| match value.as_i64() {
+            Some(number) => json!(number == 1),
+            None => value,
+        };
+        row.into_iter().map(flag).collect()
+    };
+    let checked: Vec<_> = query(store, checked).await.into_iter().map(flags).collect();
+    let expected = [
+        json!(["t3_a1", true, false, true]),
+        json!(["t3_a2", null, true, true]),
+        json!(["t3_a3", true, false, true]),
+        json!(["t3_a4", null, true, true]),
+    ];
+    assert_eq!(json!(checked), json!(expected));
+    // 2, 3 and 4: tables that begin empty.
+    for table in ["imports", "tombstones", "gaps"] {
+        let count = query(store, &format!("SELECT COUNT(*) FROM {table}")).await;
+        assert_eq!(count, [[json!(0)]], "{table}");
+    }
+    // And what the program reads of it.
+    let labelled = "SELECT topic, label, score FROM labeled_posts WHERE fullname = 't3_a1'";
+    assert_eq!(
+        query(store, labelled).await,
+        [[json!("gaming"), json!("games"), json!(0.75)]]
+    );
+    let now = topicmill::domain::Timestamp::from_epoch_secs(1_790_000_000).unwrap();
+    let standing = store.standing(3, now).await.unwrap();
+    assert_eq!(
+        (standing.posts, standing.labelled, standing.unlabelled),
+        (4, 1, 3)
+    );
+    let run = store
+        .begin_run(topicmill::domain::Stage::Collect, "w", now)
+        .await
+        .unwrap();
+    assert_eq!(run.0, 3, "ids go on");
+}
