@@ -23,6 +23,7 @@ use super::labeler::{Labeler, LabelerError};
 use super::tokenize::TokenizeError;
 use crate::clock::SharedClock;
 use crate::domain::LabelSet;
+use crate::model_folder::ModelFolder;
 use crate::store::{ModelRow, RunId, Store, StoreError, Target, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
@@ -62,6 +63,8 @@ pub struct Options {
     pub retry_failed: bool,
     /// When nothing is left, wait for new posts instead of ending.
     pub watch: bool,
+    /// Make the model and the label set the current ones, which the views show.
+    pub make_current: bool,
 }
 
 /// Who labels, and where.
@@ -125,7 +128,7 @@ pub enum Step {
 /// Hears steps.
 pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
 
-/// Labels the backlog of a store under a model and a label set, and makes them the current ones. Each labeler
+/// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options` say so. Each labeler
 /// works by itself; all are of one model. `done` is added to as labels are written.
 ///
 /// # Errors
@@ -145,7 +148,9 @@ pub async fn label(
     let prepared = Arc::new(labelers[0].prepare(set)?);
     let target = target(store, worker, &labelers[0], set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
-    store.set_current(target).await?;
+    if options.make_current {
+        store.set_current(target).await?;
+    }
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
         store.retry_failed(target, options.max_attempts).await?;
@@ -293,15 +298,7 @@ async fn target(
     labeler: &Labeler,
     set: &LabelSet,
 ) -> Result<Target, StoreError> {
-    let folder = labeler.folder();
-    let model = ModelRow {
-        name: folder.name.clone(),
-        kind: folder.kind.as_str().to_owned(),
-        manifest_hash: folder.manifest_hash.clone(),
-        precision: folder.precision.clone(),
-        tokenizer_hash: folder.tokenizer_hash.clone(),
-        max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
-    };
+    let model = model_row(labeler.folder());
     let label_set = store
         .ensure_label_set(set, worker.clock.now().into())
         .await?;
@@ -309,6 +306,18 @@ async fn target(
         model: store.ensure_model(&model).await?,
         label_set,
     })
+}
+
+/// A model folder as `models` has it.
+pub fn model_row(folder: &ModelFolder) -> ModelRow {
+    ModelRow {
+        name: folder.name.clone(),
+        kind: folder.kind.as_str().to_owned(),
+        manifest_hash: folder.manifest_hash.clone(),
+        precision: folder.precision.clone(),
+        tokenizer_hash: folder.tokenizer_hash.clone(),
+        max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod cli;
 mod collect;
 mod house;
 mod import;
+mod labels;
 mod parity;
 mod purge;
 mod readme;

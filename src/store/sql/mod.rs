@@ -2,13 +2,15 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `looking`.
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`,
+//! `versions`, `work`, `looking`.
 
 mod looking;
 mod models;
 mod posts;
 mod purging;
 mod runs;
+mod versions;
 mod work;
 
 use sqlx::types::chrono::{DateTime, Utc};
