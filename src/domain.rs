@@ -437,6 +437,9 @@ pub struct LabelSet {
     pub mode: Mode,
     /// Below this score of the best label the post is given none.
     pub threshold: f64,
+    /// What logits are divided by before they become scores: 1 leaves them as the model gave them, more makes
+    /// scores less sure, and the order of the labels stays.
+    pub temperature: f64,
     /// In order; never empty.
     pub labels: Vec<Label>,
 }
@@ -459,6 +462,9 @@ pub enum LabelSetError {
     /// A threshold that no score can meet.
     #[error("the threshold {0} is not between 0 and 1")]
     Threshold(String),
+    /// A temperature that gives no scores.
+    #[error("the temperature {0} is no number above 0")]
+    Temperature(String),
 }
 
 impl LabelSet {
@@ -475,6 +481,9 @@ impl LabelSet {
         }
         if !(0.0..=1.0).contains(&self.threshold) {
             return Err(LabelSetError::Threshold(self.threshold.to_string()));
+        }
+        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
+            return Err(LabelSetError::Temperature(self.temperature.to_string()));
         }
         let mut seen = std::collections::HashSet::new();
         for (i, label) in self.labels.iter().enumerate() {
@@ -493,9 +502,20 @@ impl LabelSet {
         self.template.replacen("{}", &label.label, 1)
     }
 
-    /// SHA-256 over what matters: template, mode, threshold and labels, not the name. Lower-case hex.
+    /// SHA-256 over what matters: template, mode, threshold and labels, and the temperature where it is not 1;
+    /// not the name. Lower-case hex.
     pub fn hash(&self) -> String {
-        let content = serde_json::json!([self.template, self.mode, self.threshold, self.labels]);
+        let mut content =
+            serde_json::json!([self.template, self.mode, self.threshold, self.labels]);
+        #[expect(
+            clippy::float_cmp,
+            reason = "1 is written as 1, and keeps the hash that sets had before they had a temperature"
+        )]
+        if self.temperature != 1.0
+            && let Some(parts) = content.as_array_mut()
+        {
+            parts.push(self.temperature.into());
+        }
         hex(&Sha256::digest(content.to_string().as_bytes()))
     }
 }
@@ -605,6 +625,7 @@ mod tests {
             template: template.into(),
             mode: Mode::Single,
             threshold: 0.0,
+            temperature: 1.0,
             labels,
         }
     }
@@ -690,6 +711,11 @@ mod tests {
             .hash()
         );
         assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
+        let warm = LabelSet {
+            temperature: 1.5,
+            ..a.clone()
+        };
+        assert_ne!(a.hash(), warm.hash());
     }
 
     #[test]
@@ -707,5 +733,12 @@ mod tests {
             set(&["a", " "], "{}").validate(),
             Err(LabelSetError::Blank(2))
         );
+        for (temperature, good) in [(0.5, true), (0.0, false), (-1.0, false), (f64::NAN, false)] {
+            let set = LabelSet {
+                temperature,
+                ..set(&["a"], "{}")
+            };
+            assert_eq!(set.validate().is_ok(), good, "{temperature}");
+        }
     }
 }

@@ -35,7 +35,10 @@
 //!
 //! - **post**: what Reddit calls a submission; its key is its *fullname*, `t3_…`.
 //! - **topic**: a slug, a candidate label and the subreddits to read for it.
-//! - **label set**: the labels of a classification with template, mode and threshold; versioned by its hash.
+//! - **label set**: the labels of a classification with template, mode, threshold and temperature; versioned by
+//!   the hash of these.
+//! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
+//! - **none of these**: the verdict on a post whose best score lies under the threshold; it abstains from a label.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::classify::backlog::{self, BacklogError, Labelled};
 use crate::classify::labeler::Labeler;
+use crate::classify::relabel::{self, Answer, Question, Saving};
 use crate::clock::SharedClock;
 use crate::collect::{self, Authors, Imported, Pace, Plan, Sink};
 use crate::domain::{
@@ -26,7 +27,7 @@ use crate::purge::{self, PurgeError};
 use crate::source::Source;
 use crate::source::dump::{self, DumpError, Reading};
 use crate::source::reddit::{self, Reddit, RedditError};
-use crate::store::{ImportState, RunId, Store, StoreError};
+use crate::store::{ImportState, RunId, Store, StoreError, Target};
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -124,6 +125,8 @@ struct FileForm {
     mode: Mode,
     #[serde(default)]
     threshold: f64,
+    #[serde(default = "default_temperature")]
+    temperature: f64,
     topic: Vec<TopicForm>,
 }
 
@@ -141,6 +144,10 @@ struct TopicForm {
 
 fn default_template() -> String {
     "This text is about {}.".to_owned()
+}
+
+const fn default_temperature() -> f64 {
+    1.0
 }
 
 impl Pipeline {
@@ -215,6 +222,7 @@ impl Pipeline {
             template: form.hypothesis_template,
             mode: form.mode,
             threshold: form.threshold,
+            temperature: form.temperature,
             labels,
         };
         label_set
@@ -595,6 +603,39 @@ impl Context {
             (status, json!(done), json!([]))
         })
         .await
+    }
+
+    /// Labels posts under a label set from stored logits, and stores the labels without making them the current
+    /// ones.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn relabel(
+        &self,
+        question: &Question<'_>,
+        target: Target,
+        progress: OnProgress<'_>,
+    ) -> Result<Answer, StoreError> {
+        let work = async |run, answer: &mut Answer| {
+            let saving = Saving {
+                target,
+                run,
+                clock: self.clock.clone(),
+            };
+            let stop = || self.stop.is_cancelled();
+            let saving = Some(&saving);
+            relabel::relabel(&self.store, question, saving, &stop, progress, answer).await
+        };
+        let labels = question.set.labels.len() as u64;
+        self.recorded(Stage::Classify, work, |answer: &Answer| {
+            let counts = json!({
+                "posts": answer.saved, "pairs": 0, "pairs_reused": answer.saved * labels,
+                "lacking_pairs": answer.posts - answer.scored,
+            });
+            (RunStatus::Done, counts, json!([]))
+        })
+        .await
+        .map(|(answer, _)| answer)
     }
 
     /// Purges what is gone on Reddit, named, or too old. Only a plan that asks Reddit needs the client.

@@ -1,5 +1,5 @@
 -- The posts whose label could as well be another one, the closest calls first.
-SELECT fullname, topic, label_topic, score, margin, title
+SELECT fullname, topic, COALESCE(label_topic, '(none of these)') AS label_topic, score, margin, title
   FROM uncertain_posts
  ORDER BY margin, fullname
  LIMIT 20

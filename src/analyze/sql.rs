@@ -13,7 +13,7 @@ use crate::store::Table;
 pub const FOLDER: &str = "pipelines/analysis";
 
 /// Name and text of each built-in query.
-pub const BUILT_IN: [(&str, &str); 7] = [
+pub const BUILT_IN: [(&str, &str); 10] = [
     (
         "agreement",
         include_str!("../../pipelines/analysis/agreement.sql"),
@@ -22,6 +22,18 @@ pub const BUILT_IN: [(&str, &str); 7] = [
     (
         "disagreements",
         include_str!("../../pipelines/analysis/disagreements.sql"),
+    ),
+    (
+        "label-sets",
+        include_str!("../../pipelines/analysis/label-sets.sql"),
+    ),
+    (
+        "model-agreement",
+        include_str!("../../pipelines/analysis/model-agreement.sql"),
+    ),
+    (
+        "provenance",
+        include_str!("../../pipelines/analysis/provenance.sql"),
     ),
     ("runs", include_str!("../../pipelines/analysis/runs.sql")),
     (

@@ -24,6 +24,7 @@ use super::labeler::{Labeler, LabelerError};
 use super::tokenize::TokenizeError;
 use crate::clock::SharedClock;
 use crate::domain::{LabelSet, TextHash, post_text};
+use crate::model_folder::ModelFolder;
 use crate::store::{Missing, ModelRow, RunId, Store, StoreError, Target, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
@@ -63,6 +64,8 @@ pub struct Options {
     pub retry_failed: bool,
     /// When nothing is left, wait for new posts instead of ending.
     pub watch: bool,
+    /// Make the model and the label set the current ones, which the views show.
+    pub make_current: bool,
 }
 
 /// Who labels, and where.
@@ -126,7 +129,7 @@ pub enum Step {
 /// Hears steps.
 pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
 
-/// Labels the backlog of a store under a model and a label set, and makes them the current ones. Each labeler
+/// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options` say so. Each labeler
 /// works by itself; all are of one model. `done` is added to as labels are written.
 ///
 /// # Errors
@@ -146,7 +149,9 @@ pub async fn label(
     let prepared = Arc::new(labelers[0].prepare(set)?);
     let target = target(store, worker, &labelers[0], set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
-    store.set_current(target).await?;
+    if options.make_current {
+        store.set_current(target).await?;
+    }
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
         store.retry_failed(target, options.max_attempts).await?;
@@ -254,7 +259,7 @@ pub async fn dry_run(
 ) -> Result<(Missing, Cost), BacklogError> {
     let prepared = labeler.prepare(set)?;
     let sought = store
-        .seek(&model_row(&labeler), &set.hash(), prepared.keys())
+        .seek(&model_row(labeler.folder()), &set.hash(), prepared.keys())
         .await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
@@ -335,8 +340,24 @@ fn rate(posts: u64, seconds: f64) -> f64 {
     }
 }
 
-fn model_row(labeler: &Labeler) -> ModelRow {
-    let folder = labeler.folder();
+async fn target(
+    store: &Store,
+    worker: &Worker<'_>,
+    labeler: &Labeler,
+    set: &LabelSet,
+) -> Result<Target, StoreError> {
+    let model = model_row(labeler.folder());
+    let label_set = store
+        .ensure_label_set(set, worker.clock.now().into())
+        .await?;
+    Ok(Target {
+        model: store.ensure_model(&model).await?,
+        label_set,
+    })
+}
+
+/// A model folder as `models` has it.
+pub fn model_row(folder: &ModelFolder) -> ModelRow {
     ModelRow {
         name: folder.name.clone(),
         kind: folder.kind.as_str().to_owned(),
@@ -345,22 +366,6 @@ fn model_row(labeler: &Labeler) -> ModelRow {
         tokenizer_hash: folder.tokenizer_hash.clone(),
         max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
     }
-}
-
-async fn target(
-    store: &Store,
-    worker: &Worker<'_>,
-    labeler: &Labeler,
-    set: &LabelSet,
-) -> Result<Target, StoreError> {
-    let model = model_row(labeler);
-    let label_set = store
-        .ensure_label_set(set, worker.clock.now().into())
-        .await?;
-    Ok(Target {
-        model: store.ensure_model(&model).await?,
-        label_set,
-    })
 }
 
 #[cfg(test)]

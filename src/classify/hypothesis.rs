@@ -44,6 +44,7 @@ mod tests {
             template: "This text is about {}.".into(),
             mode: Mode::Single,
             threshold: 0.0,
+            temperature: 1.0,
             labels: vec![label.clone()],
         };
         let nli = ModelKind::Nli(NliClasses {

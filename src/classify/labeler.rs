@@ -70,6 +70,7 @@ pub enum TextError {
 #[derive(Debug, Clone)]
 pub struct Prepared {
     mode: Mode,
+    temperature: f64,
     threshold: f64,
     keys: Vec<String>,
     labels: Labels,
@@ -181,12 +182,7 @@ impl Labeler {
         }
         let nli = matches!(self.folder.kind, ModelKind::Nli(_));
         for (label, text) in &texts {
-            let fits = if nli {
-                self.encoder.room_beside(text.len()) > 0
-            } else {
-                text.len() <= self.encoder.room()
-            };
-            if !fits {
+            if !fits(&self.folder.kind, &self.encoder, text.len()) {
                 return Err(LabelerError::TooLong {
                     label: set.labels[*label].slug.clone(),
                     tokens: text.len(),
@@ -201,6 +197,7 @@ impl Labeler {
         };
         Ok(Prepared {
             mode: set.mode,
+            temperature: set.temperature,
             threshold: set.threshold,
             keys,
             labels,
@@ -278,7 +275,8 @@ impl Labeler {
                         .unwrap_or_else(|| pair_logits(&kind, &raw[label]))
                 })
                 .collect();
-            let scores = score::scores(&kind, prepared.mode, prepared.threshold, &logits);
+            let scores = score::evidence(&kind, prepared.mode, &logits)
+                .scores(prepared.temperature, prepared.threshold);
             TextResult {
                 scores,
                 logits,
@@ -481,6 +479,14 @@ impl Labeler {
 
 /// Is called with what came of each row.
 type OnRow<'a> = dyn FnMut(Row, Result<&[f32], TextError>) + 'a;
+
+/// Whether a label's text of so many tokens leaves room in the model's window.
+pub fn fits(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
+    match kind {
+        ModelKind::Nli(_) => encoder.room_beside(tokens) > 0,
+        ModelKind::Embedding(_) => tokens <= encoder.room(),
+    }
+}
 
 /// The rows of a text that were computed so far.
 #[derive(Debug, Clone, Default)]

@@ -8,17 +8,22 @@
 //! Each text is tokenised once ([`tokenize`]), its rows are sorted by length and packed into batches within a
 //! token budget ([`batch`]), an [`Engine`] computes them ([`onnx`] is the real one and the only file that
 //! names the `ort` crate), and logits become scores in one place ([`score`]). [`Labeler`] glues these;
-//! [`files`] puts files through it.
+//! [`files`] puts files through it. [`relabel`] asks what another label set would change, [`calibrate`] fits one
+//! to labels that are known ([`gold`]), and [`compare`] tells two labellings apart.
 
 pub mod backlog;
 pub mod batch;
+pub mod calibrate;
+pub mod compare;
 pub mod engine;
 pub mod estimate;
 pub mod files;
+pub mod gold;
 pub mod hypothesis;
 pub mod labeler;
 pub mod library;
 pub mod onnx;
+pub mod relabel;
 pub mod score;
 #[cfg(test)]
 mod scripted;

@@ -3,41 +3,84 @@
 //!
 //! The reference is the zero-shot pipeline of transformers. Single mode: softmax of the entailment logits
 //! over the labels. Multi mode, and a single label in either mode: softmax of (contradiction, entailment) for
-//! each label by itself. An embedding model puts its scaled cosine in place of the logit.
+//! each label by itself. An embedding model puts its scaled cosine in place of the logit. A temperature divides
+//! what stands under the softmax or the sigmoid.
 
 use crate::domain::{Mode, PairLogits, Scores};
 use crate::model_folder::ModelKind;
 
-/// Scores of one text, given its logits against each label in the order of the set.
+/// The logits of one text as they become scores, before the temperature.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// One a label, in the order of the set.
+    logits: Vec<f64>,
+    /// Whether each label stands for itself, or all of them share one softmax.
+    each_by_itself: bool,
+}
+
+/// What there is for each label, given the logits of one text against each label in the order of the set.
 ///
 /// # Panics
-/// Without a label: a label set is never empty.
-pub fn scores(kind: &ModelKind, mode: Mode, threshold: f64, logits: &[PairLogits]) -> Scores {
+/// Of an NLI model with a logit that it does not give.
+pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence {
     let each_by_itself = mode == Mode::Multi || logits.len() == 1;
-    let scores: Vec<f64> = match kind {
-        ModelKind::Nli(_) if each_by_itself => logits
-            .iter()
-            .map(|pair| {
+    let of = |pair: &PairLogits| {
+        let first = f64::from(pair.entailment);
+        match kind {
+            ModelKind::Nli(_) if each_by_itself => {
                 let opposed = pair
                     .contradiction
                     .expect("an NLI model gives a logit to every class");
-                sigmoid(f64::from(pair.entailment) - f64::from(opposed))
-            })
-            .collect(),
-        ModelKind::Nli(_) => softmax(logits.iter().map(|pair| f64::from(pair.entailment))),
-        ModelKind::Embedding(head) if each_by_itself => logits
-            .iter()
-            .map(|pair| {
-                sigmoid(head.sigmoid_scale * (f64::from(pair.entailment) - head.sigmoid_bias))
-            })
-            .collect(),
-        ModelKind::Embedding(head) => softmax(
-            logits
-                .iter()
-                .map(|pair| head.softmax_scale * f64::from(pair.entailment)),
-        ),
+                first - f64::from(opposed)
+            }
+            ModelKind::Nli(_) => first,
+            ModelKind::Embedding(head) if each_by_itself => {
+                head.sigmoid_scale * (first - head.sigmoid_bias)
+            }
+            ModelKind::Embedding(head) => head.softmax_scale * first,
+        }
     };
-    rank(scores, threshold)
+    Evidence {
+        logits: logits.iter().map(of).collect(),
+        each_by_itself,
+    }
+}
+
+impl Evidence {
+    /// Scores under a temperature, and what follows from a threshold. At temperature 1 they are the reference's
+    /// to the bit: a division by 1 changes no number.
+    ///
+    /// # Panics
+    /// Without a label: a label set is never empty.
+    pub fn scores(&self, temperature: f64, threshold: f64) -> Scores {
+        let logits = self.logits.iter().map(|x| x / temperature);
+        let scores = if self.each_by_itself {
+            logits.map(sigmoid).collect()
+        } else {
+            softmax(logits)
+        };
+        rank(scores, threshold)
+    }
+
+    /// Minus the log of the probability that scores under a temperature give to the right labels. `None` where
+    /// they share one softmax and none of them is right: that has no place in it.
+    pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
+        let logits = || self.logits.iter().map(|x| x / temperature);
+        if self.each_by_itself {
+            let signed = logits().enumerate();
+            let signed = signed.map(|(i, x)| if right.contains(&i) { -x } else { x });
+            return Some(signed.map(softplus).sum());
+        }
+        let right = right.first()?;
+        let top = logits().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = logits().map(|x| (x - top).exp()).sum();
+        Some(sum.ln() + top - self.logits[*right] / temperature)
+    }
+}
+
+/// ln(1 + eˣ), for any x.
+fn softplus(x: f64) -> f64 {
+    x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
 fn rank(scores: Vec<f64>, threshold: f64) -> Scores {
@@ -93,6 +136,10 @@ mod tests {
             neutral: Some(0.5),
         };
         values.iter().map(pair).collect()
+    }
+
+    fn scores(kind: &ModelKind, mode: Mode, threshold: f64, logits: &[PairLogits]) -> Scores {
+        evidence(kind, mode, logits).scores(1.0, threshold)
     }
 
     fn close(found: &[f64], expected: &[f64]) {
@@ -176,5 +223,35 @@ mod tests {
             &pairs(&[(-3e38, 3e38), (3e38, -3e38)]),
         );
         close(&multi.scores, &[0.0, 1.0]);
+    }
+
+    #[test]
+    fn a_temperature_divides_what_stands_under_softmax_and_sigmoid() {
+        let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
+        let (a, b) = (0.5f64.exp(), 1f64.exp());
+        let single = evidence(&NLI, Mode::Single, &pairs);
+        close(&single.scores(2.0, 0.0).scores, &[a / (a + b), b / (a + b)]);
+        let of = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let multi = evidence(&NLI, Mode::Multi, &pairs);
+        close(&multi.scores(4.0, 0.0).scores, &[of(-0.5), of(0.75)]);
+    }
+
+    #[test]
+    fn the_loss_is_minus_the_log_of_what_the_right_labels_get() {
+        let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
+        let single = evidence(&NLI, Mode::Single, &pairs);
+        let expected = -single.scores(2.0, 0.0).scores[1].ln();
+        close(&[single.loss(2.0, &[1]).unwrap()], &[expected]);
+        assert_eq!(
+            single.loss(2.0, &[]),
+            None,
+            "no label of a softmax is right"
+        );
+        let multi = evidence(&NLI, Mode::Multi, &pairs);
+        let scores = multi.scores(2.0, 0.0).scores;
+        let expected = -(1.0 - scores[0]).ln() - scores[1].ln();
+        close(&[multi.loss(2.0, &[1]).unwrap()], &[expected]);
+        let expected = -(1.0 - scores[0]).ln() - (1.0 - scores[1]).ln();
+        close(&[multi.loss(2.0, &[]).unwrap()], &[expected]);
     }
 }

@@ -104,6 +104,7 @@ pub fn set(labels: &[&str]) -> LabelSet {
         template: "This text is about {}.".into(),
         mode: Mode::Single,
         threshold: 0.0,
+        temperature: 1.0,
         labels: labels.iter().map(label).collect(),
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use crate::classify::backlog::BacklogError;
 use crate::classify::engine::DeviceError;
 use crate::classify::files::FilesError;
+use crate::classify::gold::GoldError;
 use crate::classify::labeler::LabelerError;
 use crate::classify::onnx::OnnxError;
 use crate::config::ConfigError;
@@ -89,6 +90,8 @@ pub enum CliError {
     #[error(transparent)]
     Dump(#[from] DumpError),
     #[error(transparent)]
+    Gold(#[from] GoldError),
+    #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
     Model(#[from] ModelError),
@@ -135,6 +138,7 @@ impl CliError {
             Self::Config(_)
             | Self::Pipeline(_)
             | Self::ArcticShift(_)
+            | Self::Gold(_)
             | Self::Dump(_)
             | Self::Import(ImportError::Dump(_))
             | Self::Device(_)

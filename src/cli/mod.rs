@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod error;
 mod import;
+mod labels;
 mod output;
 mod purge;
 mod run;
@@ -92,6 +93,8 @@ enum Command {
     Import(import::Import),
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
+    /// Check, compare, try out and calibrate label sets
+    Labels(labels::Labels),
     /// Score texts of files into a file, without a database
     Score(score::Score),
     /// Collect and classify, once
@@ -123,6 +126,7 @@ impl Command {
             | Self::Score(_)
             | Self::Run(_)
             | Self::Purge(_) => true,
+            Self::Labels(labels) => labels.drains(),
             Self::Sql(_)
             | Self::Status(_)
             | Self::Doctor(_)
@@ -176,6 +180,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Collect(command) => command.run(setup).await,
         Command::Import(command) => command.run(setup).await,
         Command::Classify(command) => command.run(setup).await,
+        Command::Labels(command) => command.run(setup).await,
         Command::Score(command) => command.run(setup).await,
         Command::Run(command) => command.run(setup).await,
         Command::Purge(command) => command.run(setup).await,

@@ -10,6 +10,9 @@ use serde_json::{Map, Value};
 use super::CliError;
 use crate::store::Table;
 
+/// Columns narrower than this, on average, cannot be read.
+const NARROWEST: usize = 8;
+
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
@@ -90,9 +93,14 @@ fn as_text(value: &Value) -> String {
     }
 }
 
-/// A table that fits the terminal: long texts are wrapped, numbers stand right, scores have three digits.
+/// A table that fits the terminal: long texts are wrapped, numbers stand right, scores have three digits. Where
+/// the columns are too many to stand beside each other, each row is a list.
 pub fn for_people(table: &Table) -> String {
     let mut out = comfy_table::Table::new();
+    let narrow = usize::from(out.width().unwrap_or(u16::MAX));
+    if table.columns.len() * NARROWEST > narrow {
+        return as_lists(table);
+    }
     out.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, '─')
@@ -105,6 +113,23 @@ pub fn for_people(table: &Table) -> String {
     out.lines()
         .map(|line| format!("{}\n", line.trim_end()))
         .collect()
+}
+
+/// A row under the other, a blank line between them.
+fn as_lists(table: &Table) -> String {
+    let lists = table.rows.iter().map(|row| {
+        let mut list = comfy_table::Table::new();
+        list.load_preset(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic);
+        for (name, value) in table.columns.iter().zip(row) {
+            let value = cell(value).set_alignment(CellAlignment::Left);
+            list.add_row([Cell::new(name), value]);
+        }
+        list.lines()
+            .map(|line| format!("{}\n", line.trim_end()))
+            .collect::<String>()
+    });
+    lists.collect::<Vec<_>>().join("\n")
 }
 
 fn cell(value: &Value) -> Cell {
@@ -124,6 +149,20 @@ fn cell(value: &Value) -> Cell {
                 .join(" "),
         ),
     }
+}
+
+/// The beginning of a text that has `beside` columns of other things beside it, as long as the terminal is wide;
+/// whole where there is none.
+pub fn shortened(text: &str, beside: usize) -> String {
+    let Some(width) = comfy_table::Table::new().width() else {
+        return text.to_owned();
+    };
+    let room = usize::from(width).saturating_sub(beside).max(16);
+    if text.chars().count() <= room {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(room - 1).collect();
+    format!("{}…", head.trim_end())
 }
 
 /// One sentence on stderr, and what caused it where the sentence does not say so already.
@@ -180,5 +219,14 @@ mod tests {
         let text = for_people(&sample());
         assert!(text.contains("a \"b\", c"), "{text}");
         assert_eq!(text.lines().count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_row_of_too_many_columns_is_a_list() {
+        let text = as_lists(&sample());
+        assert_eq!(
+            text,
+            " topic  a \"b\", c\n n      3\n score  0.500\n\n topic\n n      40\n score\n"
+        );
     }
 }

@@ -75,6 +75,7 @@ impl Score {
             template: self.template.clone(),
             mode: Mode::Single,
             threshold: 0.0,
+            temperature: 1.0,
             labels: self.labels.iter().map(label).collect(),
         })
     }

@@ -76,6 +76,17 @@ pub struct RunFlags {
     pub run_json: Option<PathBuf>,
 }
 
+impl ModelFlags {
+    /// Those of a command that takes only a folder and a mode; the settings say the rest.
+    pub fn new(model: Option<PathBuf>, mode: Option<String>) -> Self {
+        Self {
+            model,
+            mode,
+            ..Self::default()
+        }
+    }
+}
+
 impl Setup {
     /// Reads the settings and starts logging.
     pub fn load(global: &Global) -> Result<Self, CliError> {
@@ -313,6 +324,7 @@ impl Setup {
             limit: None,
             retry_failed: false,
             watch: false,
+            make_current: true,
         }
     }
 }

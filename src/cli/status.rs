@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::store::{Access, Gap, RunRow, Standing, Table};
+use crate::store::{Access, Failure, Gap, RunRow, Standing, Table};
 
 /// Runs shown.
 const RUNS: u32 = 5;
@@ -30,9 +30,12 @@ impl Status {
             .await?;
         let runs = store.recent_runs(RUNS).await?;
         let gaps = store.gaps().await?;
+        let failures = store
+            .failures(setup.settings().classify.max_attempts)
+            .await?;
         match self.format {
             Format::Json | Format::Ndjson => {
-                let all = json!({ "backlog": standing, "runs": runs, "gaps": gaps });
+                let all = json!({ "backlog": standing, "failures": failures, "runs": runs, "gaps": gaps });
                 output::print(&if self.format == Format::Json {
                     format!("{all:#}\n")
                 } else {
@@ -42,6 +45,12 @@ impl Status {
             Format::Csv => output::print_table(&backlog(&standing), self.format)?,
             Format::Table => {
                 output::print(&output::for_people(&backlog(&standing)))?;
+                if !failures.is_empty() {
+                    output::print(
+                        "\nSet aside after failing; `topicmill classify --select failed` tries again\n",
+                    )?;
+                    output::print(&output::for_people(&failures_table(&failures)))?;
+                }
                 output::print("\nLatest runs\n")?;
                 output::print(&output::for_people(&runs_table(&runs)))?;
                 if !gaps.is_empty() {
@@ -60,6 +69,7 @@ fn backlog(standing: &Standing) -> Table {
     let Standing {
         posts,
         labelled,
+        none_of_these,
         unlabelled,
         set_aside,
         claimed,
@@ -76,6 +86,7 @@ fn backlog(standing: &Standing) -> Table {
         rows: vec![
             row("posts", json!(posts)),
             row("labelled", json!(labelled)),
+            row("of those, none of these", json!(none_of_these)),
             row("not labelled yet", json!(unlabelled)),
             row("held by workers now", json!(claimed)),
             row("set aside after failing", json!(set_aside)),
@@ -123,6 +134,14 @@ fn runs_table(runs: &[RunRow]) -> Table {
     Table {
         columns,
         rows: runs.iter().map(row).collect(),
+    }
+}
+
+fn failures_table(failures: &[Failure]) -> Table {
+    let row = |failure: &Failure| vec![json!(failure.posts), json!(failure.error)];
+    Table {
+        columns: vec!["posts".into(), "error".into()],
+        rows: failures.iter().map(row).collect(),
     }
 }
 

@@ -8,6 +8,7 @@ mod bulk;
 mod dialect;
 mod query;
 mod sql;
+mod versions;
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::domain::{
 pub use self::dialect::redact as redact_url;
 pub use self::query::Table;
 use self::sql::SqlStore;
+pub use self::versions::{Cost, Failure, LabelSetRow, LabelledPost};
 
 /// Why the store could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -370,7 +372,9 @@ pub struct Standing {
     pub posts: i64,
     /// Of those, labelled under the current model and label set.
     pub labelled: i64,
-    /// Of those, not yet.
+    /// Of those, posts that none of the labels fits: the best score lies under the threshold.
+    pub none_of_these: i64,
+    /// Not labelled yet.
     pub unlabelled: i64,
     /// Set aside after failing too often.
     pub set_aside: i64,
@@ -547,6 +551,33 @@ face! {
     fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
     /// Live and expired leases with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;
+
+    /// The label sets that were ever used, the latest first.
+    fn label_sets(&self) -> Vec<LabelSetRow>;
+    /// One of them, whole.
+    fn label_set(&self, id: i64) -> LabelSet;
+    /// The models that were ever used with their keys, the latest first.
+    fn models(&self) -> Vec<(i64, ModelRow)>;
+    /// What the views show.
+    fn current_target(&self) -> Option<Target>;
+    /// Rows of `hypotheses` for these texts, in order, as far as they are there.
+    fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
+    /// What it takes to label every post under a model and a label set with these hypotheses, any of which may
+    /// not be there yet.
+    fn cost(&self, model: Option<i64>, label_set: Option<i64>, hypotheses: &[Option<i64>]) -> Cost;
+    /// Posts that have a label under both targets, for the same text, counted by the one and the other: a slug,
+    /// or none of these.
+    fn compare(&self, from: Target, to: Target) -> Vec<(Option<String>, Option<String>, u64)>;
+    /// Up to `limit` posts that have a text, by fullname from the one after `after` on, with their labels under
+    /// a target.
+    fn labelled_posts(&self, target: Option<Target>, after: &str, limit: u32) -> Vec<LabelledPost>;
+    /// Those of some posts that are stored, with the hash of their text.
+    fn text_hashes(&self, posts: &[Fullname]) -> Vec<(String, TextHash)>;
+    /// Stores classifications made of stored logits, without a lease: two writers would write the same. Posts
+    /// whose text is another one by now are left out; how many were stored.
+    fn save_relabelled(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
+    /// The errors of posts that failed too often under the current target, the most frequent first.
+    fn failures(&self, max_attempts: u32) -> Vec<Failure>;
 
     /// How far the labelling is.
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;

@@ -521,6 +521,7 @@ async fn label_all(scene: &Scene) -> u64 {
         template: "This text is about {}.".into(),
         mode: Mode::Single,
         threshold: 0.0,
+        temperature: 1.0,
         labels: vec![Label {
             slug: "climate".into(),
             label: "climate change".into(),

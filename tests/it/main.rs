@@ -6,6 +6,7 @@ mod collect;
 mod house;
 mod import;
 mod kills;
+mod labels;
 mod migrations;
 mod parity;
 mod purge;

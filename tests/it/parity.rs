@@ -46,6 +46,7 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
         template: template.into(),
         mode,
         threshold: 0.0,
+        temperature: 1.0,
         labels: labels.iter().map(label).collect(),
     }
 }

@@ -201,6 +201,7 @@ impl Scene {
             template: "About {}.".into(),
             mode: Mode::Single,
             threshold: 0.0,
+            temperature: 1.0,
             labels: vec![label],
         };
         let model = ModelRow {

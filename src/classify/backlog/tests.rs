@@ -19,6 +19,7 @@ const OPTIONS: Options = Options {
     limit: None,
     retry_failed: false,
     watch: false,
+    make_current: true,
 };
 
 /// An engine that asks before each batch, with the number of batches so far, whether it may go on.

@@ -81,9 +81,11 @@ pub(super) fn result_line(id: &Value, set: &LabelSet, result: &TextResult) -> Va
     let logits: Map<String, Value> = slugs()
         .zip(result.raw.iter().map(|row| json!(row)))
         .collect();
+    // None of these is no label; what came nearest is in `scores`.
+    let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
     json!({
         "id": id,
-        "label": set.labels[result.scores.best].slug,
+        "label": label,
         "score": result.scores.scores[result.scores.best],
         "margin": result.scores.margin,
         "abstained": result.scores.abstained,

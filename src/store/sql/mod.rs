@@ -2,8 +2,8 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `purging`, `quotas`, `models`, `work`, `missing`,
-//! `looking`.
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `quotas`, `models`, `versions`, `work`,
+//! `missing`, `looking`.
 
 mod looking;
 mod missing;
@@ -12,6 +12,7 @@ mod posts;
 mod purging;
 mod quotas;
 mod runs;
+mod versions;
 mod work;
 
 use sqlx::error::DatabaseError;

@@ -50,14 +50,15 @@ where
         let hash = set.hash();
         let mut tx = self.begin().await?;
         let id: i64 = sqlx::query::<DB>(
-            "INSERT INTO label_sets (name, hash, template, mode, threshold, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+            "INSERT INTO label_sets (name, hash, template, mode, threshold, temperature, created_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
         )
         .bind(set.name.as_str())
         .bind(hash.as_str())
         .bind(set.template.as_str())
         .bind(set.mode.as_str())
         .bind(set.threshold)
+        .bind(set.temperature)
         .bind(at(now))
         .fetch_one(&mut *tx)
         .await

@@ -1,0 +1,24 @@
+-- Where each label comes from: model, tokenizer, label set, text, run and worker; the latest first.
+SELECT c.fullname,
+       CASE WHEN c.abstained THEN '(none of these)' ELSE c.label END AS label_topic,
+       c.score,
+       m.name AS model,
+       m.precision,
+       m.manifest_hash,
+       m.tokenizer_hash,
+       s.name AS label_set,
+       s.hash AS label_set_hash,
+       s.template,
+       s.mode,
+       s.threshold,
+       s.temperature,
+       c.text_hash,
+       c.run_id AS run,
+       r.worker,
+       c.classified_at
+  FROM classifications c
+  JOIN models m ON m.id = c.model_id
+  JOIN label_sets s ON s.id = c.label_set_id
+  LEFT JOIN runs r ON r.id = c.run_id
+ ORDER BY c.classified_at DESC, c.fullname, c.model_id, c.label_set_id
+ LIMIT 100

@@ -1,0 +1,347 @@
+//! `topicmill labels calibrate`
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use toml_edit::{DocumentMut, value};
+
+use super::super::output::Format;
+use super::super::setup::{PipelineFlags, Setup};
+use super::super::{CliError, Exit};
+use super::{Found, WhichModel, find_model, settings_json, short};
+use crate::classify::calibrate::{
+    Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, Share, TEMPERATURES, calibrate,
+};
+use crate::classify::gold::{self, Gold};
+use crate::classify::relabel;
+use crate::classify::score;
+use crate::domain::{Fullname, LabelSet, PairLogits, TextHash};
+use crate::model_folder::ModelFolder;
+use crate::pipeline::SIXTEEN_TOPICS;
+use crate::store::{Access, Store, Table};
+
+/// Fewer rows fit nothing.
+const FEWEST_ROWS: usize = 30;
+/// From so many rows on intervals are narrow enough to choose by.
+const GOOD_ROWS: usize = 200;
+
+/// Flags of `labels calibrate`.
+#[derive(Debug, Args)]
+pub struct Calibrate {
+    /// CSV or NDJSON with `id` and `label`: a slug or candidate label; empty or none for none of these
+    #[arg(value_name = "GOLD")]
+    gold: PathBuf,
+    /// Share of the labels given that is to be right: the threshold leaves the other posts without one
+    #[arg(long, value_name = "P", default_value_t = 0.9)]
+    precision: f64,
+    /// Write the pipeline file with the fitted temperature and threshold; a new version of its label set
+    #[arg(long, value_name = "F")]
+    out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    #[command(flatten)]
+    which: WhichModel,
+    /// How to print; json holds everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Calibrate {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        if !(self.precision > 0.0 && self.precision <= 1.0) {
+            let text = format!("--precision {} is not between 0 and 1", self.precision);
+            return Err(CliError::Usage(text));
+        }
+        if let Some(out) = self
+            .out
+            .as_ref()
+            .filter(|out| out.exists() && !self.overwrite)
+        {
+            return Err(CliError::Usage(format!(
+                "`{}` exists: give --out another name, or --overwrite",
+                out.display()
+            )));
+        }
+        let text = self.text()?;
+        let set = self
+            .which
+            .label_set(setup, self.pipeline.pipeline.as_deref())?;
+        let gold = gold::read(&self.gold, &set)?;
+        let folder = self.which.folder(setup)?;
+        let store = setup.store(Access::ReadOnly).await?;
+        let rows = self.rows(&store, &folder, &set, &gold).await?;
+        let before = Setting {
+            temperature: set.temperature,
+            threshold: set.threshold,
+        };
+        let Some(fitted) = calibrate(&rows, before, self.precision) else {
+            return Err(CliError::Usage(format!(
+                "every row of `{}` says none of these: rows with a label are needed, too",
+                self.gold.display()
+            )));
+        };
+        if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
+            tracing::warn!(
+                temperature = fitted.temperature,
+                "the likeliest temperature lies at the end of what is tried: the rows are all right, or all \
+                 guesses; do not trust it"
+            );
+        }
+        found(&set, &fitted).print(self.format)?;
+        let Some(threshold) = fitted.threshold else {
+            tracing::warn!(
+                "no threshold that {FEWEST_ANSWERED} rows or more reach gives a precision of {}: nothing is written; \
+                 ask for less with --precision, or look at the labels",
+                self.precision
+            );
+            return Ok(Exit::Partial);
+        };
+        let new = LabelSet {
+            temperature: fitted.temperature,
+            threshold,
+            ..set
+        };
+        self.write(&text, &new)?;
+        Ok(Exit::Done)
+    }
+
+    /// The pipeline file as it is written.
+    fn text(&self) -> Result<String, CliError> {
+        let Some(path) = &self.pipeline.pipeline else {
+            return Ok(SIXTEEN_TOPICS.to_owned());
+        };
+        std::fs::read_to_string(path)
+            .map_err(|error| CliError::Usage(format!("read `{}`: {error}", path.display())))
+    }
+
+    /// What is stored of the posts in the gold file.
+    async fn rows(
+        &self,
+        store: &Store,
+        folder: &ModelFolder,
+        set: &LabelSet,
+        gold: &Gold,
+    ) -> Result<Vec<Known>, CliError> {
+        let names: Vec<Fullname> = gold.keys().cloned().collect();
+        let posts: BTreeMap<String, TextHash> =
+            store.text_hashes(&names).await?.into_iter().collect();
+        let model = find_model(store, folder).await?;
+        let hypotheses = store
+            .find_hypotheses(&relabel::keys(&folder.kind, set))
+            .await?;
+        let hypotheses: Option<Vec<i64>> = hypotheses.into_iter().collect();
+        let mut rows = Vec::with_capacity(posts.len());
+        if let Some((model, hypotheses)) = model.zip(hypotheses) {
+            let texts: Vec<TextHash> = posts.values().copied().collect();
+            let mut known: BTreeMap<TextHash, Vec<PairLogits>> = BTreeMap::new();
+            let mut distinct = texts.clone();
+            distinct.sort_unstable();
+            distinct.dedup();
+            let stored = store.stored_logits(model, &hypotheses, &distinct).await?;
+            for (text, logits) in distinct.into_iter().zip(stored) {
+                let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
+                known.extend(logits.map(|logits| (text, logits)));
+            }
+            for (name, right) in gold {
+                let logits = posts
+                    .get(name.as_str())
+                    .and_then(|text| Some((*text, known.get(text)?)));
+                rows.extend(logits.map(|(text_hash, logits)| Known {
+                    text_hash,
+                    evidence: score::evidence(&folder.kind, set.mode, logits),
+                    right: right.clone(),
+                }));
+            }
+        }
+        let unknown = gold.len() - posts.len();
+        let unscored = posts.len() - rows.len();
+        if rows.len() < FEWEST_ROWS {
+            return Err(CliError::Usage(format!(
+                "{} of the {} posts in `{}` can be used, {FEWEST_ROWS} are needed at least: {unknown} are not in the \
+                 database, of {unscored} not all logits are stored (`topicmill classify` with this pipeline and model \
+                 stores them)",
+                rows.len(),
+                gold.len(),
+                self.gold.display()
+            )));
+        }
+        if unknown + unscored > 0 {
+            tracing::warn!(
+                unknown,
+                unscored,
+                "rows left out: posts that are not in the database, or without all their logits"
+            );
+        }
+        if rows.len() < GOOD_ROWS {
+            tracing::warn!(
+                rows = rows.len(),
+                "few rows: look at the intervals before you believe a number"
+            );
+        }
+        Ok(rows)
+    }
+
+    /// Writes the new version, or says what it would say.
+    fn write(&self, text: &str, new: &LabelSet) -> Result<(), CliError> {
+        let hash = new.hash();
+        let version = short(&hash);
+        let Some(out) = &self.out else {
+            tracing::info!(
+                temperature = new.temperature, threshold = new.threshold, %version,
+                "not written: --out F writes the pipeline file with them"
+            );
+            return Ok(());
+        };
+        let text = calibrated(text, new).map_err(|error| CliError::Usage(error.to_string()))?;
+        std::fs::write(out, text).map_err(|error| {
+            CliError::Usage(format!("write `{}`: {error}; correct --out", out.display()))
+        })?;
+        tracing::info!(
+            temperature = new.temperature, threshold = new.threshold, %version,
+            "written to {0}: `topicmill labels what-if {0}` tells what would move, `topicmill classify --pipeline {0}` \
+             labels by it; neither runs the model",
+            out.display()
+        );
+        Ok(())
+    }
+}
+
+/// A pipeline file with the settings of a label set; all else in it stays as it is, comments included.
+fn calibrated(text: &str, set: &LabelSet) -> Result<String, toml_edit::TomlError> {
+    let mut file: DocumentMut = text.parse()?;
+    let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
+        // Only the value, so that what stands around it stays.
+        Some(item) => {
+            let decor = item.as_value().map(|old| old.decor().clone());
+            *item = new;
+            if let (Some(value), Some(decor)) = (item.as_value_mut(), decor) {
+                *value.decor_mut() = decor;
+            }
+        }
+        None => {
+            file.insert(key, new);
+        }
+    };
+    put("mode", value(set.mode.as_str()));
+    put("threshold", value(set.threshold));
+    put("temperature", value(set.temperature));
+    Ok(file.to_string())
+}
+
+fn found(set: &LabelSet, fitted: &Calibration) -> Found {
+    let Calibration {
+        before,
+        after,
+        held_out,
+        ..
+    } = fitted;
+    let three = |what: &str, of: &dyn Fn(&Quality) -> Value| {
+        let cells = [before, after, held_out].map(of);
+        std::iter::once(Value::from(what)).chain(cells).collect()
+    };
+    let four = |x: f64| json!(format!("{x:.4}"));
+    let fixed = |what: &str, a: Value, b: Value| vec![Value::from(what), a, b, Value::Null];
+    let summary = Table {
+        columns: ["", "before", "after", "held out"]
+            .map(String::from)
+            .to_vec(),
+        rows: vec![
+            fixed(
+                "temperature",
+                four(set.temperature),
+                four(fitted.temperature),
+            ),
+            fixed(
+                "threshold",
+                four(set.threshold),
+                fitted.threshold.map_or(Value::Null, four),
+            ),
+            three("rows", &|of| json!(of.accuracy.all.to_string())),
+            three("precision", &|of| share(&of.precision, 3)),
+            three("coverage", &|of| share(&of.coverage, 3)),
+            three("accuracy", &|of| share(&of.accuracy, 3)),
+            three("calibration error", &|of| four(of.ece)),
+            three("loss", &|of| four(of.loss)),
+        ],
+    };
+    let bins = before.bins.iter().zip(&after.bins).map(|(before, after)| {
+        let mut row = vec![json!(format!("{:.1}–{:.1}", before.from, before.to))];
+        for bin in [before, after] {
+            let mean = (bin.right.all > 0).then(|| format!("{:.2}", bin.mean_score));
+            row.extend([json!(bin.right.all), json!(mean), share(&bin.right, 2)]);
+        }
+        row
+    });
+    let bins = Table {
+        columns: ["score", "before", "mean", "right", "after", "mean", "right"]
+            .map(String::from)
+            .to_vec(),
+        rows: bins.collect(),
+    };
+    let mut json = json!(fitted);
+    json["label_set"] = settings_json(set);
+    json["folds"] = json!(FOLDS);
+    let heading = format!(
+        "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
+        FOLDS - 1
+    );
+    Found {
+        json,
+        main: 0,
+        parts: vec![
+            (heading, summary),
+            (
+                "Best scores: how many before and after, their mean, and the share of right labels"
+                    .into(),
+                bins,
+            ),
+        ],
+    }
+}
+
+/// A share with its interval, for people.
+fn share(share: &Share, digits: usize) -> Value {
+    share.share.map_or(Value::Null, |of| {
+        json!(format!(
+            "{of:.digits$} ({:.2}–{:.2})",
+            share.low, share.high
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Label, Mode};
+
+    #[test]
+    fn a_pipeline_file_keeps_its_comments() {
+        let set = LabelSet {
+            name: "t".into(),
+            template: "About {}.".into(),
+            mode: Mode::Multi,
+            threshold: 0.25,
+            temperature: 1.5,
+            labels: vec![Label {
+                slug: "a".into(),
+                label: "a".into(),
+                descriptions: vec![],
+            }],
+        };
+        let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
+        let expected = "# mine\nname = \"t\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
+        assert_eq!(calibrated(text, &set).unwrap(), expected);
+        assert_eq!(calibrated(expected, &set).unwrap(), expected);
+        let built_in = calibrated(SIXTEEN_TOPICS, &set).unwrap();
+        let differing = SIXTEEN_TOPICS
+            .lines()
+            .zip(built_in.lines())
+            .filter(|(a, b)| a != b);
+        assert_eq!(differing.count(), 3, "{built_in}");
+    }
+}

@@ -1,0 +1,342 @@
+//! `topicmill labels diff`
+
+use std::path::Path;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::Format;
+use super::super::setup::Setup;
+use super::super::{CliError, Exit};
+use super::{
+    Found, Named, WhichModel, cost, cost_table, find_model, moves_json, moves_tables, names_hash,
+    nothing_current, settings, settings_json, short,
+};
+use crate::classify::compare::Moves;
+use crate::domain::{Label, LabelSet};
+use crate::store::{Access, ModelRow, Store, StoreError, Table, Target};
+
+/// Flags of `labels diff`.
+#[derive(Debug, Args)]
+pub struct Diff {
+    /// A pipeline file, or of a stored label set: `current`, the beginning of its version, or its name
+    #[arg(value_name = "A", required_unless_present = "models")]
+    a: Option<String>,
+    /// The same, to compare A with
+    #[arg(value_name = "B", required_unless_present = "models")]
+    b: Option<String>,
+    /// Compare the labels of two models instead, each given by its name or the beginning of its hash
+    #[arg(long, num_args = 2, value_names = ["M1", "M2"], conflicts_with_all = ["a", "b"])]
+    models: Option<Vec<String>>,
+    /// The label set under which two models are compared
+    #[arg(long, value_name = "A", requires = "models", default_value = "current")]
+    under: String,
+    #[command(flatten)]
+    which: WhichModel,
+    /// How to print; json holds everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Diff {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let found = match (&self.models, &self.a, &self.b) {
+            (Some(models), ..) => self.models(setup, models).await?,
+            (None, Some(a), Some(b)) => self.label_sets(setup, a, b).await?,
+            _ => unreachable!("clap asks for A and B, or for --models"),
+        };
+        found.print(self.format)?;
+        Ok(Exit::Done)
+    }
+
+    async fn label_sets(&self, setup: &Setup, a: &str, b: &str) -> Result<Found, CliError> {
+        let store = match setup.store(Access::ReadOnly).await {
+            // Two files can be compared without a database, too.
+            Err(CliError::Store(
+                error @ (StoreError::Open { .. } | StoreError::NotMigrated(_)),
+            )) if Path::new(a).is_file() && Path::new(b).is_file() => {
+                tracing::warn!("what it costs cannot be told: {error}");
+                None
+            }
+            store => Some(store?),
+        };
+        let a = Named::find(setup, &self.which, store.as_ref(), a).await?;
+        let b = Named::find(setup, &self.which, store.as_ref(), b).await?;
+        let changes = changes(&a.set, &b.set);
+        let mut found = Found {
+            json: json!({
+                "a": settings_json(&a.set), "b": settings_json(&b.set), "labels": as_json(&changes),
+                "cost": null, "moved": null,
+            }),
+            main: 1,
+            parts: vec![
+                (String::new(), beside(&a.set, &b.set)),
+                labels_part(&changes),
+            ],
+        };
+        let Some(store) = store else { return Ok(found) };
+        let folder = self.which.folder(setup)?;
+        let cost = cost(&store, &folder, &b.set).await?;
+        found.json["model"] = json!(folder.name);
+        found.json["cost"] = json!(cost);
+        found.parts.push((
+            format!("To label every post as in the second, with {}", folder.name),
+            cost_table(&cost),
+        ));
+        let model = find_model(&store, &folder).await?;
+        if let (Some(model), Some(a), Some(b)) = (model, a.stored, b.stored) {
+            let target = |label_set| Target { model, label_set };
+            let moves = compare(&store, target(a), target(b)).await?;
+            if moves.posts() > 0 {
+                found.moved(&moves);
+            }
+        }
+        if found.json["moved"].is_null() {
+            tracing::info!(
+                "no post is labelled under both: `topicmill labels what-if` tells what would move"
+            );
+        }
+        Ok(found)
+    }
+
+    async fn models(&self, setup: &Setup, models: &[String]) -> Result<Found, CliError> {
+        let store = setup.store(Access::ReadOnly).await?;
+        let under = Named::find(setup, &self.which, Some(&store), &self.under).await?;
+        let label_set = under.stored.ok_or_else(nothing_current)?;
+        let rows = store.models().await?;
+        let (one, two) = (
+            named_model(&rows, &models[0])?,
+            named_model(&rows, &models[1])?,
+        );
+        let target = |(model, _): &(i64, ModelRow)| Target {
+            model: *model,
+            label_set,
+        };
+        let moves = compare(&store, target(one), target(two)).await?;
+        if moves.posts() == 0 {
+            return Err(CliError::Usage(format!(
+                "no post has a label of both models under the label set {}: `topicmill classify --model DIR` gives it",
+                short(&under.set.hash())
+            )));
+        }
+        let of = |row: &ModelRow| {
+            [&row.name, short(&row.manifest_hash), &row.precision].map(Value::from)
+        };
+        let names = ["model", "hash", "precision"];
+        let rows = names.iter().zip(of(&one.1)).zip(of(&two.1));
+        let mut found = Found {
+            json: json!({
+                "a": { "name": one.1.name, "manifest_hash": one.1.manifest_hash, "precision": one.1.precision },
+                "b": { "name": two.1.name, "manifest_hash": two.1.manifest_hash, "precision": two.1.precision },
+                "label_set": settings_json(&under.set),
+            }),
+            main: 2,
+            parts: vec![(
+                String::new(),
+                Table {
+                    columns: ["", "first", "second"].map(String::from).to_vec(),
+                    rows: rows
+                        .map(|((what, a), b)| vec![Value::from(*what), a, b])
+                        .collect(),
+                },
+            )],
+        };
+        found.moved(&moves);
+        Ok(found)
+    }
+}
+
+impl Found {
+    /// Adds how labels differ.
+    fn moved(&mut self, moves: &Moves) {
+        let (summary, biggest) = moves_tables(moves);
+        self.json["moved"] = moves_json(moves);
+        self.parts
+            .push(("Labels on the same posts".into(), summary));
+        if moves.moved() > 0 {
+            self.parts.push(("The biggest moves".into(), biggest));
+        } else {
+            self.main = self.main.min(self.parts.len() - 1);
+        }
+    }
+}
+
+async fn compare(store: &Store, from: Target, to: Target) -> Result<Moves, CliError> {
+    let mut moves = Moves::default();
+    for (from, to, posts) in store.compare(from, to).await? {
+        moves.add(from, to, posts);
+    }
+    Ok(moves)
+}
+
+/// The one model that a word means.
+fn named_model<'a>(
+    rows: &'a [(i64, ModelRow)],
+    word: &str,
+) -> Result<&'a (i64, ModelRow), CliError> {
+    let meant = |row: &ModelRow| row.name == word || names_hash(word, &row.manifest_hash);
+    let meant: Vec<_> = rows.iter().filter(|(_, row)| meant(row)).collect();
+    if let [one] = meant[..] {
+        return Ok(one);
+    }
+    let list = |rows: &mut dyn Iterator<Item = &(i64, ModelRow)>| {
+        let one = |(_, row): &(i64, ModelRow)| {
+            let ModelRow {
+                name, precision, ..
+            } = row;
+            format!("{} ({name}, {precision})", short(&row.manifest_hash))
+        };
+        let all: Vec<String> = rows.map(one).collect();
+        if all.is_empty() {
+            "none".to_owned()
+        } else {
+            all.join(", ")
+        }
+    };
+    Err(CliError::Usage(if meant.is_empty() {
+        let known = list(&mut rows.iter());
+        format!("no model `{word}` ever labelled here; there are: {known}")
+    } else {
+        let known = list(&mut meant.into_iter());
+        format!("several models are called `{word}`: give the beginning of a hash: {known}")
+    }))
+}
+
+/// What became of a label.
+enum Change<'a> {
+    Added(&'a Label),
+    Removed(&'a Label),
+    Changed(&'a Label, &'a Label),
+    /// Only its place differs, which decides between equal scores.
+    Moved(&'a Label),
+}
+
+/// Labels by their slugs: those of `b` in its order, then those that are gone.
+fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
+    let of = |set: &'a LabelSet, slug: &str| set.labels.iter().find(|label| label.slug == slug);
+    let both = |set: &'a LabelSet, other: &'a LabelSet| -> Vec<&'a str> {
+        let labels = set.labels.iter().map(|label| label.slug.as_str());
+        labels.filter(|slug| of(other, slug).is_some()).collect()
+    };
+    let (order_a, order_b) = (both(a, b), both(b, a));
+    let moved = |slug: &str| {
+        let place = |order: &[&str]| order.iter().position(|one| *one == slug);
+        place(&order_a) != place(&order_b)
+    };
+    let mut changes: Vec<Change> = b
+        .labels
+        .iter()
+        .filter_map(|label| match of(a, &label.slug) {
+            None => Some(Change::Added(label)),
+            Some(before) if before != label => Some(Change::Changed(before, label)),
+            Some(_) => moved(&label.slug).then_some(Change::Moved(label)),
+        })
+        .collect();
+    let gone = a.labels.iter().filter(|label| of(b, &label.slug).is_none());
+    changes.extend(gone.map(Change::Removed));
+    changes
+}
+
+impl Change<'_> {
+    /// What happened, to which label, and its words before and after.
+    fn parts(&self) -> (&'static str, &str, Option<&Label>, Option<&Label>) {
+        match self {
+            Self::Added(label) => ("added", &label.slug, None, Some(label)),
+            Self::Removed(label) => ("removed", &label.slug, Some(label), None),
+            Self::Changed(a, b) => ("changed", &b.slug, Some(a), Some(b)),
+            Self::Moved(label) => ("moved", &label.slug, Some(label), Some(label)),
+        }
+    }
+}
+
+fn as_json(changes: &[Change]) -> Vec<Value> {
+    let one = |change: &Change| {
+        let (what, slug, a, b) = change.parts();
+        json!({ "change": what, "slug": slug, "a": a, "b": b })
+    };
+    changes.iter().map(one).collect()
+}
+
+fn labels_part(changes: &[Change]) -> (String, Table) {
+    let heading = if changes.is_empty() {
+        "The labels are the same."
+    } else {
+        "Labels"
+    };
+    let words = |label: &Label| match label.descriptions.len() {
+        0 => label.label.clone(),
+        n => format!("{} (+{n} descriptions)", label.label),
+    };
+    let row = |change: &Change| {
+        let (what, slug, a, b) = change.parts();
+        vec![
+            json!(what),
+            json!(slug),
+            json!(a.map(words)),
+            json!(b.map(words)),
+        ]
+    };
+    let table = Table {
+        columns: ["change", "slug", "first", "second"]
+            .map(String::from)
+            .to_vec(),
+        rows: changes.iter().map(row).collect(),
+    };
+    (heading.to_owned(), table)
+}
+
+/// The settings of both.
+fn beside(a: &LabelSet, b: &LabelSet) -> Table {
+    let rows = settings(a).into_iter().zip(settings(b));
+    Table {
+        columns: ["", "first", "second"].map(String::from).to_vec(),
+        rows: rows
+            .map(|((what, a), (_, b))| vec![Value::from(what), a, b])
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Mode;
+
+    fn set(labels: &[(&str, &str)]) -> LabelSet {
+        let label = |(slug, label): &(&str, &str)| Label {
+            slug: (*slug).into(),
+            label: (*label).into(),
+            descriptions: vec![],
+        };
+        LabelSet {
+            name: "t".into(),
+            template: "About {}.".into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels: labels.iter().map(label).collect(),
+        }
+    }
+
+    fn told(a: &[(&str, &str)], b: &[(&str, &str)]) -> Vec<String> {
+        let (a, b) = (set(a), set(b));
+        let tell = |change: &Change| {
+            let (what, slug, ..) = change.parts();
+            format!("{what} {slug}")
+        };
+        changes(&a, &b).iter().map(tell).collect()
+    }
+
+    #[test]
+    fn labels_are_added_removed_changed_and_moved() {
+        let a = [("x", "ex"), ("y", "why"), ("z", "zed")];
+        assert!(told(&a, &a).is_empty());
+        assert_eq!(
+            told(&a, &[("n", "new"), ("x", "ex"), ("z", "zet")]),
+            ["added n", "changed z", "removed y"]
+        );
+        assert_eq!(
+            told(&a, &[("y", "why"), ("x", "ex"), ("z", "zed")]),
+            ["moved y", "moved x"]
+        );
+    }
+}

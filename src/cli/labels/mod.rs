@@ -1,0 +1,320 @@
+//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one.
+//!
+//! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Nothing
+//! here changes which labels the views show; `classify` does.
+
+mod calibrate;
+mod diff;
+mod validate;
+mod what_if;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::output::{self, Format};
+use super::setup::{ModelFlags, PipelineFlags, Setup};
+use super::{CliError, Exit};
+use crate::classify::backlog::model_row;
+use crate::classify::compare::{Moves, Verdict};
+use crate::classify::relabel;
+use crate::domain::LabelSet;
+use crate::model_folder::ModelFolder;
+use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
+
+/// What people are shown in place of a label.
+const NONE: &str = "(none of these)";
+/// Moves shown of all there are.
+const MOVES: usize = 15;
+/// Letters of a hash that people are shown.
+const SHORT: usize = 12;
+/// Fewest letters of a hash that name it.
+const FEWEST: usize = 4;
+
+/// Flags of `labels`.
+#[derive(Debug, Args)]
+pub struct Labels {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check the labels of a pipeline file and tell what they are
+    Validate(validate::Validate),
+    /// Tell what differs between two label sets, what it costs, and how labels differ
+    Diff(diff::Diff),
+    /// Relabel from stored logits and tell what would move; the current labels stay
+    WhatIf(what_if::WhatIf),
+    /// Fit temperature and threshold to posts of which the right label is known
+    Calibrate(calibrate::Calibrate),
+}
+
+/// Flags of commands that score from what is stored.
+#[derive(Debug, Clone, Args)]
+struct WhichModel {
+    /// Folder of the model
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// single (one label a text) or multi (each label for itself)
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+}
+
+impl Labels {
+    /// Whether the command has something in hand that a signal lets it finish.
+    pub fn drains(&self) -> bool {
+        matches!(self.command, Command::WhatIf(_))
+    }
+
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        match self.command {
+            Command::Validate(command) => command.run(setup),
+            Command::Diff(command) => command.run(setup).await,
+            Command::WhatIf(command) => command.run(setup).await,
+            Command::Calibrate(command) => command.run(setup).await,
+        }
+    }
+}
+
+impl WhichModel {
+    fn flags(&self) -> ModelFlags {
+        ModelFlags::new(self.model.clone(), self.mode.clone())
+    }
+
+    fn folder(&self, setup: &Setup) -> Result<ModelFolder, CliError> {
+        setup.model_folder(self.model.as_deref(), &setup.settings().classify.precision)
+    }
+
+    /// The label set of a pipeline file, in the mode that flag or setting ask for.
+    fn label_set(&self, setup: &Setup, file: Option<&Path>) -> Result<LabelSet, CliError> {
+        let flags = PipelineFlags {
+            pipeline: file.map(Path::to_owned),
+        };
+        setup.label_set(&self.flags(), setup.pipeline(&flags)?.label_set)
+    }
+}
+
+/// A label set that a word of the command line means.
+struct Named {
+    set: LabelSet,
+    /// Its key, where it was ever used.
+    stored: Option<i64>,
+}
+
+impl Named {
+    /// A pipeline file; else `current`; else the beginning of a stored version; else the name of stored ones, of
+    /// which the latest counts.
+    async fn find(
+        setup: &Setup,
+        which: &WhichModel,
+        store: Option<&Store>,
+        word: &str,
+    ) -> Result<Self, CliError> {
+        let rows = match store {
+            Some(store) => store.label_sets().await?,
+            None => Vec::new(),
+        };
+        let path = Path::new(word);
+        if path.is_file() {
+            let set = which.label_set(setup, Some(path))?;
+            let stored = key_of(&rows, &set);
+            return Ok(Self { set, stored });
+        }
+        let no_such = || {
+            let known: Vec<String> = rows
+                .iter()
+                .map(|row| format!("{} ({})", short(&row.hash), row.name))
+                .collect();
+            CliError::Usage(format!(
+                "`{word}` is no pipeline file, and no version or name of a stored label set; stored are: {}",
+                if known.is_empty() {
+                    "none".to_owned()
+                } else {
+                    known.join(", ")
+                }
+            ))
+        };
+        let store = store.ok_or_else(no_such)?;
+        let id = if word == "current" {
+            let target = store.current_target().await?;
+            target.ok_or_else(nothing_current)?.label_set
+        } else {
+            let of_hash: Vec<&LabelSetRow> = rows
+                .iter()
+                .filter(|row| names_hash(word, &row.hash))
+                .collect();
+            match of_hash[..] {
+                [row] => row.id,
+                [] => {
+                    let latest = rows.iter().find(|row| row.name == word);
+                    latest.ok_or_else(no_such)?.id
+                }
+                _ => {
+                    return Err(CliError::Usage(format!(
+                        "several versions begin with `{word}`; give more of the one you mean"
+                    )));
+                }
+            }
+        };
+        Ok(Self {
+            set: store.label_set(id).await?,
+            stored: Some(id),
+        })
+    }
+}
+
+fn nothing_current() -> CliError {
+    CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
+}
+
+fn names_hash(word: &str, hash: &str) -> bool {
+    word.len() >= FEWEST && hash.starts_with(word)
+}
+
+fn short(hash: &str) -> &str {
+    hash.get(..SHORT).unwrap_or(hash)
+}
+
+/// The key of a label set, if it was ever used.
+fn key_of(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
+    let hash = set.hash();
+    rows.iter().find(|row| row.hash == hash).map(|row| row.id)
+}
+
+/// The key of a model folder, if it was ever used.
+async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
+    let sought = model_row(folder);
+    let same = |row: &ModelRow| {
+        (&row.manifest_hash, &row.precision, row.max_tokens)
+            == (&sought.manifest_hash, &sought.precision, sought.max_tokens)
+    };
+    let models = store.models().await?;
+    Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
+}
+
+/// What it takes to label every post under a model and a label set.
+async fn cost(store: &Store, folder: &ModelFolder, set: &LabelSet) -> Result<Cost, CliError> {
+    let model = find_model(store, folder).await?;
+    let stored = key_of(&store.label_sets().await?, set);
+    let keys = relabel::keys(&folder.kind, set);
+    let hypotheses = store.find_hypotheses(&keys).await?;
+    Ok(store.cost(model, stored, &hypotheses).await?)
+}
+
+fn cost_table(cost: &Cost) -> Table {
+    facts(vec![
+        ("posts labelled already", json!(cost.labelled)),
+        ("posts to label", json!(cost.posts)),
+        (
+            "of those, without inference",
+            json!(cost.posts_without_inference),
+        ),
+        ("pairs of text and label, stored", json!(cost.pairs_stored)),
+        ("pairs to compute", json!(cost.pairs_missing)),
+    ])
+}
+
+/// A table of two columns.
+fn facts(rows: Vec<(&str, Value)>) -> Table {
+    Table {
+        columns: vec!["what".into(), "value".into()],
+        rows: rows
+            .into_iter()
+            .map(|(what, value)| vec![Value::from(what), value])
+            .collect(),
+    }
+}
+
+/// What decides a label, but for the labels.
+fn settings(set: &LabelSet) -> Vec<(&'static str, Value)> {
+    vec![
+        ("name", json!(set.name)),
+        ("version", json!(short(&set.hash()))),
+        ("template", json!(set.template)),
+        ("mode", json!(set.mode)),
+        ("threshold", json!(set.threshold)),
+        ("temperature", json!(set.temperature)),
+        ("labels", json!(set.labels.len())),
+    ]
+}
+
+fn settings_json(set: &LabelSet) -> Value {
+    json!({
+        "name": set.name, "hash": set.hash(), "template": set.template, "mode": set.mode,
+        "threshold": set.threshold, "temperature": set.temperature, "labels": set.labels.len(),
+    })
+}
+
+fn verdict(verdict: &Verdict) -> Value {
+    Value::from(verdict.as_deref().unwrap_or(NONE))
+}
+
+/// How much moves, and the biggest moves.
+fn moves_tables(moves: &Moves) -> (Table, Table) {
+    let (before, after) = moves.abstained();
+    let summary = facts(vec![
+        ("posts with both labels", json!(moves.posts())),
+        ("posts whose label differs", json!(moves.moved())),
+        ("share with the same label", json!(moves.agreement())),
+        ("Cohen's kappa", json!(moves.kappa())),
+        ("none of these, in the first", json!(before)),
+        ("none of these, in the second", json!(after)),
+    ]);
+    let biggest = moves.biggest();
+    let rows = biggest.iter().take(MOVES);
+    let table = Table {
+        columns: ["from", "to", "posts"].map(String::from).to_vec(),
+        rows: rows
+            .map(|(from, to, posts)| vec![verdict(from), verdict(to), json!(posts)])
+            .collect(),
+    };
+    (summary, table)
+}
+
+fn moves_json(moves: &Moves) -> Value {
+    let (before, after) = moves.abstained();
+    let list: Vec<Value> = moves
+        .biggest()
+        .into_iter()
+        .map(|(from, to, posts)| json!({ "from": from, "to": to, "posts": posts }))
+        .collect();
+    json!({
+        "posts": moves.posts(), "moved": moves.moved(), "agreement": moves.agreement(),
+        "kappa": moves.kappa(), "none_of_these_before": before, "none_of_these_after": after,
+        "moves": list,
+    })
+}
+
+/// What a command has found: parts with a heading for people, one object for programs.
+struct Found {
+    json: Value,
+    /// The part that is printed as CSV.
+    main: usize,
+    parts: Vec<(String, Table)>,
+}
+
+impl Found {
+    fn print(&self, format: Format) -> Result<(), CliError> {
+        match format {
+            Format::Json => output::print(&format!("{:#}\n", self.json)),
+            Format::Ndjson => output::print(&format!("{}\n", self.json)),
+            Format::Csv => output::print_table(&self.parts[self.main].1, format),
+            Format::Table => {
+                for (i, (heading, table)) in self.parts.iter().enumerate() {
+                    if i > 0 {
+                        output::print("\n")?;
+                    }
+                    if !heading.is_empty() {
+                        output::print(&format!("{heading}\n"))?;
+                    }
+                    if !table.rows.is_empty() {
+                        output::print(&output::for_people(table))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}

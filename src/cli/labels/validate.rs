@@ -1,0 +1,274 @@
+//! `topicmill labels validate`
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::Format;
+use super::super::setup::{PipelineFlags, Setup};
+use super::super::{CliError, Exit};
+use super::{Found, WhichModel, facts, settings, settings_json};
+use crate::classify::hypothesis;
+use crate::classify::labeler::{LabelerError, fits};
+use crate::classify::tokenize::Encoder;
+use crate::domain::{LabelSet, Topic};
+use crate::model_folder::{ModelFolder, ModelKind};
+use crate::store::Table;
+
+/// Flags of `labels validate`.
+#[derive(Debug, Args)]
+pub struct Validate {
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    #[command(flatten)]
+    which: WhichModel,
+    /// How to print; json holds everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Validate {
+    pub fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let pipeline = setup.pipeline(&self.pipeline)?;
+        let set = setup.label_set(&self.which.flags(), pipeline.label_set)?;
+        let folder = match self.which.folder(setup) {
+            Err(error) if self.which.model.is_none() => {
+                tracing::warn!(
+                    "without a model the lengths of the labels are not checked: {error}"
+                );
+                None
+            }
+            folder => Some(folder?),
+        };
+        let tokens = match &folder {
+            Some(folder) => check_lengths(folder, &set)?,
+            None => vec![None; set.labels.len()],
+        };
+        if let Some((a, b)) = same_words(&set) {
+            return Err(CliError::Usage(format!(
+                "labels `{a}` and `{b}` have the same words: no model can tell them apart; change one or remove it"
+            )));
+        }
+        for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
+            tracing::warn!("{warning}");
+        }
+        found(&set, folder.as_ref(), &tokens).print(self.format)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Tokens of each label's longest text.
+fn check_lengths(folder: &ModelFolder, set: &LabelSet) -> Result<Vec<Option<usize>>, CliError> {
+    let encoder = Encoder::load(folder).map_err(LabelerError::from)?;
+    let mut all = Vec::with_capacity(set.labels.len());
+    for label in &set.labels {
+        let mut longest = 0;
+        for text in hypothesis::texts(&folder.kind, set, label) {
+            let ids = encoder.encode_whole(&text).map_err(LabelerError::from)?;
+            longest = longest.max(ids.len());
+        }
+        if !fits(&folder.kind, &encoder, longest) {
+            return Err(CliError::Labeler(LabelerError::TooLong {
+                label: label.slug.clone(),
+                tokens: longest,
+                window: encoder.max_tokens(),
+            }));
+        }
+        all.push(Some(longest));
+    }
+    Ok(all)
+}
+
+fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>]) -> Found {
+    let rows: Vec<Vec<Value>> = set
+        .labels
+        .iter()
+        .zip(tokens)
+        .map(|(label, tokens)| {
+            let (slug, words) = (&label.slug, set.hypothesis(label));
+            vec![
+                json!(slug),
+                json!(words),
+                json!(label.descriptions.len()),
+                json!(tokens),
+            ]
+        })
+        .collect();
+    let columns = ["slug", "hypothesis", "descriptions", "tokens"].map(String::from);
+    let labels: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            columns
+                .iter()
+                .cloned()
+                .zip(row.iter().cloned())
+                .collect::<serde_json::Map<_, _>>()
+        })
+        .map(Value::Object)
+        .collect();
+    let mut json = settings_json(set);
+    json["labels"] = Value::from(labels);
+    json["model"] = json!(folder.map(|folder| &folder.name));
+    let mut all = settings(set);
+    all.push((
+        "checked for the model",
+        json!(folder.map(|folder| &folder.name)),
+    ));
+    Found {
+        json,
+        main: 1,
+        parts: vec![
+            (String::new(), facts(all)),
+            (
+                String::new(),
+                Table {
+                    columns: columns.to_vec(),
+                    rows,
+                },
+            ),
+        ],
+    }
+}
+
+/// Two labels that make the same hypothesis.
+fn same_words(set: &LabelSet) -> Option<(&str, &str)> {
+    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+    for label in &set.labels {
+        let words = label.label.trim().to_lowercase();
+        if let Some(other) = seen.insert(words, &label.slug) {
+            return Some((other, &label.slug));
+        }
+    }
+    None
+}
+
+/// What is no error, and most often not meant.
+fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (i, a) in set.labels.iter().enumerate() {
+        for b in &set.labels[..i] {
+            if nearly_same(&a.label, &b.label) {
+                found.push(format!(
+                    "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will fall to either by chance",
+                    b.slug, a.slug, b.label, a.label
+                ));
+            }
+        }
+    }
+    let mut of_subreddit: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for topic in topics {
+        for subreddit in &topic.subreddits {
+            of_subreddit
+                .entry(subreddit.to_lowercase())
+                .or_default()
+                .insert(&topic.slug);
+        }
+    }
+    for (subreddit, slugs) in of_subreddit.iter().filter(|(_, slugs)| slugs.len() > 1) {
+        let slugs: Vec<&str> = slugs.iter().copied().collect();
+        found.push(format!(
+            "r/{subreddit} is read for several topics ({}): its posts count for each of them",
+            slugs.join(", ")
+        ));
+    }
+    let Some(folder) = folder else { return found };
+    if matches!(folder.kind, ModelKind::Embedding(_)) {
+        let bare: Vec<&str> = set
+            .labels
+            .iter()
+            .filter(|label| label.descriptions.iter().all(|text| text.trim().is_empty()))
+            .map(|label| label.slug.as_str())
+            .collect();
+        if !bare.is_empty() {
+            found.push(format!(
+                "{} labels have no descriptions ({}): `{}` compares vectors, and a sentence or two about a label help it",
+                bare.len(), bare.join(", "), folder.name
+            ));
+        }
+    }
+    if let Some(template) = folder.template.as_ref().filter(|own| **own != set.template) {
+        found.push(format!(
+            "`{}` was made for the template `{template}`, the label set has `{}`",
+            folder.name, set.template
+        ));
+    }
+    found
+}
+
+/// Whether two labels have the same words but for order, number and little ones, or differ by a typing error.
+fn nearly_same(a: &str, b: &str) -> bool {
+    let (a, b) = (plain(a), plain(b));
+    let longer = a.chars().count().max(b.chars().count());
+    a == b || distance(&a, &b) <= longer / 8
+}
+
+/// Lower case, sorted, without articles, conjunctions and the s of a plural.
+fn plain(label: &str) -> String {
+    let lower = label.to_lowercase();
+    let words = lower.split(|c: char| !c.is_alphanumeric());
+    let mut words: Vec<&str> = words
+        .filter(|word| !["", "a", "an", "and", "the", "of", "or"].contains(word))
+        .map(|word| {
+            word.strip_suffix('s')
+                .filter(|stem| stem.len() > 2)
+                .unwrap_or(word)
+        })
+        .collect();
+    words.sort_unstable();
+    words.join(" ")
+}
+
+/// Letters to add, take away or change to make the one of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_differ_in_form_only_are_nearly_the_same() {
+        for (a, b) in [
+            ("movie", "Movies"),
+            ("food and cooking", "cooking & food"),
+            ("the history of art", "art history"),
+            ("relationships and dating", "relationship and datings"),
+            ("personal finance", "personal finanse"),
+        ] {
+            assert!(nearly_same(a, b), "{a} / {b}");
+        }
+        for (a, b) in [
+            ("cars", "cats"),
+            ("science", "science fiction"),
+            ("music", "movies"),
+            ("men's health", "women's health"),
+        ] {
+            assert!(!nearly_same(a, b), "{a} / {b}");
+        }
+    }
+
+    #[test]
+    fn the_distance_counts_letters() {
+        for (a, b, n) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("abc", "ab", 1),
+        ] {
+            assert_eq!(distance(a, b), n, "{a} / {b}");
+            assert_eq!(distance(b, a), n, "{b} / {a}");
+        }
+    }
+}

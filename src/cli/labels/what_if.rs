@@ -1,0 +1,243 @@
+//! `topicmill labels what-if`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::{self, Format};
+use super::super::setup::{RunFlags, Setup};
+use super::super::{CliError, Exit, classify};
+use super::{
+    Found, WhichModel, cost, facts, find_model, key_of, moves_json, moves_tables, settings_json,
+    short, verdict,
+};
+use crate::classify::backlog::{Options, model_row};
+use crate::classify::relabel::{Answer, Question, relabel};
+use crate::domain::LabelSet;
+use crate::model_folder::ModelFolder;
+use crate::pipeline::Context;
+use crate::store::{Access, Store, Table, Target};
+use crate::telemetry::Progress;
+
+/// Letters of a score in a table.
+const SCORE: usize = 5;
+/// Blanks between the columns of a table.
+const GAP: usize = 3;
+
+/// Flags of `labels what-if`.
+#[derive(Debug, Args)]
+pub struct WhatIf {
+    /// Pipeline file with the labels to try
+    #[arg(value_name = "F")]
+    file: PathBuf,
+    /// Store the labels under the file's label set, by this name; the current labels stay
+    #[arg(long, value_name = "NAME")]
+    save: Option<String>,
+    /// With --save: run the model for the pairs that are not stored
+    #[arg(long, requires = "save")]
+    compute: bool,
+    /// Stop after this many posts
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Posts that move to show, the surest first
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    show: usize,
+    #[command(flatten)]
+    which: WhichModel,
+    #[command(flatten)]
+    record: RunFlags,
+    /// How to print; json holds everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl WhatIf {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let mut set = self.which.label_set(setup, Some(&self.file))?;
+        let folder = self.which.folder(setup)?;
+        let access = if self.save.is_some() {
+            Access::Existing
+        } else {
+            Access::ReadOnly
+        };
+        if let Some(name) = &self.save {
+            set.name.clone_from(name);
+        }
+        self.record.check()?;
+        let context = setup.context(setup.store(access).await?);
+        let mut exit = Exit::Done;
+        if self.save.is_some() {
+            refuse_current(&context.store, &set).await?;
+        }
+        if self.compute {
+            let labelers =
+                setup.labelers(&self.which.flags(), setup.settings().classify.workers)?;
+            let options = Options {
+                limit: self.limit,
+                make_current: false,
+                ..setup.backlog()
+            };
+            exit = classify::label(&context, labelers, &set, &options).await?;
+        }
+        let answer = self.ask(setup, &context, &folder, &set).await;
+        self.record.write(&context)?;
+        let answer = answer?;
+        let found = self.found(&context.store, &folder, &set, &answer).await?;
+        context.store.close().await?;
+        found.print(self.format)?;
+        Ok(exit)
+    }
+
+    async fn ask(
+        &self,
+        setup: &Setup,
+        context: &Context,
+        folder: &ModelFolder,
+        set: &LabelSet,
+    ) -> Result<Answer, CliError> {
+        let store = &context.store;
+        let question = Question {
+            kind: &folder.kind,
+            model: find_model(store, folder).await?,
+            set,
+            baseline: store.current_target().await?,
+            limit: self.limit,
+            examples: self.show,
+        };
+        let bar = Progress::counter("what-if", "posts");
+        let progress = |n| bar.add(n);
+        // What was computed is stored already.
+        if self.save.is_some() && !self.compute {
+            let target = Target {
+                model: store.ensure_model(&model_row(folder)).await?,
+                label_set: store
+                    .ensure_label_set(set, setup.clock.now().into())
+                    .await?,
+            };
+            return Ok(context.relabel(&question, target, &progress).await?);
+        }
+        let mut answer = Answer::default();
+        let stop = || setup.stop.is_cancelled();
+        relabel(store, &question, None, &stop, &progress, &mut answer).await?;
+        Ok(answer)
+    }
+
+    async fn found(
+        &self,
+        store: &Store,
+        folder: &ModelFolder,
+        set: &LabelSet,
+        answer: &Answer,
+    ) -> Result<Found, CliError> {
+        let lacking = answer.posts - answer.scored;
+        if lacking > 0 {
+            let missing = cost(store, folder, set).await?.pairs_missing;
+            tracing::warn!(
+                posts = lacking,
+                pairs = missing,
+                "not all logits are stored, so these posts are left out; `labels what-if {} --save NAME --compute` \
+                 computes them and leaves the current labels as they are",
+                self.file.display()
+            );
+        }
+        if answer.without_label > 0 {
+            tracing::info!(
+                posts = answer.without_label,
+                "scored, but without a current label to compare with"
+            );
+        }
+        if self.save.is_some() {
+            tracing::info!(
+                name = %set.name, version = short(&set.hash()),
+                "stored beside the current labels: `topicmill labels diff current {}` compares them",
+                short(&set.hash())
+            );
+        }
+        let moves = &answer.moves;
+        let (before, after) = moves.abstained();
+        let summary = facts(vec![
+            ("posts looked at", json!(answer.posts)),
+            ("scored from stored logits", json!(answer.scored)),
+            ("not all logits stored", json!(lacking)),
+            ("labels that would move", json!(moves.moved())),
+            (
+                "share that would move",
+                json!(moves.agreement().map(|same| 1.0 - same)),
+            ),
+            ("none of these, now", json!(before)),
+            ("none of these, then", json!(after)),
+        ]);
+        let mut json = moves_json(moves);
+        json["label_set"] = settings_json(set);
+        json["model"] = json!(folder.name);
+        json["looked_at"] = json!(answer.posts);
+        json["scored"] = json!(answer.scored);
+        json["lacking_pairs"] = json!(lacking);
+        json["saved"] = json!(if self.compute {
+            answer.scored
+        } else {
+            answer.saved
+        });
+        let examples = answer.examples.iter().map(|post| {
+            json!({
+                "fullname": post.fullname, "from": post.from, "to": post.to, "score": post.score,
+                "title": post.title,
+            })
+        });
+        json["examples"] = examples.collect();
+        let mut parts = vec![(String::new(), summary)];
+        let (_, biggest) = moves_tables(moves);
+        if moves.moved() > 0 {
+            parts.push(("The biggest moves".into(), biggest));
+        }
+        if !answer.examples.is_empty() {
+            parts.push(("The surest of them".into(), examples_table(answer)));
+        }
+        Ok(Found {
+            json,
+            main: parts.len() - 1,
+            parts,
+        })
+    }
+}
+
+/// The current labels are not stored under another name by the way.
+async fn refuse_current(store: &Store, set: &LabelSet) -> Result<(), CliError> {
+    let current = store.current_target().await?.map(|target| target.label_set);
+    if current.is_some() && current == key_of(&store.label_sets().await?, set) {
+        return Err(CliError::Usage(
+            "the file's label set is the current one: there is nothing to save beside it".into(),
+        ));
+    }
+    Ok(())
+}
+
+fn examples_table(answer: &Answer) -> Table {
+    let mut rows: Vec<Vec<Value>> = answer
+        .examples
+        .iter()
+        .map(|post| {
+            let (from, to) = (verdict(&post.from), verdict(&post.to));
+            vec![json!(post.fullname), from, to, json!(post.score)]
+        })
+        .collect();
+    let widest = |column: usize| {
+        let of = |row: &Vec<Value>| {
+            row[column]
+                .as_str()
+                .map_or(SCORE, |text| text.chars().count())
+        };
+        rows.iter().map(of).max().unwrap_or(0) + GAP
+    };
+    let beside = (0..4).map(widest).sum::<usize>() + GAP;
+    for (row, post) in rows.iter_mut().zip(&answer.examples) {
+        row.push(json!(output::shortened(&post.title, beside)));
+    }
+    Table {
+        columns: ["post", "from", "to", "score", "title"]
+            .map(String::from)
+            .to_vec(),
+        rows,
+    }
+}

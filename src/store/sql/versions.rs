@@ -1,0 +1,384 @@
+//! Versions of label sets side by side: what there is, what another one costs, what it moves.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+
+use super::super::dialect::Dialect;
+use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
+use super::super::{Classified, ModelRow, Result, RunId, StoreError, Target};
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::domain::{Fullname, Label, LabelSet, Mode, TextHash, Timestamp};
+
+/// Errors of posts that were set aside, the most frequent ones.
+const FAILURES: i64 = 10;
+/// A key that no row has.
+const NO_ROW: i64 = -1;
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
+    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
+        let decode = |row: &DB::Row| -> Result<LabelSetRow, sqlx::Error> {
+            Ok(LabelSetRow {
+                id: row.try_get(0)?,
+                name: row.try_get(1)?,
+                hash: row.try_get(2)?,
+            })
+        };
+        sqlx::query::<DB>("SELECT id, name, hash FROM label_sets ORDER BY id DESC")
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(decode).collect())
+            .doing("read the label sets")
+    }
+
+    pub(in crate::store) async fn label_set(&self, id: i64) -> Result<LabelSet> {
+        const WHAT: &str = "read a label set";
+        let corrupt = |detail: String| StoreError::Corrupt {
+            table: "label_sets",
+            row: id.to_string(),
+            detail,
+        };
+        let head = sqlx::query::<DB>(
+            "SELECT name, template, mode, threshold, temperature FROM label_sets WHERE id = $1",
+        )
+        .bind(id)
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let rows = sqlx::query::<DB>(
+            "SELECT slug, label, descriptions FROM labels WHERE label_set_id = $1 ORDER BY position",
+        )
+        .bind(id)
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let mut labels = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let descriptions: Json<Value> = row.try_get(2).doing(WHAT)?;
+            labels.push(Label {
+                slug: row.try_get(0).doing(WHAT)?,
+                label: row.try_get(1).doing(WHAT)?,
+                descriptions: serde_json::from_value(descriptions.0)
+                    .map_err(|error| corrupt(error.to_string()))?,
+            });
+        }
+        let mode: String = head.try_get(2).doing(WHAT)?;
+        Ok(LabelSet {
+            name: head.try_get(0).doing(WHAT)?,
+            template: head.try_get(1).doing(WHAT)?,
+            mode: mode.parse().map_err(|error| corrupt(format!("{error}")))?,
+            threshold: head.try_get(3).doing(WHAT)?,
+            temperature: head.try_get(4).doing(WHAT)?,
+            labels,
+        })
+    }
+
+    pub(in crate::store) async fn models(&self) -> Result<Vec<(i64, ModelRow)>> {
+        let decode = |row: &DB::Row| -> Result<(i64, ModelRow), sqlx::Error> {
+            let model = ModelRow {
+                name: row.try_get(1)?,
+                kind: row.try_get(2)?,
+                manifest_hash: row.try_get(3)?,
+                precision: row.try_get(4)?,
+                tokenizer_hash: row.try_get(5)?,
+                max_tokens: row.try_get(6)?,
+            };
+            Ok((row.try_get(0)?, model))
+        };
+        sqlx::query::<DB>(
+            "SELECT id, name, kind, manifest_hash, precision, tokenizer_hash, max_tokens \
+               FROM models ORDER BY id DESC",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read the models")
+    }
+
+    pub(in crate::store) async fn current_target(&self) -> Result<Option<Target>> {
+        let decode = |row: DB::Row| -> Result<Target, sqlx::Error> {
+            Ok(Target {
+                model: row.try_get(0)?,
+                label_set: row.try_get(1)?,
+            })
+        };
+        sqlx::query::<DB>("SELECT model_id, label_set_id FROM current_target")
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(decode).transpose())
+            .doing("read the current model and label set")
+    }
+
+    pub(in crate::store) async fn find_hypotheses(
+        &self,
+        texts: &[String],
+    ) -> Result<Vec<Option<i64>>> {
+        const WHAT: &str = "look for hypotheses";
+        let hashes: Vec<TextHash> = texts.iter().map(|text| TextHash::of(text)).collect();
+        let mut found: HashMap<Vec<u8>, i64> = HashMap::new();
+        for chunk in hashes.chunks(ROWS_A_STATEMENT) {
+            let mut select =
+                QueryBuilder::<DB>::new("SELECT hash, id FROM hypotheses WHERE hash IN (");
+            push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                found.insert(row.try_get(0).doing(WHAT)?, row.try_get(1).doing(WHAT)?);
+            }
+        }
+        let id = |hash: &TextHash| found.get(hash.as_bytes()).copied();
+        Ok(hashes.iter().map(id).collect())
+    }
+
+    pub(in crate::store) async fn cost(
+        &self,
+        model: Option<i64>,
+        label_set: Option<i64>,
+        hypotheses: &[Option<i64>],
+    ) -> Result<Cost> {
+        const WHAT: &str = "count what is to be computed";
+        let (model, label_set) = (model.unwrap_or(NO_ROW), label_set.unwrap_or(NO_ROW));
+        let row = sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+              WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
+        )
+        .bind(model)
+        .bind(label_set)
+        .fetch_one(&self.pool)
+        .await;
+        let labelled: i64 = row.and_then(|row| row.try_get(0)).doing(WHAT)?;
+        let mut select = QueryBuilder::<DB>::new(
+            "WITH todo AS ( \
+               SELECT p.text_hash, COUNT(*) AS posts FROM posts p \
+                WHERE p.text_purged_at IS NULL AND NOT EXISTS ( \
+                  SELECT 1 FROM classifications c WHERE c.model_id = ",
+        );
+        select.push_bind(model).push(" AND c.label_set_id = ");
+        select.push_bind(label_set).push(
+            " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) GROUP BY p.text_hash), \
+             known AS ( \
+               SELECT t.text_hash, t.posts, COUNT(l.hypothesis_id) AS pairs FROM todo t \
+                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
+        );
+        select.push_bind(model).push(" AND l.hypothesis_id IN (");
+        let stored = hypotheses.iter().flatten().copied();
+        push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
+        select.push(
+            " GROUP BY t.text_hash, t.posts) \
+             SELECT COUNT(*), CAST(COALESCE(SUM(posts), 0) AS BIGINT), \
+                    CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
+                    CAST(COALESCE(SUM(CASE WHEN pairs = ",
+        );
+        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
+        select
+            .push_bind(labels)
+            .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");
+        let row = select.build().fetch_one(&self.pool).await.doing(WHAT)?;
+        let number = |column: usize| {
+            row.try_get::<i64, _>(column)
+                .map(i64::unsigned_abs)
+                .doing(WHAT)
+        };
+        let (texts, pairs_stored) = (number(0)?, number(2)?);
+        Ok(Cost {
+            labelled: labelled.unsigned_abs(),
+            posts: number(1)?,
+            posts_without_inference: number(3)?,
+            pairs_stored,
+            pairs_missing: (texts * hypotheses.len() as u64).saturating_sub(pairs_stored),
+        })
+    }
+
+    pub(in crate::store) async fn compare(
+        &self,
+        from: Target,
+        to: Target,
+    ) -> Result<Vec<(Option<String>, Option<String>, u64)>> {
+        let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+            let posts: i64 = row.try_get(2)?;
+            Ok((row.try_get(0)?, row.try_get(1)?, posts.unsigned_abs()))
+        };
+        sqlx::query::<DB>(
+            "SELECT from_label, to_label, COUNT(*) FROM ( \
+               SELECT CASE WHEN a.abstained THEN NULL ELSE a.label END AS from_label, \
+                      CASE WHEN b.abstained THEN NULL ELSE b.label END AS to_label \
+                 FROM classifications a \
+                 JOIN classifications b ON b.fullname = a.fullname AND b.text_hash = a.text_hash \
+                WHERE a.model_id = $1 AND a.label_set_id = $2 AND b.model_id = $3 AND b.label_set_id = $4) AS both_of \
+              GROUP BY from_label, to_label",
+        )
+        .bind(from.model)
+        .bind(from.label_set)
+        .bind(to.model)
+        .bind(to.label_set)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("compare labels")
+    }
+
+    pub(in crate::store) async fn labelled_posts(
+        &self,
+        target: Option<Target>,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<LabelledPost>> {
+        const WHAT: &str = "read labelled posts";
+        let target = target.unwrap_or(Target {
+            model: NO_ROW,
+            label_set: NO_ROW,
+        });
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, p.title, c.label, c.abstained \
+               FROM posts p LEFT JOIN classifications c \
+                 ON c.model_id = $1 AND c.label_set_id = $2 AND c.fullname = p.fullname \
+                AND c.text_hash = p.text_hash \
+              WHERE p.text_purged_at IS NULL AND p.fullname > $3 ORDER BY p.fullname LIMIT $4",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let decode = |row: &DB::Row| -> Result<LabelledPost> {
+            let fullname: String = row.try_get(0).doing(WHAT)?;
+            let label: Option<String> = row.try_get(3).doing(WHAT)?;
+            let verdict = match label {
+                None => None,
+                Some(label) => {
+                    let abstained: bool = row.try_get(4).doing(WHAT)?;
+                    Some((!abstained).then_some(label))
+                }
+            };
+            Ok(LabelledPost {
+                text_hash: Self::text_hash(row, 1, &fullname)?,
+                title: row.try_get(2).doing(WHAT)?,
+                fullname,
+                verdict,
+            })
+        };
+        rows.iter().map(decode).collect()
+    }
+
+    pub(in crate::store) async fn text_hashes(
+        &self,
+        posts: &[Fullname],
+    ) -> Result<Vec<(String, TextHash)>> {
+        const WHAT: &str = "look for posts";
+        let mut found = Vec::with_capacity(posts.len());
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT fullname, text_hash FROM posts WHERE fullname IN (",
+            );
+            push_list(&mut select, chunk.iter().map(Fullname::as_str));
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                let fullname: String = row.try_get(0).doing(WHAT)?;
+                let hash = Self::text_hash(row, 1, &fullname)?;
+                found.push((fullname, hash));
+            }
+        }
+        Ok(found)
+    }
+
+    pub(in crate::store) async fn save_relabelled(
+        &self,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        posts: &[Classified],
+    ) -> Result<u64> {
+        const WHAT: &str = "store labels";
+        let mut tx = self.begin().await?;
+        let slugs = Self::slugs(&mut tx, target.label_set).await?;
+        let mut stored = 0;
+        for chunk in posts.chunks(POSTS_A_STATEMENT) {
+            // What was deleted or edited since it was read is not labelled by what it was.
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT p.fullname, p.text_hash FROM posts p WHERE p.fullname IN (",
+            );
+            push_list(&mut select, chunk.iter().map(|one| one.fullname.as_str()));
+            select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
+            let rows = select.build().fetch_all(&mut *tx).await.doing(WHAT)?;
+            let mut held: HashMap<String, TextHash> = HashMap::with_capacity(rows.len());
+            for row in &rows {
+                let fullname: String = row.try_get(0).doing(WHAT)?;
+                let hash = Self::text_hash(row, 1, &fullname)?;
+                held.insert(fullname, hash);
+            }
+            let chunk: Vec<&Classified> = chunk
+                .iter()
+                .filter(|one| held.get(&one.fullname) == Some(&one.text_hash))
+                .collect();
+            if chunk.is_empty() {
+                continue;
+            }
+            stored += chunk.len() as u64;
+            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_scores(&mut tx, target, &chunk).await?;
+            // A worker that holds some of them writes the same once more.
+            let mut delete = QueryBuilder::<DB>::new(
+                "DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ",
+            );
+            delete
+                .push_bind(target.model)
+                .push(" AND label_set_id = ")
+                .push_bind(target.label_set)
+                .push(" AND fullname IN (");
+            push_list(&mut delete, chunk.iter().map(|one| one.fullname.as_str()));
+            delete.build().execute(&mut *tx).await.doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(stored)
+    }
+
+    pub(in crate::store) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
+        let decode = |row: &DB::Row| -> Result<Failure, sqlx::Error> {
+            Ok(Failure {
+                error: row.try_get(0)?,
+                posts: row.try_get(1)?,
+            })
+        };
+        sqlx::query::<DB>(
+            "SELECT COALESCE(b.error, ''), COUNT(*) FROM backlog b JOIN current_target t \
+                 ON t.model_id = b.model_id AND t.label_set_id = b.label_set_id \
+              WHERE b.attempts >= $1 GROUP BY b.error ORDER BY COUNT(*) DESC, b.error LIMIT $2",
+        )
+        .bind(i64::from(max_attempts))
+        .bind(FAILURES)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read why posts were set aside")
+    }
+
+    /// A column that holds the hash of a post's text.
+    fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
+        let hash: Vec<u8> = row.try_get(column).doing("read the hash of a text")?;
+        TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.to_owned(),
+            detail: "`text_hash` has not 16 bytes".into(),
+        })
+    }
+}

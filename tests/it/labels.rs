@@ -1,0 +1,612 @@
+//! `topicmill labels`, and what it leaves in the databases: versions, none of these, and where labels come from.
+
+use serde_json::{Value, json};
+use topicmill::store::Target;
+
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran};
+
+/// The version that the built-in label set had before label sets had a temperature.
+const BUILT_IN: &str = "c4682b65ea22a51920bd09d537013e7d8aef4e394bf2248125a86c366d3ddb7f";
+/// The model and the label set that were used first.
+const FIRST: Target = Target {
+    model: 1,
+    label_set: 1,
+};
+const GAMING: (&str, &str) = ("gaming", "video games");
+const FOOD: (&str, &str) = ("food", "food and cooking");
+const MUSIC: (&str, &str) = ("music", "music");
+const TRAVEL: (&str, &str) = ("travel", "travel");
+
+/// A pipeline file with these labels.
+fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
+    let topics = labels.iter().map(|(slug, label)| {
+        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
+    });
+    format!(
+        "name = \"{name}\"\nmode = \"single\"\n{settings}\n{}",
+        topics.collect::<String>()
+    )
+}
+
+/// NDJSON of short posts, a third of them about games, food and music each; the last is a copy of the first.
+fn posts(n: usize) -> String {
+    let titles = [
+        "a new boss fight in this game",
+        "how long to roast a chicken",
+        "my band recorded a song",
+    ];
+    (0..n)
+        .map(|i| {
+            let of = i % (n - 1);
+            let post = json!({
+                "id": format!("k{i:05}"), "title": format!("{} {of}", titles[of % 3]), "selftext": "",
+                "subreddit": "gaming", "created_utc": 1_700_000_000 + i, "score": i,
+            });
+            format!("{post}\n")
+        })
+        .collect()
+}
+
+/// A program with a database of posts that are labelled as games, food or music.
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+    first: String,
+}
+
+impl<'a> Scene<'a> {
+    fn new(database: &'a TestDatabase, n: usize) -> Self {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts(n));
+        let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
+        let scene = Self {
+            program,
+            database,
+            first: first.clone(),
+        };
+        scene.ok(&["import", &file]);
+        scene.ok(&["classify", "--pipeline", &first]);
+        scene
+    }
+
+    fn args<'b>(&'b self, args: &[&'b str]) -> Vec<&'b str> {
+        [&["--database", self.database.url.as_str()][..], args].concat()
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        self.program.ok(&self.args(args))
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.program.run(&self.args(args))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let ran = self.ok(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    /// Labels by a pipeline file; what the run counted.
+    fn classify(&self, file: &str) -> Value {
+        let record = self.program.folder.path().join("run.json");
+        self.ok(&[
+            "classify",
+            "--pipeline",
+            file,
+            "--run-json",
+            record.to_str().unwrap(),
+        ]);
+        let record: Value =
+            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+        record["counts"].clone()
+    }
+
+    fn dump(&self) -> String {
+        let query = "SELECT * FROM labeled_posts ORDER BY fullname";
+        self.ok(&["sql", query, "--format", "csv"]).stdout
+    }
+}
+
+#[test]
+fn a_good_file_is_told_and_a_bad_one_refused() {
+    let program = Program::new();
+    let good = program.ok(&["labels", "validate", "--format", "json"]);
+    let set: Value = serde_json::from_str(&good.stdout).unwrap();
+    assert_eq!(
+        set["hash"], BUILT_IN,
+        "versions that are stored must not change"
+    );
+    assert_eq!(set["labels"].as_array().unwrap().len(), 16);
+    assert_eq!(
+        set["labels"][0]["hypothesis"],
+        "This text is about climate change."
+    );
+    assert!(set["labels"][0]["tokens"].as_u64().unwrap() > 5);
+    assert_eq!(good.stderr, "", "nothing to warn of in the file that ships");
+
+    let long = "word ".repeat(600);
+    for (name, file, said) in [
+        (
+            "words",
+            pipeline("x", "", &[("a", "Food"), ("b", "food ")]),
+            "same words",
+        ),
+        (
+            "long",
+            pipeline("x", "", &[("a", long.as_str())]),
+            "label `a`",
+        ),
+        (
+            "braces",
+            pipeline("x", "hypothesis_template = \"no\"", &[FOOD]),
+            "needs exactly one",
+        ),
+        ("twice", pipeline("x", "", &[FOOD, FOOD]), "there twice"),
+        (
+            "cold",
+            pipeline("x", "temperature = 0.0", &[FOOD]),
+            "temperature 0",
+        ),
+        (
+            "high",
+            pipeline("x", "threshold = 1.5", &[FOOD]),
+            "threshold 1.5",
+        ),
+        ("key", pipeline("x", "tresholt = 0.5", &[FOOD]), "tresholt"),
+    ] {
+        let path = program.write(&format!("{name}.toml"), file);
+        let ran = program.run(&["labels", "validate", "--pipeline", &path]);
+        assert_eq!(ran.code, 2, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "");
+    }
+    let doubtful = pipeline("x", "", &[("film", "movie"), ("films", "the movies")]);
+    let doubtful = doubtful.replace("subreddits = [\"films\"]", "subreddits = [\"Film\"]");
+    let path = program.write("doubtful.toml", doubtful);
+    let ran = program.ok(&["labels", "validate", "--pipeline", &path]);
+    for said in [
+        "nearly the same",
+        "r/film is read for several topics",
+        "no descriptions",
+    ] {
+        assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+    }
+    let ran = program.run(&["labels", "validate", "--model", "nowhere"]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+}
+
+#[test]
+fn diff_tells_the_cost_that_classify_then_has() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let changed = pipeline("changed", "", &[GAMING, FOOD, TRAVEL]);
+        let changed = scene.program.write("changed.toml", changed);
+        let diff = scene.json(&["labels", "diff", &scene.first, &changed]);
+        let slugs: Vec<_> = diff["labels"].as_array().unwrap().iter().collect();
+        assert_eq!(
+            (&slugs[0]["change"], &slugs[0]["slug"]),
+            (&json!("added"), &json!("travel"))
+        );
+        assert_eq!(
+            (&slugs[1]["change"], &slugs[1]["slug"]),
+            (&json!("removed"), &json!("music"))
+        );
+        // One new label, 30 different texts.
+        let cost = &diff["cost"];
+        assert_eq!(
+            (&cost["posts"], &cost["pairs_missing"]),
+            (&json!(31), &json!(30))
+        );
+        assert_eq!(
+            (&cost["pairs_stored"], &cost["labelled"]),
+            (&json!(60), &json!(0))
+        );
+        assert_eq!(cost["posts_without_inference"], 0);
+        assert!(diff["moved"].is_null());
+        let counts = scene.classify(&changed);
+        assert_eq!(
+            (&counts["posts"], &counts["pairs"]),
+            (&cost["posts"], &cost["pairs_missing"])
+        );
+
+        // What was computed once, and another threshold or temperature, cost nothing.
+        let fewer = pipeline(
+            "fewer",
+            "threshold = 0.5\ntemperature = 2.0",
+            &[TRAVEL, MUSIC],
+        );
+        let fewer = scene.program.write("fewer.toml", fewer);
+        let cost = scene.json(&["labels", "diff", "current", &fewer])["cost"].clone();
+        assert_eq!(
+            (&cost["posts"], &cost["pairs_missing"]),
+            (&json!(31), &json!(0))
+        );
+        assert_eq!(cost["posts_without_inference"], 31);
+        let counts = scene.classify(&fewer);
+        assert_eq!(
+            (&counts["posts"], &counts["pairs"]),
+            (&json!(31), &json!(0))
+        );
+
+        // Versions by name, by the beginning of the hash, and by file.
+        let hash = diff["a"]["hash"].as_str().unwrap();
+        let by_name = scene.json(&["labels", "diff", "first", "changed"]);
+        assert_eq!(
+            by_name,
+            scene.json(&["labels", "diff", &hash[..8], &changed])
+        );
+        let moved = &by_name["moved"];
+        assert_eq!(moved["posts"], 31);
+        let to_travel = moved["moves"].as_array().unwrap().iter();
+        let sum: u64 = to_travel.map(|one| one["posts"].as_u64().unwrap()).sum();
+        assert_eq!(moved["moved"], sum);
+        assert!(sum >= 10, "what was music is something else: {moved}");
+        let shown = scene.ok(&["labels", "diff", "first", "changed"]).stdout;
+        assert!(
+            shown.contains("The biggest moves") && shown.contains("Cohen's kappa"),
+            "{shown}"
+        );
+
+        let ran = scene.run(&["labels", "diff", "first", "nothing"]);
+        assert_eq!(ran.code, 2);
+        assert!(
+            ran.stderr.contains("(changed)"),
+            "says what there is: {}",
+            ran.stderr
+        );
+    }
+    // Without a database two files can still be compared.
+    let program = Program::new();
+    let one = program.write("one.toml", pipeline("one", "", &[FOOD]));
+    let two = program.write("two.toml", pipeline("two", "", &[("food", "meals")]));
+    let ran = program.ok(&["labels", "diff", &one, &two]);
+    assert!(
+        ran.stdout.contains("changed") && ran.stderr.contains("cost"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(program.run(&["labels", "diff", &one, "current"]).code, 4);
+}
+
+#[test]
+fn what_if_leaves_the_current_labels_alone() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let before = scene.dump();
+        let fewer = pipeline("fewer", "temperature = 1.5", &[FOOD, MUSIC]);
+        let fewer = scene.program.write("fewer.toml", fewer);
+        let found = scene.json(&["labels", "what-if", &fewer]);
+        assert_eq!(
+            (&found["scored"], &found["lacking_pairs"]),
+            (&json!(31), &json!(0))
+        );
+        assert!(
+            found["moved"].as_u64().unwrap() >= 10,
+            "what was gaming is something else"
+        );
+        let examples = found["examples"].as_array().unwrap();
+        assert!(examples.iter().all(|post| post["from"] != post["to"]));
+        assert_eq!(scene.dump(), before);
+        let limited = scene.json(&["labels", "what-if", &fewer, "--limit", "5", "--show", "1"]);
+        assert_eq!(limited["looked_at"], 5);
+        assert!(limited["examples"].as_array().unwrap().len() <= 1);
+
+        // Saved beside the current labels, it is there at once when it becomes the current one.
+        scene.ok(&["labels", "what-if", &fewer, "--save", "trial"]);
+        assert_eq!(scene.dump(), before);
+        let moved = scene.json(&["labels", "diff", "current", "trial"])["moved"].clone();
+        assert_eq!(
+            (&moved["moved"], &moved["moves"]),
+            (&found["moved"], &found["moves"])
+        );
+
+        // What lacks pairs is left out, or computed where that is asked for.
+        let more = pipeline("more", "", &[GAMING, FOOD, MUSIC, TRAVEL]);
+        let more = scene.program.write("more.toml", more);
+        let ran = scene.ok(&["labels", "what-if", &more]);
+        assert!(
+            ran.stderr.contains("pairs=30") && ran.stderr.contains("--compute"),
+            "{}",
+            ran.stderr
+        );
+        let ran = scene.ok(&["labels", "what-if", &more, "--save", "more", "--compute"]);
+        assert!(ran.stderr.contains("pairs=30"), "{}", ran.stderr);
+        assert_eq!(scene.dump(), before);
+        let counts = scene.classify(&more);
+        assert_eq!((&counts["posts"], &counts["pairs"]), (&json!(0), &json!(0)));
+        assert_ne!(scene.dump(), before, "now it is the current one");
+
+        let ran = scene.run(&["labels", "what-if", &more, "--save", "again"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("current"), "{}", ran.stderr);
+        let versions = scene.json(&["sql", "--named", "label-sets"]);
+        let names: Vec<&Value> = versions
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["name"])
+            .collect();
+        assert_eq!(names, ["more", "trial", "first"]);
+        assert_eq!(versions[1]["posts"], 31);
+    }
+}
+
+/// As many posts as the gold file knows, and of how many each label is right.
+const GOLD: [(&str, usize); 3] = [("video games", 60), ("food", 20), ("music", 20)];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
+    for database in databases() {
+        let scene = Scene::new(&database, 101);
+        // Every post is as much like games, and equally little like food and music: a cosine of 0.1, or 2.1 under
+        // the softmax. Games are right in 60 of 100, so exp(2.1 / T) = 2 × 0.6 / 0.4, and T = 2.1 / ln 3.
+        let even = "UPDATE pair_logits SET entailment = CASE WHEN hypothesis_id = \
+                      (SELECT id FROM hypotheses WHERE text = 'This text is about video games.') THEN 0.1 ELSE 0 END \
+                     WHERE model_id = $1 AND $2 = $2 AND $3 = $3";
+        database.execute(even, FIRST, "").await;
+        let labels = GOLD
+            .iter()
+            .flat_map(|(label, n)| std::iter::repeat_n(*label, *n));
+        let rows = labels
+            .enumerate()
+            .map(|(i, label)| format!("k{i:05},{label}\n"));
+        let gold = format!("id,label\n{}t3_unknown,food\n", rows.collect::<String>());
+        let gold = scene.program.write("gold.csv", gold);
+        let out = scene.program.folder.path().join("calibrated.toml");
+        let out = out.to_str().unwrap();
+        let base = ["labels", "calibrate", &gold, "--pipeline", &scene.first];
+
+        let ran = scene.run(&[&base[..], &["--precision", "0.7", "--out", out]].concat());
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("nothing is written"), "{}", ran.stderr);
+        assert!(!std::path::Path::new(out).exists());
+
+        let asked = [
+            &base[..],
+            &["--precision", "0.55", "--out", out, "--format", "json"],
+        ]
+        .concat();
+        let ran = scene.ok(&asked);
+        assert!(ran.stderr.contains("unknown=1"), "{}", ran.stderr);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let temperature = found["temperature"].as_f64().unwrap();
+        assert!(
+            (temperature - 2.1 / 3f64.ln()).abs() < 2e-4,
+            "{temperature}"
+        );
+        assert_eq!(found["threshold"], 0.0);
+        assert_eq!(found["before"]["accuracy"], found["after"]["accuracy"]);
+        assert!(found["before"]["ece"].as_f64().unwrap() > 0.15);
+        assert!(found["after"]["ece"].as_f64().unwrap() < 1e-3);
+        assert_eq!(found["held_out"]["accuracy"]["all"], 100);
+        let again = scene.run(&asked);
+        assert_eq!(again.code, 2, "{}", again.stderr);
+        assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
+
+        // The new version costs no inference, and its scores are what the share of right labels is.
+        let counts = scene.classify(out);
+        assert_eq!(
+            (&counts["posts"], &counts["pairs"]),
+            (&json!(101), &json!(0))
+        );
+        let scores = scene.json(&[
+            "sql",
+            "SELECT MIN(score) AS low, MAX(score) AS high FROM labeled_posts",
+        ]);
+        for end in ["low", "high"] {
+            let score = scores[0][end].as_f64().unwrap();
+            assert!((score - 0.6).abs() < 1e-3, "{scores}");
+        }
+        let stored = scene.json(&["sql", "--named", "label-sets"]);
+        assert_eq!(stored[0]["temperature"], temperature);
+    }
+}
+
+#[test]
+fn a_bad_gold_file_is_told_and_exits_2() {
+    let databases = databases();
+    let scene = Scene::new(&databases[0], 40);
+    let many = |label: &str| -> String { (0..40).map(|i| format!("k{i:05},{label}\n")).collect() };
+    for (name, text, said) in [
+        (
+            "column.csv",
+            "id,topic\nk00000,food\n".to_owned(),
+            "no column `label`",
+        ),
+        (
+            "label.csv",
+            format!("id,label\n{}", many("sport")),
+            "no label `sport`; it has gaming, food, music",
+        ),
+        (
+            "nobody.csv",
+            "id,label\nzz1,food\nzz2,food\n".to_owned(),
+            "0 of the 2 posts",
+        ),
+        (
+            "few.csv",
+            "id,label\nk00000,food\n".to_owned(),
+            "30 are needed",
+        ),
+        (
+            "none.csv",
+            format!("id,label\n{}", many("none")),
+            "none of these",
+        ),
+        ("broken.ndjson", "{\"id\": \"k00000\"".to_owned(), "row 1"),
+    ] {
+        let path = scene.program.write(name, text);
+        let ran = scene.run(&["labels", "calibrate", &path, "--pipeline", &scene.first]);
+        assert_eq!(ran.code, 2, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
+        assert_eq!(ran.stdout, "", "{name}");
+    }
+    // Posts that are there, under labels that they were never compared with.
+    let other = scene
+        .program
+        .write("other.toml", pipeline("other", "", &[FOOD, TRAVEL]));
+    let gold = scene
+        .program
+        .write("gold.csv", format!("id,label\n{}", many("food")));
+    let ran = scene.run(&["labels", "calibrate", &gold, "--pipeline", &other]);
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr.contains("of 40 not all logits are stored"),
+        "{}",
+        ran.stderr
+    );
+    let ran = scene.run(&["labels", "calibrate", &gold, "--precision", "2"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert_eq!(scene.run(&["labels", "calibrate", "nowhere.csv"]).code, 2);
+}
+
+#[test]
+fn two_models_are_compared_and_every_label_knows_where_it_comes_from() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+        let tiny = tiny.to_str().unwrap();
+        scene.ok(&["classify", "--pipeline", &scene.first, "--model", tiny]);
+        let diff = scene.json(&[
+            "labels",
+            "diff",
+            "--models",
+            "minilm-reddit-topics",
+            "tiny-bert-nli",
+        ]);
+        assert_eq!(diff["moved"]["posts"], 31);
+        let hash = diff["b"]["manifest_hash"].as_str().unwrap();
+        let args = [
+            "labels",
+            "diff",
+            "--models",
+            "minilm-reddit-topics",
+            &hash[..10],
+            "--under",
+            "first",
+        ];
+        assert_eq!(scene.json(&args), diff);
+        let ran = scene.run(&["labels", "diff", "--models", "minilm-reddit-topics", "none"]);
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.contains("tiny-bert-nli"), "{}", ran.stderr);
+
+        let agreement = scene.json(&["sql", "--named", "model-agreement"]);
+        let agreement = agreement.as_array().unwrap();
+        let sum = |same: bool| -> u64 {
+            let rows = agreement.iter();
+            let rows = rows.filter(|row| (row["later_model"] == row["earlier_model"]) == same);
+            rows.map(|row| row["posts"].as_u64().unwrap()).sum()
+        };
+        assert_eq!(sum(true) + sum(false), 31);
+        assert_eq!(diff["moved"]["moved"], sum(false));
+
+        let labels = scene.json(&["sql", "--named", "provenance"]);
+        let labels = labels.as_array().unwrap();
+        assert_eq!(labels.len(), 62);
+        for label in labels {
+            for (column, letters) in [
+                ("manifest_hash", 64),
+                ("tokenizer_hash", 64),
+                ("label_set_hash", 64),
+                ("text_hash", 32),
+            ] {
+                let text = label[column].as_str().unwrap();
+                assert!(
+                    text.len() == letters && text.bytes().all(|b| b.is_ascii_hexdigit()),
+                    "{column}: {text}"
+                );
+            }
+            assert_eq!(
+                (&label["precision"], &label["template"]),
+                (&json!("fp32"), &json!("This text is about {}."))
+            );
+            assert!(
+                label["run"].is_number() && label["worker"].is_string(),
+                "{label}"
+            );
+        }
+        let of = |model: &str| {
+            labels
+                .iter()
+                .filter(|label| label["model"] == model)
+                .count()
+        };
+        assert_eq!((of("minilm-reddit-topics"), of("tiny-bert-nli")), (31, 31));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn none_of_these_is_stored_and_shown() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let strict = pipeline("strict", "threshold = 1.0", &[GAMING, FOOD, MUSIC]);
+        let strict = scene.program.write("strict.toml", strict);
+        scene.classify(&strict);
+        let query = "SELECT COUNT(label) AS labels, COUNT(label_topic) AS topics, COUNT(score) AS scores FROM labeled_posts WHERE abstained";
+        let counts = scene.json(&["sql", query]);
+        assert_eq!(counts, json!([{"labels": 0, "topics": 0, "scores": 31}]));
+        for named in ["topics", "daily", "uncertain", "provenance"] {
+            let shown = scene.ok(&["sql", "--named", named]).stdout;
+            assert!(shown.contains("(none of these)"), "{named}: {shown}");
+        }
+        let status = scene.json(&["status"]);
+        assert_eq!(status["backlog"]["none_of_these"], 31);
+        let moved = scene.json(&["labels", "diff", "first", "current"])["moved"].clone();
+        assert_eq!(
+            (
+                &moved["none_of_these_before"],
+                &moved["none_of_these_after"]
+            ),
+            (&json!(0), &json!(31))
+        );
+        assert_eq!(moved["moved"], 31);
+
+        // Posts that failed too often are told with their errors.
+        assert_eq!(status["failures"], json!([]));
+        let fail = "INSERT INTO backlog (model_id, label_set_id, fullname, attempts, error) \
+                    VALUES ($1, $2, $3, 1000, 'the model gave up')";
+        let current = Target {
+            label_set: 2,
+            ..FIRST
+        };
+        for post in ["t3_k00001", "t3_k00002"] {
+            database.execute(fail, current, post).await;
+        }
+        let failures = scene.json(&["status"])["failures"].clone();
+        assert_eq!(
+            failures,
+            json!([{"error": "the model gave up", "posts": 2}])
+        );
+        let shown = scene.ok(&["status"]).stdout;
+        assert!(
+            shown.contains("the model gave up") && shown.contains("--select failed"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn a_text_that_fits_no_label_has_none_in_a_file_either() {
+    let program = Program::new();
+    let strict = program.write(
+        "strict.toml",
+        pipeline("strict", "threshold = 1.0", &[GAMING, FOOD]),
+    );
+    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    let out = program.folder.path().join("out.ndjson");
+    program.ok(&[
+        "score",
+        &texts,
+        out.to_str().unwrap(),
+        "--pipeline",
+        &strict,
+    ]);
+    let line: Value = serde_json::from_str(&std::fs::read_to_string(out).unwrap()).unwrap();
+    assert_eq!(
+        (&line["label"], &line["abstained"]),
+        (&Value::Null, &json!(true))
+    );
+    assert!(line["scores"]["food"].is_number());
+}
