@@ -514,9 +514,9 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
         .await
         .unwrap();
 
-    let mut held = other.begin().await.unwrap();
+    let mut rival = other.begin().await.unwrap();
     let hold = "UPDATE posts SET score = 1 WHERE fullname = 't3_b'";
-    sqlx::query(hold).execute(&mut *held).await.unwrap();
+    sqlx::query(hold).execute(&mut *rival).await.unwrap();
     let block = {
         let store = store.clone();
         tokio::spawn(async move {
@@ -537,9 +537,9 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
     {
         assert!(!block.is_finished(), "it does not wait for `b`");
     }
-    let want = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
-    sqlx::query(want).execute(&mut *held).await.unwrap();
-    held.commit().await.unwrap();
+    let reach = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
+    sqlx::query(reach).execute(&mut *rival).await.unwrap();
+    rival.commit().await.unwrap();
     let stored = block.await.unwrap().unwrap();
     assert_eq!((stored.new, stored.changed), (0, 2));
     let titles = store
