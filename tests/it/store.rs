@@ -30,6 +30,7 @@ fn post(id: &str, title: &str, body: &str) -> Post {
         permalink: Some(format!("/r/gaming/comments/{id}/")),
         author: Some("someone".into()),
         score: Some(12),
+        score_is_placeholder: false,
         upvote_ratio: Some(0.9),
         num_comments: Some(3),
         flair: None,
@@ -53,6 +54,7 @@ fn labels(threshold: f64) -> LabelSet {
         template: "This text is about {}.".into(),
         mode: Mode::Single,
         threshold,
+        temperature: 1.0,
         labels: vec![label("gaming"), label("food")],
     }
 }
@@ -514,9 +516,9 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
         .await
         .unwrap();
 
-    let mut rival = other.begin().await.unwrap();
-    let hold = "UPDATE posts SET score = 1 WHERE fullname = 't3_b'";
-    sqlx::query(hold).execute(&mut *rival).await.unwrap();
+    let mut held = other.begin().await.unwrap();
+    let update = "UPDATE posts SET score = 1 WHERE fullname = 't3_b'";
+    sqlx::query(update).execute(&mut *held).await.unwrap();
     let block = {
         let store = store.clone();
         tokio::spawn(async move {
@@ -537,9 +539,9 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
     {
         assert!(!block.is_finished(), "it does not wait for `b`");
     }
-    let reach = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
-    sqlx::query(reach).execute(&mut *rival).await.unwrap();
-    rival.commit().await.unwrap();
+    let want = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
+    sqlx::query(want).execute(&mut *held).await.unwrap();
+    held.commit().await.unwrap();
     let stored = block.await.unwrap().unwrap();
     assert_eq!((stored.new, stored.changed), (0, 2));
     let titles = store
@@ -902,4 +904,42 @@ async fn both_databases_have_the_same_tables_columns_and_views() {
     }
     assert!(shapes[0].len() > 80);
     assert!(shapes.iter().all(|shape| *shape == shapes[0]));
+}
+
+#[tokio::test]
+async fn relabelled_posts_are_stored_without_a_lease_unless_their_text_is_another_one() {
+    for database in databases() {
+        let fixture = fixture(database.open().await, 3).await;
+        let Fixture {
+            store, run, target, ..
+        } = &fixture;
+        // Somebody holds the first post; the second was edited since it was read.
+        let held = fixture.claim(1, 0).await;
+        let free = fixture.claim(2, 0).await;
+        store.release(free.lease).await.unwrap();
+        let mut done = fixture.done(&free);
+        done.extend(fixture.done(&held));
+        save(store, *run, &[post("p001", "Another title", "")], 1).await;
+        let stored = store
+            .save_relabelled(*target, Mode::Single, *run, at(2), &done)
+            .await
+            .unwrap();
+        assert_eq!(stored, 2, "{}", database.url);
+        let counts = [
+            ("SELECT COUNT(*) FROM classifications", 2),
+            ("SELECT COUNT(*) FROM label_scores", 4),
+            ("SELECT COUNT(*) FROM backlog WHERE lease_id IS NULL", 1),
+            ("SELECT COUNT(*) FROM backlog WHERE lease_id IS NOT NULL", 1),
+        ];
+        for (sql, expected) in counts {
+            assert_eq!(fixture.count(sql).await, expected, "{} {sql}", database.url);
+        }
+        // Who held it may write the same again.
+        assert_eq!(fixture.complete(&held, 3).await, Written::Stored(1));
+        assert_eq!(fixture.count("SELECT COUNT(*) FROM backlog").await, 1);
+        assert_eq!(
+            fixture.count("SELECT COUNT(*) FROM classifications").await,
+            2
+        );
+    }
 }
