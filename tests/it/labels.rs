@@ -130,13 +130,13 @@ fn a_good_file_is_told_and_a_bad_one_refused() {
     for (name, file, said) in [
         (
             "words",
-            pipeline("x", "", &[("a", "Food"), ("b", "food ")]),
+            pipeline("x", "", &[("aa", "Food"), ("bb", "food ")]),
             "same words",
         ),
         (
             "long",
-            pipeline("x", "", &[("a", long.as_str())]),
-            "label `a`",
+            pipeline("x", "", &[("aa", long.as_str())]),
+            "label `aa`",
         ),
         (
             "braces",
