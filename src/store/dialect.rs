@@ -7,8 +7,9 @@ use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Database, Pool, Postgres, Sqlite};
+use sqlx::{ConnectOptions, Database, Executor, PgConnection, Pool, Postgres, Sqlite};
 
+use super::sql::Bulk;
 use super::{Access, Result, StoreError};
 
 /// How long a writer waits for another one before it gives up.
@@ -16,9 +17,14 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long opening may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECTIONS: u32 = 8;
+/// No transaction of ours waits for anything but the server. One that stands still is of a process that was
+/// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
+/// join all posts at once: in memory, by plans that are not worth compiling.
+const SESSION: &str =
+    "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; SET jit = off";
 
 /// A database that the statements of `sql.rs` run on.
-pub trait Dialect: Database {
+pub trait Dialect: Database + Bulk {
     /// Its name in messages and JSON.
     const BACKEND: &'static str;
     /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
@@ -34,6 +40,9 @@ pub trait Dialect: Database {
     /// Keeps the posts that a SELECT names `p` from being purged until the transaction ends, and passes over
     /// those that just were.
     const HOLD_POSTS: &'static str;
+    /// Tells the planner how much there is in the backlog, after much was put there at once. By what it knew
+    /// before, the table was empty, and it would read all of it for each post of a claim.
+    const COUNT_BACKLOG: Option<&'static str>;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
     /// What the server calls itself.
@@ -109,6 +118,7 @@ impl Dialect for Sqlite {
     // `BEGIN IMMEDIATE` has no other writer beside it.
     const LOCK_TOMBSTONES: Option<&'static str> = None;
     const HOLD_POSTS: &'static str = "";
+    const COUNT_BACKLOG: Option<&'static str> = None; // Its plans do not depend on what it knows.
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
@@ -155,6 +165,8 @@ impl Dialect for Sqlite {
             .foreign_keys(true);
         // Statements hold what users write, and their lists of parameters are long.
         let options = options.disable_statement_logging();
+        // 32 MiB a connection: a write of labels touches pages all over the tables, and a view reads them all.
+        let options = options.pragma("cache_size", "-32768");
         let options = match access {
             Access::ReadOnly => options.read_only(true).pragma("query_only", "ON"),
             _ if url.contains("mode=ro") => options.read_only(true),
@@ -199,6 +211,7 @@ impl Dialect for Postgres {
     const FOR_UPDATE: &'static str = "FOR UPDATE";
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
     const HOLD_POSTS: &'static str = "FOR KEY SHARE OF p";
+    const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
@@ -230,7 +243,10 @@ impl Dialect for Postgres {
             .disable_statement_logging();
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
-            .acquire_timeout(CONNECT_TIMEOUT);
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(|connection: &mut PgConnection, _| {
+                Box::pin(async move { connection.execute(SESSION).await.map(drop) })
+            });
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
         match options.connect().await {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),

@@ -2,9 +2,11 @@
 
 mod cli;
 mod collect;
+mod histories;
 mod house;
 mod import;
 mod parity;
+mod proofs;
 mod purge;
 mod readme;
 mod source;

@@ -2,8 +2,10 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `looking`.
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `models`, `work`, `looking`; and `bulk`,
+//! where each database has a form of its own.
 
+mod bulk;
 mod looking;
 mod models;
 mod posts;
@@ -17,6 +19,7 @@ use sqlx::{
     Type,
 };
 
+pub(super) use self::bulk::Bulk;
 use super::dialect::{Dialect, redact};
 use super::{Access, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp};

@@ -322,7 +322,8 @@ where
         changed: &[&str],
     ) -> Result<()> {
         let mut update = QueryBuilder::<DB>::new(
-            "UPDATE backlog SET attempts = 0, error = NULL WHERE attempts > 0 AND fullname IN (",
+            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
+              WHERE (attempts > 0 OR deaths > 0) AND fullname IN (",
         );
         push_list(&mut update, changed.iter().copied());
         update
