@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::lane::Shared;
@@ -25,7 +26,7 @@ use super::tokenize::TokenizeError;
 use crate::clock::SharedClock;
 use crate::domain::{LabelSet, TextHash, post_text};
 use crate::model_folder::ModelFolder;
-use crate::store::{Missing, ModelRow, RunId, Store, StoreError, Target, Watch};
+use crate::store::{Missing, ModelRow, RunId, Store, StoreError, Target, Waiting, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -56,7 +57,7 @@ pub enum BacklogError {
 pub struct Options {
     /// How long a claim lives without a heartbeat.
     pub lease: Duration,
-    /// A post that failed this often is left alone.
+    /// A post that failed this often, or killed its worker this often while it was alone, is left alone.
     pub max_attempts: u32,
     /// Stop after this many posts.
     pub limit: Option<u64>,
@@ -98,7 +99,7 @@ pub struct Labelled {
     pub refused: u64,
     /// Posts of the backlog that other workers hold at the end.
     pub held_elsewhere: u64,
-    /// Posts of the backlog that failed too often, in this run or before.
+    /// Posts of the backlog that failed, or whose workers died, too often, in this run or before.
     pub set_aside: u64,
     /// From the first claim to the last write, waiting for new posts not counted.
     pub seconds: f64,
@@ -165,6 +166,7 @@ pub async fn label(
     let leases = LiveLeases::default();
     let halt = worker.stop.child_token();
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
+    let suspects = Arc::new(Semaphore::new(1));
     let shared = Shared {
         worker,
         halt: &halt,
@@ -175,16 +177,15 @@ pub async fn label(
         hypotheses: &hypotheses,
         leases: &leases,
         left: &left,
+        suspects: &suspects,
         progress,
     };
     let mut ended;
     loop {
         let began = clock.elapsed();
-        store.enqueue_missing(target).await?;
+        patiently(worker, async || store.enqueue_missing(target).await).await?;
         let looked = clock.elapsed().saturating_sub(began);
-        let waiting = store
-            .waiting(target, options.max_attempts, clock.now().into())
-            .await?;
+        let waiting = waiting(worker, target, options.max_attempts).await?;
         progress(Step::Expect(waiting.claimable));
         let (after, round) = shared.round(labelers, done).await;
         (labelers, ended) = (after, round);
@@ -205,8 +206,7 @@ pub async fn label(
         }
     }
     ended?;
-    let now = clock.now().into();
-    let waiting = store.waiting(target, options.max_attempts, now).await?;
+    let waiting = waiting(worker, target, options.max_attempts).await?;
     (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
     Ok(())
 }
@@ -309,6 +309,16 @@ async fn patiently<T>(
         }
     }
     call().await
+}
+
+async fn waiting(
+    worker: &Worker<'_>,
+    target: Target,
+    max_attempts: u32,
+) -> Result<Waiting, StoreError> {
+    let now = worker.clock.now().into();
+    let count = async || worker.store.waiting(target, max_attempts, now).await;
+    patiently(worker, count).await
 }
 
 /// Waits until there may be posts to label, resting for a while first; true if a signal came instead.

@@ -32,6 +32,13 @@ pub enum Values<'a> {
     Time(Vec<Option<DateTime<Utc>>>),
 }
 
+impl Values<'_> {
+    /// The same number in each row.
+    pub fn all(value: i64, rows: usize) -> Self {
+        Self::Integer(vec![Some(value); rows])
+    }
+}
+
 /// Rows that go into a table. None of them may have the key of another one.
 pub struct Insert<'a> {
     /// The table.

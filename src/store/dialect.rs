@@ -7,7 +7,7 @@ use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Database, Pool, Postgres, Sqlite};
+use sqlx::{ConnectOptions, Database, Executor, PgConnection, Pool, Postgres, Sqlite};
 
 use super::bulk::Insert;
 use super::{Access, Result, StoreError};
@@ -19,8 +19,15 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECTIONS: u32 = 8;
 /// Memory of a writer of SQLite for pages, in KiB below zero.
 const CACHE: &str = "-16384";
+/// And of a reader.
+const READER_CACHE: &str = "-32768";
 /// Pages of SQLite's write-ahead log, of 4 kB, before it is folded back into the file.
 const LOG_PAGES: &str = "8192";
+/// No transaction of ours waits for anything but the server. One that stands still is of a process that was
+/// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
+/// join all posts at once: in memory, by plans that are not worth compiling.
+const SESSION: &str =
+    "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; SET jit = off";
 
 /// A database that the statements of `sql.rs` run on.
 pub trait Dialect: Database {
@@ -42,6 +49,9 @@ pub trait Dialect: Database {
     /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
     /// many they are, the statement stays the same.
     const AMONG: &'static str;
+    /// Tells the planner how much there is in the backlog, after much was put there at once. By what it knew
+    /// before, the table was empty, and it would read all of it for each post of a claim.
+    const COUNT_BACKLOG: Option<&'static str>;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
     /// What the server calls itself.
@@ -123,6 +133,7 @@ impl Dialect for Sqlite {
     const LOCK_TOMBSTONES: Option<&'static str> = None;
     const HOLD_POSTS: &'static str = "";
     const AMONG: &'static str = "(SELECT value FROM json_each($1))";
+    const COUNT_BACKLOG: Option<&'static str> = None; // Its plans do not depend on what it knows.
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
@@ -177,7 +188,11 @@ impl Dialect for Sqlite {
         // Statements hold what users write, and their lists of parameters are long.
         let options = options.disable_statement_logging();
         let options = match access {
-            Access::ReadOnly => options.read_only(true).pragma("query_only", "ON"),
+            // A view reads pages of all tables.
+            Access::ReadOnly => options
+                .read_only(true)
+                .pragma("query_only", "ON")
+                .pragma("cache_size", READER_CACHE),
             _ if url.contains("mode=ro") => options.read_only(true),
             Access::Create | Access::Existing => options
                 .create_if_missing(access == Access::Create)
@@ -228,6 +243,7 @@ impl Dialect for Postgres {
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
     const HOLD_POSTS: &'static str = "FOR KEY SHARE OF p";
     const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
+    const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
@@ -266,7 +282,10 @@ impl Dialect for Postgres {
             .disable_statement_logging();
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
-            .acquire_timeout(CONNECT_TIMEOUT);
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(|connection: &mut PgConnection, _| {
+                Box::pin(async move { connection.execute(SESSION).await.map(drop) })
+            });
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
         match options.connect().await {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),

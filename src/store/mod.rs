@@ -270,6 +270,14 @@ pub struct Claim {
     pub posts: Vec<ClaimedPost>,
 }
 
+impl Claim {
+    /// Nothing was claimed, under no lease.
+    const NOTHING: Self = Self {
+        lease: Lease(0),
+        posts: Vec::new(),
+    };
+}
+
 /// Key of a row of `leases`: the fencing token. Ids grow and are never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 pub struct Lease(pub i64);
@@ -333,7 +341,7 @@ pub struct Waiting {
     pub claimable: u64,
     /// Held by a worker.
     pub held: u64,
-    /// Set aside after failing too often.
+    /// Set aside after failing, or after their workers died, too often.
     pub set_aside: u64,
 }
 
@@ -534,8 +542,13 @@ face! {
     fn enqueue_missing(&self, target: Target) -> u64;
     /// What waits in the backlog of a target.
     fn waiting(&self, target: Target, max_attempts: u32, now: Timestamp) -> Waiting;
-    /// Claims up to `limit` posts, returning expired claims to the backlog first.
+    /// Claims up to `limit` posts, returning expired claims to the backlog first. Posts whose workers died come
+    /// last, in windows that shrink with each death down to a single post.
     fn claim(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
+    /// As [`claim`](Self::claim), of the posts that no worker died of.
+    fn claim_clean(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
+    /// As [`claim`](Self::claim), of the posts of which a worker died, or may have.
+    fn claim_suspects(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
     /// What a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored; for each text
     /// one a hypothesis, in order.
     fn stored_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
@@ -547,7 +560,9 @@ face! {
     fn fail(&self, lease_id: Lease, failed: &[(String, String)]) -> ();
     /// Ends a lease: what is left of its posts returns to the backlog.
     fn release(&self, lease_id: Lease) -> ();
-    /// Lets posts that failed `max_attempts` times be tried again; how many.
+    /// Ends the lease of a worker that died: its posts return to the backlog as suspects.
+    fn bury(&self, lease_id: Lease) -> ();
+    /// Lets posts that were set aside be tried again; how many.
     fn retry_failed(&self, target: Target, max_attempts: u32) -> u64;
     /// Live and expired leases with their workers.
     fn lease_holders(&self) -> Vec<(Lease, String)>;

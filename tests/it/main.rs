@@ -3,12 +3,14 @@
 mod arctic_shift;
 mod cli;
 mod collect;
+mod histories;
 mod house;
 mod import;
 mod kills;
 mod labels;
 mod migrations;
 mod parity;
+mod proofs;
 mod purge;
 mod quota;
 mod readme;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::leases::LiveLeases;
@@ -39,6 +39,8 @@ struct Window {
     stored: Vec<Known>,
     /// The posts of each text, one or more.
     posts: Vec<Vec<ClaimedPost>>,
+    /// Given back when the window is written.
+    suspects: Option<OwnedSemaphorePermit>,
 }
 
 /// What the engine's thread tells.
@@ -47,7 +49,7 @@ enum Event {
     Scored(Lease, Classified, usize),
     Failed(Lease, String, String),
     /// No more of this window will come: done, or stopped on the way.
-    WindowEnd(Lease),
+    WindowEnd(Lease, Option<OwnedSemaphorePermit>),
 }
 
 /// What all lanes of a process share.
@@ -64,6 +66,9 @@ pub(super) struct Shared<'a> {
     pub leases: &'a LiveLeases,
     /// Posts that may still be claimed.
     pub left: &'a AtomicU64,
+    /// One permit: of posts whose workers died, a process holds one window at a time, so that its death can
+    /// be blamed on that one.
+    pub suspects: &'a Arc<Semaphore>,
     pub progress: OnStep<'a>,
 }
 
@@ -138,12 +143,26 @@ impl Shared<'_> {
             if wanted == 0 {
                 break;
             }
-            let now = clock.now().into();
             // Of a claim whose answer was lost, the posts come free when it expires.
-            let claim = patiently(self.worker, async || {
-                store.claim(self.target, &claimant, wanted, now).await
+            let clean = patiently(self.worker, async || {
+                let now = clock.now().into();
+                store.claim_clean(self.target, &claimant, wanted, now).await
             });
-            let claim = claim.await?;
+            let mut claim = clean.await?;
+            let mut suspects = None;
+            if claim.posts.is_empty() {
+                let alone = Arc::clone(self.suspects).acquire_owned().await;
+                suspects = Some(alone.expect("nobody closes the semaphore"));
+                if !self.halt.is_cancelled() {
+                    let suspected = patiently(self.worker, async || {
+                        let now = clock.now().into();
+                        store
+                            .claim_suspects(self.target, &claimant, wanted, now)
+                            .await
+                    });
+                    claim = suspected.await?;
+                }
+            }
             let count = claim.posts.len() as u64;
             self.left
                 .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
@@ -179,6 +198,7 @@ impl Shared<'_> {
                 texts,
                 stored,
                 posts,
+                suspects,
             });
         }
         Ok(())
@@ -209,21 +229,21 @@ impl Shared<'_> {
         let mut of_lease = None;
         let mut written_at = clock.elapsed();
         while let Some(event) = events.recv().await {
-            let (lease, ended) = match event {
+            let (lease, ended, suspects) = match event {
                 Event::Scored(lease, one, computed) => {
                     waiting.push(one);
                     done.pairs += computed as u64;
                     done.pairs_reused += (self.set.labels.len() - computed) as u64;
-                    (lease, false)
+                    (lease, false, None)
                 }
                 Event::Failed(lease, fullname, error) => {
                     tracing::warn!(%fullname, "not scored: {error}");
                     let failed = [(fullname, error)];
                     patiently(self.worker, async || store.fail(lease, &failed).await).await?;
                     done.failed += 1;
-                    (lease, false)
+                    (lease, false, None)
                 }
-                Event::WindowEnd(lease) => (lease, true),
+                Event::WindowEnd(lease, suspects) => (lease, true, suspects),
             };
             of_lease = Some(lease);
             let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
@@ -236,6 +256,7 @@ impl Shared<'_> {
                 patiently(self.worker, async || store.release(lease).await).await?;
                 self.leases.remove(lease);
             }
+            drop(suspects);
         }
         // An engine that failed does not say that its window ends.
         match of_lease {
@@ -319,6 +340,7 @@ fn score_windows(
             texts,
             stored,
             posts,
+            suspects,
         } = window;
         let mut known = stored.clone();
         for (known, same) in known.iter_mut().zip(&posts) {
@@ -362,7 +384,7 @@ fn score_windows(
         })?;
         recent.push_front(of_window);
         recent.truncate(WINDOWS_IN_FLIGHT);
-        drop(events.blocking_send(Event::WindowEnd(lease)));
+        drop(events.blocking_send(Event::WindowEnd(lease, suspects)));
     }
     Ok(())
 }

@@ -90,7 +90,7 @@ pub(super) async fn return_abandoned(store: &Store, me: &str) -> Result<(), Stor
     for (lease, worker) in store.lease_holders().await? {
         if died(&worker, me) {
             tracing::info!(lease = lease.0, %worker, "taking back the posts of a worker that died");
-            store.release(lease).await?;
+            store.bury(lease).await?;
         }
     }
     Ok(())

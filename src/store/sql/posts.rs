@@ -300,7 +300,8 @@ where
     /// A text that changed may be scored where the old one failed.
     async fn forgive_failures(tx: &mut Transaction<'static, DB>, changed: &[&str]) -> Result<()> {
         let update = format!(
-            "UPDATE backlog SET attempts = 0, error = NULL WHERE attempts > 0 AND fullname IN {}",
+            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
+              WHERE (attempts > 0 OR deaths > 0) AND fullname IN {}",
             DB::AMONG
         );
         sqlx::query::<DB>(AssertSqlSafe(update))

@@ -1,6 +1,7 @@
 //! The backlog, the leases on parts of it, and writing labels under one.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::time::Duration;
 
 use sqlx::types::chrono::{DateTime, Utc};
@@ -9,13 +10,36 @@ use sqlx::{
     Transaction, Type,
 };
 
+use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{
     Claim, Claimant, ClaimedPost, Classified, Lease, Result, RunId, StoreError, Target, Waiting,
     Written,
 };
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, push_list};
-use crate::domain::{Mode, PairLogits, TextHash, Timestamp};
+use crate::domain::{Mode, PairLogits, Scores, TextHash, Timestamp};
+
+/// Posts that change a backlog so much that the planner must hear of it.
+const MANY: u64 = 1_000;
+/// Deaths of its workers after which a post is claimed alone, so that a further one can only be its own.
+const ALONE_AFTER: u32 = 5;
+/// What the backlog tells of a post that was taken back.
+const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
+
+/// Deaths of its workers after which a post is set aside: `max_attempts` of them with no other post to blame.
+fn most_deaths(max_attempts: u32) -> i64 {
+    i64::from(max_attempts) + i64::from(ALONE_AFTER)
+}
+
+/// Most posts of a claim among those whose workers died this often: each death leaves a quarter of the
+/// suspects, so that one text that kills its worker is soon alone, and its neighbours are scored.
+fn window_of_suspects(deaths: i64) -> u32 {
+    match u32::try_from(deaths) {
+        Ok(0) => u32::MAX,
+        Ok(deaths) if deaths < ALONE_AFTER => 1_024 >> (2 * deaths),
+        _ => 1,
+    }
+}
 
 impl<DB> SqlStore<DB>
 where
@@ -43,13 +67,22 @@ where
               ORDER BY p.fullname {} ON CONFLICT DO NOTHING",
             DB::HOLD_POSTS
         );
-        sqlx::query::<DB>(AssertSqlSafe(insert))
+        let added = sqlx::query::<DB>(AssertSqlSafe(insert))
             .bind(target.model)
             .bind(target.label_set)
             .execute(&self.pool)
             .await
             .map(|done| DB::rows_affected(&done))
-            .doing("find unlabelled posts")
+            .doing("find unlabelled posts")?;
+        if added >= MANY
+            && let Some(count) = DB::COUNT_BACKLOG
+        {
+            sqlx::query::<DB>(count)
+                .execute(&self.pool)
+                .await
+                .doing("count the backlog")?;
+        }
+        Ok(added)
     }
 
     pub(in crate::store) async fn waiting(
@@ -62,7 +95,7 @@ where
         let row = sqlx::query::<DB>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
-                    COALESCE(SUM(CASE WHEN b.attempts >= $3 THEN 1 ELSE 0 END), 0) \
+                    COALESCE(SUM(CASE WHEN b.attempts >= $3 OR b.deaths >= $5 THEN 1 ELSE 0 END), 0) \
                FROM backlog b LEFT JOIN leases l ON l.id = b.lease_id \
               WHERE b.model_id = $1 AND b.label_set_id = $2",
         )
@@ -70,6 +103,7 @@ where
         .bind(target.label_set)
         .bind(i64::from(max_attempts))
         .bind(at(now))
+        .bind(most_deaths(max_attempts))
         .fetch_one(&self.pool)
         .await
         .doing(WHAT)?;
@@ -93,8 +127,46 @@ where
         limit: u32,
         now: Timestamp,
     ) -> Result<Claim> {
+        let deaths = 0..most_deaths(claimant.max_attempts);
+        self.claim_among(target, claimant, limit, now, &deaths)
+            .await
+    }
+
+    pub(in crate::store) async fn claim_clean(
+        &self,
+        target: Target,
+        claimant: &Claimant<'_>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Claim> {
+        self.claim_among(target, claimant, limit, now, &(0..1))
+            .await
+    }
+
+    pub(in crate::store) async fn claim_suspects(
+        &self,
+        target: Target,
+        claimant: &Claimant<'_>,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Claim> {
+        let deaths = 1..most_deaths(claimant.max_attempts);
+        self.claim_among(target, claimant, limit, now, &deaths)
+            .await
+    }
+
+    /// Claims posts whose workers died so often.
+    async fn claim_among(
+        &self,
+        target: Target,
+        claimant: &Claimant<'_>,
+        limit: u32,
+        now: Timestamp,
+        deaths: &Range<i64>,
+    ) -> Result<Claim> {
         loop {
-            if let Some(claim) = self.try_claim(target, claimant, limit, now).await? {
+            let claimed = self.try_claim(target, claimant, limit, now, deaths).await?;
+            if let Some(claim) = claimed {
                 return Ok(claim);
             }
         }
@@ -107,19 +179,31 @@ where
         claimant: &Claimant<'_>,
         limit: u32,
         now: Timestamp,
+        deaths: &Range<i64>,
     ) -> Result<Option<Claim>> {
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
-        // Their posts return to the backlog by the foreign key.
-        let expire = format!(
-            "DELETE FROM leases WHERE id IN (SELECT id FROM leases WHERE expires_at <= $1 ORDER BY id {})",
-            DB::FOR_UPDATE
+        Self::bury_expired(&mut tx, now).await?;
+        // The least suspected first; the lock keeps others from taking the last of them until they are picked.
+        let least = format!(
+            "SELECT deaths FROM backlog WHERE model_id = $1 AND label_set_id = $2 AND lease_id IS NULL \
+                AND deaths >= $4 AND deaths < $5 AND attempts < $3 ORDER BY deaths, attempts, fullname LIMIT 1 {}",
+            DB::SKIP_LOCKED
         );
-        sqlx::query::<DB>(AssertSqlSafe(expire))
-            .bind(at(now))
-            .execute(&mut *tx)
+        let least: Option<i64> = sqlx::query::<DB>(AssertSqlSafe(least))
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(i64::from(claimant.max_attempts))
+            .bind(deaths.start)
+            .bind(deaths.end)
+            .fetch_optional(&mut *tx)
             .await
-            .doing("return expired claims")?;
+            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+            .doing(WHAT)?;
+        let Some(deaths) = least else {
+            tx.commit().await.doing(WHAT)?;
+            return Ok(Some(Claim::NOTHING));
+        };
         let id: i64 = sqlx::query::<DB>(
             "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
         )
@@ -134,7 +218,7 @@ where
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
-                  AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
+                  AND deaths = $6 AND attempts < $4 ORDER BY attempts, fullname LIMIT $5 {}) \
              UPDATE backlog SET lease_id = $1 \
               WHERE model_id = $2 AND label_set_id = $3 AND fullname IN (SELECT fullname FROM picked)",
             DB::SKIP_LOCKED
@@ -144,7 +228,8 @@ where
             .bind(target.model)
             .bind(target.label_set)
             .bind(i64::from(claimant.max_attempts))
-            .bind(i64::from(limit))
+            .bind(i64::from(limit.min(window_of_suspects(deaths))))
+            .bind(deaths)
             .execute(&mut *tx)
             .await
             .map(|done| DB::rows_affected(&done))
@@ -170,11 +255,7 @@ where
                 .await
                 .doing(WHAT)?;
             tx.commit().await.doing(WHAT)?;
-            let nothing = Claim {
-                lease: Lease(id),
-                posts: Vec::new(),
-            };
-            return Ok((picked == 0).then_some(nothing));
+            return Ok(None);
         }
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
@@ -226,8 +307,9 @@ where
             );
             select.push_bind(model).push(" AND text_hash IN (");
             push_list(&mut select, chunk.iter().map(TextHash::as_bytes));
-            // A text may have been compared with many more hypotheses than these.
-            select.push(" AND hypothesis_id IN (");
+            // A text may have been compared with more hypotheses than these. `+ 0`: one search for each text,
+            // and not one for each pair.
+            select.push(" AND hypothesis_id + 0 IN (");
             push_list(&mut select, hypotheses.iter().copied());
             let rows = select.build().fetch_all(&self.pool).await.doing(WHAT)?;
             for row in &rows {
@@ -360,26 +442,30 @@ where
             })
             .collect();
         rows.sort_unstable_by_key(|(hash, hypothesis, _)| (**hash, **hypothesis));
-        for chunk in rows.chunks(ROWS_A_STATEMENT) {
-            let mut insert = QueryBuilder::<DB>::new(
-                "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment, contradiction, neutral) ",
-            );
-            insert.push_values(chunk, |mut row, (hash, hypothesis, logits)| {
-                row.push_bind(target.model)
-                    .push_bind(hash.as_bytes())
-                    .push_bind(**hypothesis)
-                    .push_bind(logits.entailment)
-                    .push_bind(logits.contradiction)
-                    .push_bind(logits.neutral);
-            });
-            insert.push(" ON CONFLICT DO NOTHING");
-            insert
-                .build()
-                .execute(&mut **tx)
-                .await
-                .doing("store logits")?;
-        }
-        Ok(())
+        let real = |of: fn(&PairLogits) -> Option<f32>| {
+            let values = rows.iter().map(|(.., logits)| of(logits).map(f64::from));
+            Values::Real(values.collect())
+        };
+        let insert = Insert {
+            table: "pair_logits",
+            rows: rows.len(),
+            columns: vec![
+                ("model_id", Values::all(target.model, rows.len())),
+                (
+                    "text_hash",
+                    Values::Bytes(rows.iter().map(|(hash, ..)| hash.as_bytes()).collect()),
+                ),
+                (
+                    "hypothesis_id",
+                    Values::Integer(rows.iter().map(|(_, id, _)| Some(**id)).collect()),
+                ),
+                ("entailment", real(|logits| Some(logits.entailment))),
+                ("contradiction", real(|logits| logits.contradiction)),
+                ("neutral", real(|logits| logits.neutral)),
+            ],
+            on_conflict: "ON CONFLICT DO NOTHING",
+        };
+        DB::insert(&mut *tx, insert).await.doing("store logits")
     }
 
     pub(super) async fn upsert_classifications(
@@ -391,35 +477,50 @@ where
         slugs: &[String],
         done: &[&Classified],
     ) -> Result<()> {
-        let mut insert = QueryBuilder::<DB>::new(
-            "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
-             abstained, mode, run_id, classified_at) ",
-        );
-        insert.push_values(done, |mut row, one| {
-            row.push_bind(one.fullname.as_str())
-                .push_bind(target.model)
-                .push_bind(target.label_set)
-                .push_bind(one.text_hash.as_bytes())
-                .push_bind(slugs[one.scores.best].as_str())
-                .push_bind(one.scores.scores[one.scores.best])
-                .push_bind(one.scores.margin)
-                .push_bind(one.scores.abstained)
-                .push_bind(mode.as_str())
-                .push_bind(run.0)
-                .push_bind(at(now));
-        });
-        insert.push(
-            " ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
-             label = excluded.label, score = excluded.score, margin = excluded.margin, \
-             abstained = excluded.abstained, mode = excluded.mode, run_id = excluded.run_id, \
-             classified_at = excluded.classified_at",
-        );
-        insert
-            .build()
-            .execute(&mut **tx)
+        let n = done.len();
+        let real = |of: fn(&Scores) -> f64| {
+            Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
+        };
+        let insert = Insert {
+            table: "classifications",
+            rows: n,
+            columns: vec![
+                (
+                    "fullname",
+                    Values::Text(done.iter().map(|one| Some(one.fullname.as_str())).collect()),
+                ),
+                ("model_id", Values::all(target.model, n)),
+                ("label_set_id", Values::all(target.label_set, n)),
+                (
+                    "text_hash",
+                    Values::Bytes(done.iter().map(|one| one.text_hash.as_bytes()).collect()),
+                ),
+                (
+                    "label",
+                    Values::Text(
+                        done.iter()
+                            .map(|one| Some(slugs[one.scores.best].as_str()))
+                            .collect(),
+                    ),
+                ),
+                ("score", real(|scores| scores.scores[scores.best])),
+                ("margin", real(|scores| scores.margin)),
+                (
+                    "abstained",
+                    Values::Flag(done.iter().map(|one| one.scores.abstained).collect()),
+                ),
+                ("mode", Values::Text(vec![Some(mode.as_str()); n])),
+                ("run_id", Values::all(run.0, n)),
+                ("classified_at", Values::Time(vec![Some(at(now)); n])),
+            ],
+            on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
+                 label = excluded.label, score = excluded.score, margin = excluded.margin, \
+                 abstained = excluded.abstained, mode = excluded.mode, run_id = excluded.run_id, \
+                 classified_at = excluded.classified_at",
+        };
+        DB::insert(&mut *tx, insert)
             .await
-            .doing("store classifications")?;
-        Ok(())
+            .doing("store classifications")
     }
 
     pub(super) async fn upsert_scores(
@@ -427,37 +528,37 @@ where
         target: Target,
         done: &[&Classified],
     ) -> Result<()> {
-        let rows: Vec<_> = done
+        let rows: Vec<(&str, u64, f64)> = done
             .iter()
             .flat_map(|one| {
-                one.scores
-                    .scores
-                    .iter()
-                    .enumerate()
-                    .map(move |(i, score)| (one.fullname.as_str(), i, score))
+                let fullname = one.fullname.as_str();
+                let scores = (0..).zip(&one.scores.scores);
+                scores.map(move |(position, score)| (fullname, position, *score))
             })
             .collect();
-        for chunk in rows.chunks(ROWS_A_STATEMENT) {
-            let mut insert = QueryBuilder::<DB>::new(
-                "INSERT INTO label_scores (fullname, model_id, label_set_id, position, score) ",
-            );
-            insert.push_values(chunk, |mut row, &(fullname, position, score)| {
-                row.push_bind(fullname)
-                    .push_bind(target.model)
-                    .push_bind(target.label_set)
-                    .push_bind(count(position as u64))
-                    .push_bind(*score);
-            });
-            insert.push(
-                " ON CONFLICT (model_id, label_set_id, fullname, position) DO UPDATE SET score = excluded.score",
-            );
-            insert
-                .build()
-                .execute(&mut **tx)
-                .await
-                .doing("store scores")?;
-        }
-        Ok(())
+        let insert = Insert {
+            table: "label_scores",
+            rows: rows.len(),
+            columns: vec![
+                (
+                    "fullname",
+                    Values::Text(rows.iter().map(|(fullname, ..)| Some(*fullname)).collect()),
+                ),
+                ("model_id", Values::all(target.model, rows.len())),
+                ("label_set_id", Values::all(target.label_set, rows.len())),
+                (
+                    "position",
+                    Values::Integer(rows.iter().map(|row| Some(count(row.1))).collect()),
+                ),
+                (
+                    "score",
+                    Values::Real(rows.iter().map(|(.., score)| Some(*score)).collect()),
+                ),
+            ],
+            on_conflict: "ON CONFLICT (model_id, label_set_id, fullname, position) \
+                 DO UPDATE SET score = excluded.score",
+        };
+        DB::insert(&mut *tx, insert).await.doing("store scores")
     }
 
     pub(in crate::store) async fn fail(
@@ -485,6 +586,53 @@ where
         tx.commit().await.doing(WHAT)
     }
 
+    /// Takes back what workers held whose leases expired. A lease that is locked is being written under, or
+    /// taken back by somebody else: nobody waits for it.
+    async fn bury_expired(tx: &mut Transaction<'static, DB>, now: Timestamp) -> Result<()> {
+        let expired = format!(
+            "SELECT id FROM leases WHERE expires_at <= $1 ORDER BY id {}",
+            DB::SKIP_LOCKED
+        );
+        let expired: Vec<i64> = sqlx::query::<DB>(AssertSqlSafe(expired))
+            .bind(at(now))
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("find expired claims")?;
+        for id in expired {
+            Self::bury_lease(tx, id).await?;
+        }
+        Ok(())
+    }
+
+    async fn bury_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
+        const WHAT: &str = "take posts back from a worker that died";
+        sqlx::query::<DB>(
+            "UPDATE backlog SET lease_id = NULL, deaths = deaths + 1, error = $2 WHERE lease_id = $1",
+        )
+        .bind(id)
+        .bind(DIED)
+        .execute(&mut **tx)
+        .await
+        .doing(WHAT)?;
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+            .bind(id)
+            .execute(&mut **tx)
+            .await
+            .doing(WHAT)?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn bury(&self, lease_id: Lease) -> Result<()> {
+        let mut tx = self.begin().await?;
+        if Self::hold_lease(&mut tx, lease_id).await? {
+            Self::bury_lease(&mut tx, lease_id.0).await?;
+        }
+        tx.commit()
+            .await
+            .doing("take posts back from a worker that died")
+    }
+
     pub(in crate::store) async fn release(&self, lease_id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(lease_id.0)
@@ -500,12 +648,13 @@ where
         max_attempts: u32,
     ) -> Result<u64> {
         sqlx::query::<DB>(
-            "UPDATE backlog SET attempts = 0, error = NULL \
-              WHERE model_id = $1 AND label_set_id = $2 AND attempts >= $3",
+            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
+              WHERE model_id = $1 AND label_set_id = $2 AND (attempts >= $3 OR deaths >= $4)",
         )
         .bind(target.model)
         .bind(target.label_set)
         .bind(i64::from(max_attempts))
+        .bind(most_deaths(max_attempts))
         .execute(&self.pool)
         .await
         .map(|done| DB::rows_affected(&done))

@@ -1,11 +1,14 @@
-//! ONNX Runtime for tests, and model folders to run on it.
+//! ONNX Runtime for tests, and model folders to run on it; and an engine that needs neither.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use topicmill::classify::batch::Batch;
+use topicmill::classify::engine::Logits;
 use topicmill::classify::onnx::load_runtime;
-use topicmill::classify::{Device, EngineOptions, Labeler, OnnxEngine};
-use topicmill::model_folder::ModelFolder;
+use topicmill::classify::{Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine};
+use topicmill::model_folder::{ModelFolder, ModelKind, NliClasses};
 
 /// A folder of the repository.
 pub fn repository(path: &str) -> PathBuf {
@@ -45,4 +48,63 @@ pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
     };
     let engine = OnnxEngine::load(&folder, &options).unwrap();
     Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()
+}
+
+/// An engine without a model: answers each row by its own ids alone, and takes its time.
+#[derive(Default)]
+pub struct Scripted {
+    /// How long a batch takes.
+    pub batch: Duration,
+    /// A batch with this text's ids in a row ends the process, as a broken runtime does.
+    pub deadly: Option<Vec<i64>>,
+    /// Made when the first batch comes.
+    pub started: Option<PathBuf>,
+}
+
+impl Engine for Scripted {
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        if let Some(started) = self.started.take() {
+            std::fs::write(started, "").unwrap();
+        }
+        std::thread::sleep(self.batch);
+        let mut data = Vec::with_capacity(batch.rows() * 3);
+        for (row, len) in batch.lens.iter().enumerate() {
+            let ids = &batch.ids[row * batch.width..row * batch.width + len];
+            if let Some(deadly) = &self.deadly
+                && ids.windows(deadly.len()).any(|part| part == deadly)
+            {
+                std::process::abort();
+            }
+            let sum: i64 = ids.iter().zip(1..).map(|(id, place)| id * place).sum();
+            data.extend((0..3).map(|class| ((sum + class * 37) % 101) as f32 / 10.0 - 5.0));
+        }
+        Ok(Logits {
+            rows: batch.rows(),
+            width: 3,
+            data,
+        })
+    }
+}
+
+/// A labeler on a scripted engine: the default model's tokenizer with the outputs of an NLI model.
+pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> Scripted) -> Labeler {
+    let mut folder = ModelFolder::open(&repository("models/minilm-reddit-topics"), None).unwrap();
+    folder.kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 2,
+        contradiction: 0,
+        neutral: Some(1),
+    });
+    let encoder = topicmill::classify::tokenize::Encoder::load(&folder).unwrap();
+    let ids = |text: &str| {
+        let ids = encoder.single(&encoder.encode_whole(text).unwrap()).ids;
+        // Without the special tokens around it.
+        ids[1..ids.len() - 1]
+            .iter()
+            .map(|id| i64::from(*id))
+            .collect()
+    };
+    let engine = engine(&ids);
+    Labeler::load(folder, Box::new(engine), 4_096).unwrap()
 }

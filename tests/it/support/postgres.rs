@@ -1,10 +1,13 @@
 //! Real databases for tests: a SQLite file and a PostgreSQL database of the test's own.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 use topicmill::store::{Access, Store, Target};
+
+use super::engine::repository;
 
 /// A database URL; its database is gone when the folder is dropped, or with the throwaway server.
 pub struct TestDatabase {
@@ -54,9 +57,80 @@ pub fn postgres() -> Option<TestDatabase> {
     })
 }
 
+/// A PostgreSQL server of the test's own, which it may restart.
+pub struct OwnServer {
+    script: Child,
+    url: String,
+    restart: String,
+}
+
+impl OwnServer {
+    /// Starts one, where the tests have PostgreSQL at all.
+    pub fn start() -> Option<Self> {
+        postgres()?;
+        let told = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_RESTART; exec sleep 900";
+        let mut script = Command::new(repository("scripts/with-postgres"))
+            .args(["sh", "-c", told])
+            .env_remove("TEST_DATABASE_URL")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(script.stdout.take().unwrap()).lines();
+        let mut line = || lines.next().expect("the server starts").unwrap();
+        let (url, restart) = (line(), line());
+        Some(Self {
+            script,
+            url,
+            restart,
+        })
+    }
+
+    /// An empty database on it.
+    pub fn database(&self, name: &str) -> TestDatabase {
+        let (base, _) = self.url.rsplit_once('/').unwrap();
+        TestDatabase {
+            url: format!("{base}/{name}"),
+            _folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// `fast`, or `immediate` as if the server had crashed.
+    pub fn restart(&self, mode: &str) {
+        let ended = Command::new(&self.restart).arg(mode).status().unwrap();
+        assert!(ended.success(), "restart the server: {ended}");
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        // The script takes the server down with it.
+        let pid = self.script.id().to_string();
+        drop(Command::new("kill").args(["-TERM", &pid]).status());
+        drop(self.script.wait());
+    }
+}
+
 impl TestDatabase {
     pub async fn open(&self) -> Store {
         Store::open(&self.url, Access::Create).await.unwrap()
+    }
+
+    /// Runs statements past the store.
+    pub async fn run(&self, sql: &'static str) {
+        use sqlx::{Connection, Executor};
+        macro_rules! run {
+            ($connection:ty) => {{
+                let mut connection = <$connection>::connect(&self.url).await.unwrap();
+                connection.execute(sqlx::raw_sql(sql)).await.unwrap();
+                connection.close().await.unwrap();
+            }};
+        }
+        if self.url.starts_with("sqlite:") {
+            run!(sqlx::SqliteConnection);
+        } else {
+            run!(sqlx::PgConnection);
+        }
     }
 
     /// Runs a statement with a target and a fullname as its parameters, past the store.

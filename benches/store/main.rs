@@ -1,0 +1,457 @@
+//! Times what the store does for labelling and for people who look, at a given number of posts.
+//!
+//!     bench-store URL POSTS SCORED
+//!
+//! Nine tenths of the posts are labelled; SCORED of them have their 16 scores and logits too, which are most of
+//! the rows and nothing that the timed statements scan. The database is filled by bulk SQL and kept: a second
+//! run times it as it stands.
+
+use std::error::Error;
+use std::io::Write;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
+use tokio_util::sync::CancellationToken;
+use topicmill::classify::backlog::{self, Labelled, Options, Worker};
+use topicmill::classify::batch::Batch;
+use topicmill::classify::engine::Logits;
+use topicmill::classify::{Engine, EngineError, Labeler};
+use topicmill::clock::{SharedClock, SystemClock};
+use topicmill::domain::{Label, LabelSet, Mode, PairLogits, Scores, Stage};
+use topicmill::model_folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill::store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const LABELS: usize = 16;
+/// Posts of a claim and of a write.
+const WINDOW: u32 = 1_000;
+const LEASE: Duration = Duration::from_hours(1);
+
+/// $1: posts, $2 and $3: runs, $4: model, $5: label set, $6: posts with scores.
+const FILL_SQLITE: [&str; 6] = [
+    "INSERT INTO posts (fullname, subreddit, title, selftext, permalink, author, score, num_comments, over_18, \
+       is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
+     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
+     SELECT 't3_1' || printf('%06x', i), 'sub' || (i % 30), \
+       'A title of about sixty characters, as posts have, number ' || i, \
+       CASE WHEN i % 2 THEN substr(hex(zeroblob(200)), 1, 400) ELSE '' END, \
+       '/r/sub/comments/1' || printf('%06x', i) || '/a_title_of_about/', lower(hex(randomblob(16))), i % 500, \
+       i % 50, FALSE, TRUE, 'reddit', randomblob(16), \
+       strftime('%Y-%m-%dT%H:%M:%S+00:00', 1700000000 + i * 60, 'unixepoch'), '2026-01-01T00:00:00+00:00', \
+       '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00' FROM n",
+    "INSERT INTO sightings SELECT $2, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, score FROM posts",
+    "INSERT INTO sightings SELECT $3, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, score FROM posts \
+      WHERE rowid % 10 = 0",
+    "INSERT INTO classifications SELECT fullname, $4, $5, text_hash, \
+       'topic' || ((rowid + (rowid % 5 = 0)) % 16), 0.5 + (rowid % 500) / 1000.0, (rowid * 919 % 1000) / 1000.0, \
+       FALSE, 'single', $3, '2026-01-02T00:00:00+00:00' FROM posts WHERE rowid <= $1 * 9 / 10",
+    "INSERT INTO label_scores SELECT fullname, $4, $5, position, 0.01 * position FROM posts \
+       JOIN labels ON label_set_id = $5 WHERE posts.rowid <= $6",
+    "INSERT INTO pair_logits SELECT $4, text_hash, h.id, 0.1 * h.id, -1.5, 0.25 FROM posts \
+       JOIN hypotheses h ON TRUE WHERE posts.rowid <= $6",
+];
+
+const FILL_POSTGRES: [&str; 6] = [
+    "INSERT INTO posts (fullname, subreddit, title, selftext, permalink, author, score, num_comments, over_18, \
+       is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
+     SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'sub' || (i % 30), \
+       'A title of about sixty characters, as posts have, number ' || i, \
+       CASE WHEN i % 2 = 1 THEN (SELECT string_agg(md5((i + k)::text), '') FROM generate_series(1, 12) k) \
+         ELSE '' END, \
+       '/r/sub/comments/1' || lpad(to_hex(i), 6, '0') || '/a_title_of_about/', md5(i::text), i % 500, \
+       i % 50, FALSE, TRUE, 'reddit', decode(md5('t' || i), 'hex'), to_timestamp(1700000000 + i * 60), \
+       '2026-01-01', '2026-01-01', '2026-01-01' FROM generate_series(1, $1) i",
+    "INSERT INTO sightings SELECT $2, 'topic' || (i % 16), 't3_1' || lpad(to_hex(i), 6, '0'), 'new', i % 1000, 1 \
+       FROM generate_series(1, $1) i",
+    "INSERT INTO sightings SELECT $3, 'topic' || (i % 16), 't3_1' || lpad(to_hex(i), 6, '0'), 'new', i % 1000, 1 \
+       FROM generate_series(10, $1, 10) i",
+    "INSERT INTO classifications SELECT fullname, $4, $5, text_hash, \
+       'topic' || ((i + CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END) % 16), 0.5 + (i % 500) / 1000.0, \
+       (i * 919 % 1000) / 1000.0, FALSE, 'single', $3, '2026-01-02' FROM generate_series(1, $1 * 9 / 10) i \
+       JOIN posts ON fullname = 't3_1' || lpad(to_hex(i), 6, '0')",
+    "INSERT INTO label_scores SELECT 't3_1' || lpad(to_hex(i), 6, '0'), $4, $5, position, 0.01 * position \
+       FROM generate_series(1, $6) i JOIN labels ON label_set_id = $5",
+    "INSERT INTO pair_logits SELECT $4, decode(md5('t' || i), 'hex'), h.id, 0.1 * h.id, -1.5, 0.25 \
+       FROM generate_series(1, $6) i CROSS JOIN hypotheses h",
+];
+
+/// Bytes of each table and index. SQLite's are told by its own program, see `run.sh`.
+const SIZES: &str = "SELECT relname::text, pg_relation_size(oid) FROM pg_class \
+    WHERE relkind IN ('r', 'i') AND relnamespace = 'public'::regnamespace ORDER BY 2 DESC LIMIT 16";
+
+/// The statement by which `claim` picks posts, of the file that holds it.
+const PICK: &str = "SELECT fullname FROM backlog WHERE model_id = 1 AND label_set_id = 1 AND lease_id IS NULL \
+    AND deaths = 0 AND attempts < 3 ORDER BY attempts, fullname LIMIT 1000";
+
+macro_rules! on {
+    ($url:expr, $connection:ident, $body:expr) => {
+        if $url.starts_with("sqlite:") {
+            let mut $connection = SqliteConnection::connect($url).await?;
+            $body
+        } else {
+            let mut $connection = PgConnection::connect($url).await?;
+            $body
+        }
+    };
+}
+
+struct Bench {
+    url: String,
+    store: Store,
+    clock: SharedClock,
+    target: Target,
+    hypotheses: Vec<i64>,
+    run: RunId,
+}
+
+#[tokio::main]
+async fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|a| a != "--bench")
+        .collect();
+    let [url, posts, scored] = &arguments[..] else {
+        return Err("say URL POSTS SCORED".into());
+    };
+    let (posts, scored) = (posts.parse()?, scored.parse()?);
+    let clock = SystemClock::shared();
+    let store = Store::open(url, Access::Create).await?;
+    let model = model_row()?;
+    let set = label_set();
+    let target = Target {
+        model: store.ensure_model(&model).await?,
+        label_set: store.ensure_label_set(&set, clock.now().into()).await?,
+    };
+    let keys: Vec<String> = set
+        .labels
+        .iter()
+        .map(|label| set.hypothesis(label))
+        .collect();
+    let bench = Bench {
+        url: url.clone(),
+        hypotheses: store.ensure_hypotheses(&keys).await?,
+        run: store
+            .begin_run(Stage::Classify, "bench", clock.now().into())
+            .await?,
+        store,
+        clock,
+        target,
+    };
+    bench.store.set_current(target).await?;
+    bench.fill(posts, scored).await?;
+    bench.work().await?;
+    bench.look().await?;
+    bench.sizes().await?;
+    bench.plan().await?;
+    for workers in [1, 2, 4] {
+        bench.scale(&set, workers).await?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Outcome<()> {
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}
+
+fn label_set() -> LabelSet {
+    let label = |i: usize| Label {
+        slug: format!("topic{i}"),
+        label: format!("topic {i}"),
+        descriptions: vec![],
+    };
+    LabelSet {
+        name: "bench".into(),
+        template: "This text is about {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: (0..LABELS).map(label).collect(),
+    }
+}
+
+/// The shipped tokenizer with the outputs of an NLI model.
+fn folder() -> Outcome<ModelFolder> {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("models/minilm-reddit-topics");
+    let mut folder = ModelFolder::open(&dir, None)?;
+    folder.kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 2,
+        contradiction: 0,
+        neutral: Some(1),
+    });
+    Ok(folder)
+}
+
+fn model_row() -> Outcome<ModelRow> {
+    let folder = folder()?;
+    Ok(ModelRow {
+        name: folder.name,
+        kind: folder.kind.as_str().to_owned(),
+        manifest_hash: folder.manifest_hash,
+        precision: folder.precision,
+        tokenizer_hash: folder.tokenizer_hash,
+        max_tokens: i64::try_from(folder.max_tokens)?,
+    })
+}
+
+/// An engine of a fixed cost a row, which waits rather than computes: so many workers as one likes.
+struct Paced(Duration);
+
+impl Engine for Paced {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        let rows = batch.rows();
+        std::thread::sleep(self.0 * u32::try_from(rows).unwrap_or(u32::MAX));
+        Ok(Logits {
+            rows,
+            width: 3,
+            data: [0.5, -0.5, 1.5].repeat(rows),
+        })
+    }
+}
+
+impl Bench {
+    async fn time<T>(&self, what: &str, call: impl Future<Output = T>) -> Outcome<T> {
+        let began = self.clock.elapsed();
+        let done = call.await;
+        let took = self.clock.elapsed().saturating_sub(began);
+        say(&format!("{what}: {:.1} ms", took.as_secs_f64() * 1e3))?;
+        Ok(done)
+    }
+
+    async fn fill(&self, posts: i64, scored: i64) -> Outcome<()> {
+        let there = self.store.query("SELECT COUNT(*) FROM posts").await?;
+        if there.rows[0][0] != 0 {
+            return Ok(());
+        }
+        let runs = [
+            self.store
+                .begin_run(Stage::Collect, "bench", self.clock.now().into())
+                .await?,
+            self.store
+                .begin_run(Stage::Collect, "bench", self.clock.now().into())
+                .await?,
+        ];
+        on!(&self.url, connection, {
+            let sqlite = self.url.starts_with("sqlite:");
+            for sql in if sqlite { FILL_SQLITE } else { FILL_POSTGRES } {
+                // Numbers of ours, in place of parameters, which not every statement has all of.
+                let sql = sql
+                    .replace("$1", &posts.to_string())
+                    .replace("$2", &runs[0].0.to_string())
+                    .replace("$3", &runs[1].0.to_string())
+                    .replace("$4", &self.target.model.to_string())
+                    .replace("$5", &self.target.label_set.to_string())
+                    .replace("$6", &scored.to_string());
+                let statement = connection.execute(AssertSqlSafe(sql));
+                self.time("filled", statement).await??;
+            }
+            // What PostgreSQL does by itself after a while; SQLite knows nothing of the kind.
+            if !sqlite {
+                let settle = connection.execute("VACUUM ANALYZE");
+                self.time("VACUUM ANALYZE", settle).await??;
+            }
+        });
+        Ok(())
+    }
+
+    fn claimant(&self) -> Claimant<'static> {
+        Claimant {
+            worker: "bench",
+            run: self.run,
+            max_attempts: 3,
+            lease: LEASE,
+        }
+    }
+
+    /// What a worker does, as often as it takes for a median.
+    async fn work(&self) -> Outcome<()> {
+        let (store, target) = (&self.store, self.target);
+        let missing = store.enqueue_missing(target);
+        let missing = self.time("enqueue_missing", missing).await??;
+        say(&format!("  posts added to the backlog: {missing}"))?;
+        let again = store.enqueue_missing(target);
+        self.time("enqueue_missing, with nothing new", again)
+            .await??;
+        let (mut claims, mut reads, mut writes) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..11 {
+            let began = self.clock.elapsed();
+            let now = self.clock.now().into();
+            let claim = store.claim(target, &self.claimant(), WINDOW, now).await?;
+            let claimed = self.clock.elapsed();
+            let hashes: Vec<_> = claim.posts.iter().map(|post| post.text_hash).collect();
+            store
+                .stored_logits(target.model, &self.hypotheses, &hashes)
+                .await?;
+            let read = self.clock.elapsed();
+            let done = self.done(&claim);
+            let scored = self.clock.elapsed();
+            store
+                .complete(claim.lease, target, Mode::Single, self.run, now, &done)
+                .await?;
+            let written = self.clock.elapsed();
+            store.release(claim.lease).await?;
+            claims.push(claimed.saturating_sub(began));
+            reads.push(read.saturating_sub(claimed));
+            writes.push(written.saturating_sub(scored));
+        }
+        let known = self.known_hashes().await?;
+        let mut hits = Vec::new();
+        for _ in 0..5 {
+            let began = self.clock.elapsed();
+            store
+                .stored_logits(target.model, &self.hypotheses, &known)
+                .await?;
+            hits.push(self.clock.elapsed().saturating_sub(began));
+        }
+        for (what, times) in [
+            ("claim 1,000 posts", claims),
+            ("stored_logits of 1,000 new texts", reads),
+            ("stored_logits of 1,000 known texts", hits),
+            ("write 1,000 × 16", writes),
+        ] {
+            say(&format!("{what}: {}", spread(times)))?;
+        }
+        Ok(())
+    }
+
+    /// Texts of which all is stored.
+    async fn known_hashes(&self) -> Outcome<Vec<topicmill::domain::TextHash>> {
+        let sql = "SELECT DISTINCT text_hash FROM pair_logits LIMIT 1000";
+        let mut hashes = Vec::new();
+        on!(&self.url, connection, {
+            for row in connection.fetch_all(sql).await? {
+                let hash: Vec<u8> = row.try_get(0)?;
+                hashes.push(hash.as_slice().try_into().map_err(|_| "16 bytes")?);
+            }
+        });
+        Ok(hashes)
+    }
+
+    fn done(&self, claim: &Claim) -> Vec<Classified> {
+        let one = |post: &topicmill::store::ClaimedPost| {
+            let logits = PairLogits {
+                entailment: 1.5,
+                contradiction: Some(-1.5),
+                neutral: Some(0.25),
+            };
+            Classified {
+                fullname: post.fullname.clone(),
+                text_hash: post.text_hash,
+                scores: Scores {
+                    scores: vec![1.0 / 16.0; LABELS],
+                    best: 3,
+                    margin: 0.3,
+                    abstained: false,
+                },
+                logits: self.hypotheses.iter().map(|id| (*id, logits)).collect(),
+            }
+        };
+        claim.posts.iter().map(one).collect()
+    }
+
+    /// What people ask.
+    async fn look(&self) -> Outcome<()> {
+        let now = self.clock.now().into();
+        let standing = self.store.standing(3, now);
+        self.time("status", standing).await??;
+        for sql in [
+            "SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL",
+            "SELECT * FROM topic_agreement",
+            "SELECT * FROM topic_daily",
+            "SELECT COUNT(*) FROM uncertain_posts",
+            "SELECT * FROM uncertain_posts LIMIT 20",
+        ] {
+            let mut times = Vec::new();
+            for _ in 0..3 {
+                let began = self.clock.elapsed();
+                self.store.query(sql).await?;
+                times.push(self.clock.elapsed().saturating_sub(began));
+            }
+            say(&format!("{sql}: {}", spread(times)))?;
+        }
+        Ok(())
+    }
+
+    async fn sizes(&self) -> Outcome<()> {
+        if self.url.starts_with("sqlite:") {
+            return Ok(());
+        }
+        let mut connection = PgConnection::connect(&self.url).await?;
+        for row in connection.fetch_all(SIZES).await? {
+            let (table, bytes): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+            say(&format!("{table}: {bytes} bytes"))?;
+        }
+        Ok(())
+    }
+
+    async fn plan(&self) -> Outcome<()> {
+        on!(&self.url, connection, {
+            let sqlite = self.url.starts_with("sqlite:");
+            let explain = if sqlite {
+                "EXPLAIN QUERY PLAN"
+            } else {
+                "EXPLAIN"
+            };
+            let column = if sqlite { 3 } else { 0 };
+            let sql = AssertSqlSafe(format!("{explain} {PICK}"));
+            for row in connection.fetch_all(sql).await? {
+                say(&format!("  {}", row.try_get::<String, _>(column)?))?;
+            }
+        });
+        Ok(())
+    }
+
+    /// Several workers, each with a pool of its own, on the rest of the backlog.
+    async fn scale(&self, set: &LabelSet, workers: u32) -> Outcome<()> {
+        const POSTS: u64 = 10_000;
+        // A row of a small model on a fast GPU.
+        let cost = Duration::from_micros(60);
+        let stop = CancellationToken::new();
+        let began = self.clock.elapsed();
+        let tasks = (0..workers).map(async |_| -> Outcome<u64> {
+            let store = Store::open(&self.url, Access::Existing).await?;
+            let worker = Worker {
+                store: &store,
+                clock: &self.clock,
+                stop: &stop,
+                name: "bench",
+                run: self.run,
+            };
+            let options = Options {
+                lease: LEASE,
+                max_attempts: 3,
+                limit: Some(POSTS),
+                retry_failed: false,
+                watch: false,
+                make_current: true,
+            };
+            let labeler = Labeler::load(folder()?, Box::new(Paced(cost)), 16_384)?;
+            let mut done = Labelled::default();
+            backlog::label(&worker, vec![labeler], set, &options, &|_| {}, &mut done).await?;
+            say(&format!(
+                "    one worker: {:.0} posts/s",
+                done.posts_per_sec
+            ))?;
+            Ok(done.posts)
+        });
+        let posts: u64 = futures_util::future::join_all(tasks)
+            .await
+            .into_iter()
+            .sum::<Outcome<u64>>()?;
+        let took = self.clock.elapsed().saturating_sub(began).as_secs_f64();
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = posts as f64 / took;
+        say(&format!(
+            "{workers} workers: {posts} posts in {took:.1} s, {rate:.0} posts/s"
+        ))
+    }
+}
+
+/// Median, least and most.
+fn spread(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    let ms = |i: usize| times[i].as_secs_f64() * 1e3;
+    let (median, last) = (times.len() / 2, times.len() - 1);
+    format!("{:.1} ms ({:.1} to {:.1})", ms(median), ms(0), ms(last))
+}

@@ -1,0 +1,623 @@
+//! Histories of the backlog, drawn at random: what happens to a real database must be what happens to a model
+//! of a page, whatever order claims, writes, deaths, edits and purges come in. Of a history that goes wrong the
+//! shortest one is told.
+
+#![expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use serde_json::{Value, json};
+use topicmill::domain::{
+    Label, LabelSet, Mode, PairLogits, Post, PurgeReason, Scores, SourceKind, Stage, TextHash,
+    Timestamp, post_text,
+};
+use topicmill::store::{
+    Checked, Claim, Claimant, Classified, Lease, ModelRow, Page, RunId, Store, Target, Written,
+};
+
+use crate::support::postgres::databases;
+
+const POSTS: usize = 6;
+const LEASE_SECS: i64 = 60;
+const MAX_ATTEMPTS: u32 = 2;
+/// Deaths of its workers after which a post is set aside.
+const MOST_DEATHS: u32 = MAX_ATTEMPTS + 5;
+
+/// What may happen. Claims are counted from the latest.
+#[derive(Debug, Clone)]
+enum Event {
+    /// A post is stored, or edited.
+    Save(usize, u8),
+    Purge(usize),
+    Enqueue,
+    Claim(u32),
+    ClaimClean(u32),
+    ClaimSuspects(u32),
+    Renew(usize),
+    /// Of the posts of a claim those whose bit is set are written.
+    Complete(usize, u8),
+    Fail(usize, usize),
+    Release(usize),
+    Bury(usize),
+    RetryFailed,
+    Wait(i64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let post = 0..POSTS;
+    let claim = 0..8_usize;
+    prop_oneof![
+        5 => (post.clone(), 0..3_u8).prop_map(|(post, text)| Event::Save(post, text)),
+        1 => post.clone().prop_map(Event::Purge),
+        4 => Just(Event::Enqueue),
+        4 => (1..4_u32).prop_map(Event::Claim),
+        2 => (1..4_u32).prop_map(Event::ClaimClean),
+        2 => (1..4_u32).prop_map(Event::ClaimSuspects),
+        1 => claim.clone().prop_map(Event::Renew),
+        4 => (claim.clone(), any::<u8>()).prop_map(|(claim, mask)| Event::Complete(claim, mask)),
+        2 => (claim.clone(), post).prop_map(|(claim, post)| Event::Fail(claim, post)),
+        1 => claim.clone().prop_map(Event::Release),
+        2 => claim.prop_map(Event::Bury),
+        1 => Just(Event::RetryFailed),
+        2 => (1..2 * LEASE_SECS).prop_map(Event::Wait),
+    ]
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Waiting {
+    lease: Option<usize>,
+    attempts: u32,
+    deaths: u32,
+}
+
+/// What the database ought to hold. Leases are named by the number of their claim.
+#[derive(Debug, Default)]
+struct Model {
+    now: i64,
+    /// Texts of the posts that are there.
+    posts: BTreeMap<String, u8>,
+    purged: BTreeSet<String>,
+    backlog: BTreeMap<String, Waiting>,
+    /// When they end.
+    leases: BTreeMap<usize, i64>,
+    /// Which text each classification is of.
+    classified: BTreeMap<String, u8>,
+}
+
+impl Model {
+    fn save(&mut self, post: &str, text: u8) {
+        if self.purged.contains(post) {
+            return;
+        }
+        let before = self.posts.insert(post.to_owned(), text);
+        if before.is_some_and(|before| before != text)
+            && let Some(waiting) = self.backlog.get_mut(post)
+        {
+            (waiting.attempts, waiting.deaths) = (0, 0);
+        }
+    }
+
+    fn purge(&mut self, post: &str) {
+        self.posts.remove(post);
+        self.backlog.remove(post);
+        self.classified.remove(post);
+        self.purged.insert(post.to_owned());
+    }
+
+    fn is_labelled(&self, post: &str) -> bool {
+        self.classified.get(post) == self.posts.get(post)
+    }
+
+    fn enqueue(&mut self) {
+        for post in self.posts.keys() {
+            if !self.is_labelled(post) {
+                self.backlog.entry(post.clone()).or_default();
+            }
+        }
+    }
+
+    fn claim(&mut self, lease: usize, limit: u32, among: &Range<u32>) -> Vec<String> {
+        let expired: Vec<usize> = self
+            .leases
+            .iter()
+            .filter(|(_, ends)| **ends <= self.now)
+            .map(|(lease, _)| *lease)
+            .collect();
+        for lease in expired {
+            self.bury(lease);
+        }
+        loop {
+            let mut free: Vec<(u32, u32, String)> = self
+                .backlog
+                .iter()
+                .filter(|(_, w)| {
+                    w.lease.is_none() && w.attempts < MAX_ATTEMPTS && among.contains(&w.deaths)
+                })
+                .map(|(post, w)| (w.deaths, w.attempts, post.clone()))
+                .collect();
+            free.sort();
+            let Some((deaths, ..)) = free.first().cloned() else {
+                return Vec::new();
+            };
+            free.retain(|one| one.0 == deaths);
+            let window = if deaths >= 5 { 1 } else { limit };
+            free.truncate(window as usize);
+            let (known, mut new): (Vec<_>, Vec<_>) = free
+                .into_iter()
+                .map(|(_, _, post)| post)
+                .partition(|post| self.is_labelled(post));
+            for post in known {
+                self.backlog.remove(&post);
+            }
+            if !new.is_empty() {
+                new.sort();
+                for post in &new {
+                    self.backlog.get_mut(post).unwrap().lease = Some(lease);
+                }
+                self.leases.insert(lease, self.now + LEASE_SECS);
+                return new;
+            }
+        }
+    }
+
+    fn renew(&mut self, lease: usize) -> bool {
+        let ends = self.now + LEASE_SECS;
+        self.leases.get_mut(&lease).map(|old| *old = ends).is_some()
+    }
+
+    /// How many are stored; nothing where the lease was lost.
+    fn complete(&mut self, lease: usize, done: &[(String, u8)]) -> Option<u64> {
+        self.leases.get(&lease)?;
+        let mut stored = 0;
+        for (post, text) in done {
+            if self
+                .backlog
+                .get(post)
+                .is_some_and(|w| w.lease == Some(lease))
+            {
+                self.backlog.remove(post);
+                self.classified.insert(post.clone(), *text);
+                stored += 1;
+            }
+        }
+        Some(stored)
+    }
+
+    fn fail(&mut self, lease: usize, post: &str) {
+        if let Some(waiting) = self.backlog.get_mut(post)
+            && waiting.lease == Some(lease)
+        {
+            waiting.lease = None;
+            waiting.attempts += 1;
+        }
+    }
+
+    fn release(&mut self, lease: usize) {
+        self.leases.remove(&lease);
+        for waiting in self.backlog.values_mut().filter(|w| w.lease == Some(lease)) {
+            waiting.lease = None;
+        }
+    }
+
+    fn bury(&mut self, lease: usize) {
+        for waiting in self.backlog.values_mut().filter(|w| w.lease == Some(lease)) {
+            waiting.deaths += 1;
+        }
+        self.release(lease);
+    }
+
+    fn retry_failed(&mut self) {
+        for waiting in self.backlog.values_mut() {
+            if waiting.attempts >= MAX_ATTEMPTS || waiting.deaths >= MOST_DEATHS {
+                (waiting.attempts, waiting.deaths) = (0, 0);
+            }
+        }
+    }
+}
+
+/// The database beside the model.
+struct Real {
+    store: Store,
+    run: RunId,
+    target: Target,
+    hypothesis: i64,
+    claims: Vec<Claim>,
+}
+
+fn title(text: u8) -> String {
+    format!("text {text}")
+}
+
+/// The text of a post, of which no two posts have the same.
+fn body(post: &str) -> String {
+    format!("of {post}")
+}
+
+fn hash(post: &str, text: u8) -> TextHash {
+    TextHash::of(&post_text(&title(text), &body(post)))
+}
+
+fn at(now: i64) -> Timestamp {
+    Timestamp::from_epoch_secs(1_750_000_000 + now).unwrap()
+}
+
+impl Real {
+    async fn new(store: Store) -> Self {
+        let run = store.begin_run(Stage::Classify, "w", at(0)).await.unwrap();
+        let model = ModelRow {
+            name: "m".into(),
+            kind: "nli".into(),
+            manifest_hash: "abc".into(),
+            precision: "fp32".into(),
+            tokenizer_hash: "def".into(),
+            max_tokens: 128,
+        };
+        let label = |slug: &str| Label {
+            slug: slug.into(),
+            label: slug.into(),
+            descriptions: vec![],
+        };
+        let set = LabelSet {
+            name: "two".into(),
+            template: "It is {}.".into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels: vec![label("gaming"), label("food")],
+        };
+        let target = Target {
+            model: store.ensure_model(&model).await.unwrap(),
+            label_set: store.ensure_label_set(&set, at(0)).await.unwrap(),
+        };
+        let hypothesis = store.ensure_hypotheses(&["h".into()]).await.unwrap()[0];
+        Self {
+            store,
+            run,
+            target,
+            hypothesis,
+            claims: Vec::new(),
+        }
+    }
+
+    async fn save(&self, post: &str, text: u8, now: i64) {
+        let posts = [Post {
+            fullname: post.parse().unwrap(),
+            subreddit: "gaming".into(),
+            title: title(text),
+            selftext: body(post),
+            url: None,
+            permalink: None,
+            author: None,
+            score: None,
+            score_is_placeholder: false,
+            upvote_ratio: None,
+            num_comments: None,
+            flair: None,
+            over_18: false,
+            is_self: true,
+            stickied: false,
+            removed: false,
+            created_at: at(0),
+            source: SourceKind::Import,
+        }];
+        let page = Page {
+            run: self.run,
+            source: SourceKind::Import,
+            topic: None,
+            subreddit: "",
+            listing: None,
+            ranks: &[],
+            after: None,
+            newest: None,
+            posts: &posts,
+            now: at(now),
+        };
+        self.store.save_page(&page).await.unwrap();
+    }
+
+    async fn claim(&mut self, limit: u32, among: &Range<u32>, now: i64) -> Vec<String> {
+        let claimant = Claimant {
+            worker: "w",
+            run: self.run,
+            max_attempts: MAX_ATTEMPTS,
+            lease: Duration::from_secs(LEASE_SECS.unsigned_abs()),
+        };
+        let (store, target, now) = (&self.store, self.target, at(now));
+        let claim = match (among.start, among.end) {
+            (0, 1) => store.claim_clean(target, &claimant, limit, now).await,
+            (0, _) => store.claim(target, &claimant, limit, now).await,
+            _ => store.claim_suspects(target, &claimant, limit, now).await,
+        };
+        let claim = claim.unwrap();
+        let names = claim.posts.iter().map(|post| post.fullname.clone());
+        let names = names.collect();
+        self.claims.push(claim);
+        names
+    }
+
+    async fn complete(&self, lease: Lease, done: &[(String, u8)], now: i64) -> Option<u64> {
+        let logits = PairLogits {
+            entailment: 1.0,
+            contradiction: None,
+            neutral: None,
+        };
+        let done: Vec<Classified> = done
+            .iter()
+            .map(|(post, text)| Classified {
+                fullname: post.clone(),
+                text_hash: hash(post, *text),
+                scores: Scores {
+                    scores: vec![0.75, 0.25],
+                    best: 0,
+                    margin: 0.5,
+                    abstained: false,
+                },
+                logits: vec![(self.hypothesis, logits)],
+            })
+            .collect();
+        let (target, run) = (self.target, self.run);
+        let written = self
+            .store
+            .complete(lease, target, Mode::Single, run, at(now), &done)
+            .await;
+        match written.unwrap() {
+            Written::Stored(stored) => Some(stored),
+            Written::LeaseLost => None,
+        }
+    }
+
+    /// The database in the words of the model: leases are numbers of claims.
+    async fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
+        let rows = async |sql| self.store.query(sql).await.unwrap().rows;
+        let number = |lease: &Value| {
+            let id = lease.as_i64()?;
+            self.claims.iter().position(|claim| claim.lease.0 == id)
+        };
+        let backlog =
+            rows("SELECT fullname, lease_id, attempts, deaths FROM backlog ORDER BY fullname")
+                .await;
+        let backlog = backlog
+            .iter()
+            .map(|row| json!([row[0], number(&row[1]), row[2], row[3]]))
+            .collect();
+        let leases = rows("SELECT id FROM leases ORDER BY id").await;
+        let leases = leases.iter().filter_map(|row| number(&row[0])).collect();
+        let classified = rows(
+            "SELECT c.fullname, c.text_hash, COUNT(s.position) FROM classifications c \
+               LEFT JOIN label_scores s ON s.model_id = c.model_id \
+                AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname \
+              GROUP BY c.fullname, c.text_hash ORDER BY c.fullname",
+        )
+        .await;
+        (
+            backlog,
+            leases,
+            classified.into_iter().map(Value::from).collect(),
+        )
+    }
+}
+
+impl Model {
+    fn state(&self) -> (Vec<Value>, Vec<usize>, Vec<Value>) {
+        let backlog = self.backlog.iter();
+        let backlog = backlog.map(|(post, w)| json!([post, w.lease, w.attempts, w.deaths]));
+        let classified = self.classified.iter();
+        let classified = classified.map(|(post, text)| json!([post, hex(hash(post, *text)), 2]));
+        (
+            backlog.collect(),
+            self.leases.keys().copied().collect(),
+            classified.collect(),
+        )
+    }
+}
+
+fn hex(hash: TextHash) -> String {
+    hash.as_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// What the histories came to see, so that none of it is left out unnoticed.
+#[derive(Debug, Default)]
+struct Seen {
+    claimed: usize,
+    stored: u64,
+    lost: usize,
+    deaths: u32,
+    stale: usize,
+}
+
+/// Lets one thing happen to both, and compares what they answer.
+async fn happen(
+    event: &Event,
+    model: &mut Model,
+    real: &mut Real,
+    seen: &mut Seen,
+) -> Result<(), TestCaseError> {
+    let name = |post: usize| format!("t3_p{post}");
+    let claims = real.claims.len();
+    // One of the latest: a claim of long ago is mostly lost.
+    let of = |claim: usize| claims.checked_sub(1 + claim % 4);
+    match *event {
+        Event::Save(post, text) => {
+            model.save(&name(post), text);
+            real.save(&name(post), text, model.now).await;
+        }
+        Event::Purge(post) => {
+            model.purge(&name(post));
+            let gone = (name(post).parse().unwrap(), PurgeReason::Deleted);
+            let checked = Checked {
+                gone: vec![gone],
+                ..Checked::default()
+            };
+            let purged = real.store.purge(real.run, &checked, at(model.now)).await;
+            purged.unwrap();
+        }
+        Event::Enqueue => {
+            model.enqueue();
+            real.store.enqueue_missing(real.target).await.unwrap();
+        }
+        Event::Claim(limit) | Event::ClaimClean(limit) | Event::ClaimSuspects(limit) => {
+            let among = match event {
+                Event::ClaimClean(_) => 0..1,
+                Event::ClaimSuspects(_) => 1..MOST_DEATHS,
+                _ => 0..MOST_DEATHS,
+            };
+            let expected = model.claim(claims, limit, &among);
+            let claimed = real.claim(limit, &among, model.now).await;
+            prop_assert_eq!(&claimed, &expected);
+            seen.claimed += claimed.len();
+        }
+        Event::Renew(claim) => {
+            let Some(claim) = of(claim) else {
+                return Ok(());
+            };
+            let lease = real.claims[claim].lease;
+            let length = Duration::from_secs(LEASE_SECS.unsigned_abs());
+            let renewed = real.store.renew(lease, at(model.now), length).await;
+            prop_assert_eq!(renewed.unwrap(), model.renew(claim));
+        }
+        Event::Complete(claim, mask) => {
+            let Some(claim) = of(claim) else {
+                return Ok(());
+            };
+            let posts = real.claims[claim].posts.iter().enumerate();
+            // A worker scores the text that it claimed, which may be an old one by now.
+            let done: Vec<(String, u8)> = posts
+                .filter(|(i, _)| (mask >> i) & 1 == 1)
+                .map(|(_, post)| {
+                    let text = (0..3).find(|text| title(*text) == post.title).unwrap();
+                    (post.fullname.clone(), text)
+                })
+                .collect();
+            let stale = |(post, text): &&(String, u8)| model.posts.get(post) != Some(text);
+            seen.stale += done.iter().filter(stale).count();
+            let lease = real.claims[claim].lease;
+            let stored = real.complete(lease, &done, model.now).await;
+            prop_assert_eq!(stored, model.complete(claim, &done));
+            seen.stored += stored.unwrap_or(0);
+            seen.lost += usize::from(stored.is_none());
+        }
+        Event::Fail(claim, post) => {
+            let Some(claim) = of(claim) else {
+                return Ok(());
+            };
+            model.fail(claim, &name(post));
+            let failed = [(name(post), "odd".to_owned())];
+            let lease = real.claims[claim].lease;
+            real.store.fail(lease, &failed).await.unwrap();
+        }
+        Event::Release(claim) => {
+            let Some(claim) = of(claim) else {
+                return Ok(());
+            };
+            model.release(claim);
+            real.store.release(real.claims[claim].lease).await.unwrap();
+        }
+        Event::Bury(claim) => {
+            let Some(claim) = of(claim) else {
+                return Ok(());
+            };
+            model.bury(claim);
+            real.store.bury(real.claims[claim].lease).await.unwrap();
+        }
+        Event::RetryFailed => {
+            model.retry_failed();
+            let retried = real.store.retry_failed(real.target, MAX_ATTEMPTS).await;
+            retried.unwrap();
+        }
+        Event::Wait(secs) => model.now += secs,
+    }
+    let deaths = model.backlog.values().map(|waiting| waiting.deaths).max();
+    seen.deaths = seen.deaths.max(deaths.unwrap_or(0));
+    prop_assert_eq!(real.state().await, model.state());
+    Ok(())
+}
+
+/// A backlog that is worked off in the end, whatever happened to it before.
+async fn work_off(
+    model: &mut Model,
+    real: &mut Real,
+    seen: &mut Seen,
+) -> Result<(), TestCaseError> {
+    let (mut ends, mut rounds) = (false, 0);
+    model.now += 2 * LEASE_SECS;
+    for event in [Event::Enqueue, Event::RetryFailed] {
+        happen(&event, model, real, seen).await?;
+    }
+    while !ends {
+        let claim = real.claims.len();
+        happen(&Event::Claim(3), model, real, seen).await?;
+        ends = real.claims[claim].posts.is_empty();
+        happen(&Event::Complete(0, u8::MAX), model, real, seen).await?;
+        happen(&Event::Release(0), model, real, seen).await?;
+        rounds += 1;
+        prop_assert!(rounds < 100, "claims go on for ever");
+    }
+    // What expired only now may have been set aside by that.
+    for event in [Event::RetryFailed, Event::Enqueue, Event::Claim(6)] {
+        happen(&event, model, real, seen).await?;
+    }
+    happen(&Event::Complete(0, u8::MAX), model, real, seen).await?;
+    prop_assert_eq!(&model.classified, &model.posts);
+    prop_assert!(model.backlog.is_empty());
+    Ok(())
+}
+
+#[test]
+fn every_history_of_the_backlog_ends_as_the_model_says() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut stale = 0;
+    for database in databases() {
+        let sqlite = database.url.starts_with("sqlite:");
+        let asked = std::env::var("PROPTEST_CASES").ok();
+        let cases = asked.map_or(if sqlite { 150 } else { 50 }, |cases| {
+            cases.parse().unwrap()
+        });
+        let config = Config {
+            cases,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        // The same histories each time: a failure on another machine is one here too.
+        let mut runner = TestRunner::new_with_rng(
+            config,
+            proptest::test_runner::TestRng::deterministic_rng(
+                proptest::test_runner::RngAlgorithm::ChaCha,
+            ),
+        );
+        let real = runtime.block_on(async { Real::new(database.open().await).await });
+        let both = std::cell::RefCell::new((real, Seen::default()));
+        let histories = proptest::collection::vec(event(), 1..60);
+        let ended = runner.run(&histories, |history| {
+            let (real, seen) = &mut *both.borrow_mut();
+            runtime.block_on(async {
+                real.claims.clear();
+                database.run(EMPTY).await;
+                let mut model = Model::default();
+                for event in &history {
+                    happen(event, &mut model, real, seen).await?;
+                }
+                work_off(&mut model, real, seen).await
+            })
+        });
+        if let Err(error) = ended {
+            panic!("{}: {error}", database.url);
+        }
+        let (_, seen) = both.into_inner();
+        println!("{}: {cases} histories, {seen:?}", database.url);
+        assert!(seen.claimed > 0 && seen.stored > 0, "{seen:?}");
+        assert!(seen.lost > 0 && seen.deaths > 1, "{seen:?}");
+        stale += seen.stale;
+    }
+    assert!(stale > 0, "no text was edited while it was scored");
+}
+
+/// Empties what a history fills.
+const EMPTY: &str = "DELETE FROM backlog; DELETE FROM leases; DELETE FROM posts; DELETE FROM tombstones; \
+                     DELETE FROM pair_logits";

@@ -1,0 +1,778 @@
+//! Every pair is scored once and every label written once, whatever dies: processes that are really killed and
+//! stopped, connections that are really cut, a server that really restarts.
+//!
+//! The test binary starts itself again as its workers; see [`worker`].
+
+#![expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use topicmill::classify::backlog::{self, Labelled, Options, Worker};
+use topicmill::clock::{SharedClock, SystemClock};
+use topicmill::domain::{Label, LabelSet, Mode, Post, SourceKind, Stage};
+use topicmill::store::{Access, Page, RunId, Store};
+
+use crate::support::engine::{Scripted, scripted};
+use crate::support::postgres::{OwnServer, TestDatabase, databases, postgres, sqlite};
+use crate::support::program::Program;
+
+const LEASE: Duration = Duration::from_secs(3);
+const MAX_ATTEMPTS: u32 = 3;
+const LABELS: u64 = 3;
+/// The environment of a worker process: what it is to do, as JSON.
+const TASK: &str = "TEST_WORKER_TASK";
+
+/// How many posts the great proof labels.
+fn many_posts() -> usize {
+    let asked = std::env::var("TEST_PROOF_POSTS").ok();
+    asked.map_or(20_000, |posts| posts.parse().unwrap())
+}
+
+fn label_set() -> LabelSet {
+    let label = |slug: &str| Label {
+        slug: slug.into(),
+        label: slug.into(),
+        descriptions: vec![],
+    };
+    LabelSet {
+        name: "proof".into(),
+        template: "It is {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: ["food", "music", "travel"].map(label).into(),
+    }
+}
+
+async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (String, String)>) {
+    let clock = SystemClock::shared();
+    let posts: Vec<Post> = titles
+        .map(|(fullname, title)| Post {
+            fullname: fullname.parse().unwrap(),
+            subreddit: "food".into(),
+            title,
+            selftext: String::new(),
+            url: None,
+            permalink: None,
+            author: None,
+            score: None,
+            score_is_placeholder: false,
+            upvote_ratio: None,
+            num_comments: None,
+            flair: None,
+            over_18: false,
+            is_self: true,
+            stickied: false,
+            removed: false,
+            created_at: clock.now().into(),
+            source: SourceKind::Import,
+        })
+        .collect();
+    for posts in posts.chunks(2_000) {
+        let page = Page {
+            run,
+            source: SourceKind::Import,
+            topic: Some("food"),
+            subreddit: "food",
+            listing: None,
+            ranks: &[],
+            after: None,
+            newest: None,
+            posts,
+            now: clock.now().into(),
+        };
+        store.save_page(&page).await.unwrap();
+    }
+}
+
+/// Fullnames and titles: no two texts are equal.
+fn titles(n: usize) -> impl Iterator<Item = (String, String)> {
+    (0..n).map(|i| (format!("p{i:06}"), format!("post {i}")))
+}
+
+async fn begin(store: &Store, worker: &str) -> RunId {
+    let now = SystemClock::shared().now().into();
+    store.begin_run(Stage::Classify, worker, now).await.unwrap()
+}
+
+/// A database with posts in it.
+async fn with_posts(database: &TestDatabase, n: usize) -> Store {
+    let store = database.open().await;
+    let run = begin(&store, "collector").await;
+    add_posts(&store, run, titles(n)).await;
+    store
+}
+
+/// Labels what can be claimed now, in this process.
+async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
+    let clock: SharedClock = SystemClock::shared();
+    let name = backlog::worker_name();
+    let worker = Worker {
+        store,
+        clock: &clock,
+        stop: &CancellationToken::new(),
+        name: &name,
+        run: begin(store, &name).await,
+    };
+    let options = Options {
+        lease,
+        max_attempts: MAX_ATTEMPTS,
+        limit: None,
+        retry_failed: false,
+        watch: false,
+        make_current: true,
+    };
+    let mut done = Labelled::default();
+    let labelers = vec![scripted(|_| engine)];
+    backlog::label(
+        &worker,
+        labelers,
+        &label_set(),
+        &options,
+        &|_| {},
+        &mut done,
+    )
+    .await
+    .unwrap();
+    done
+}
+
+/// A worker process: labels until nobody holds anything any more, and writes down what it did.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a process that the proofs start"]
+async fn worker() {
+    let task = std::env::var(TASK).expect("the proofs say what to do");
+    let task: Value = serde_json::from_str(&task).unwrap();
+    let text = |key: &str| task[key].as_str().map(str::to_owned);
+    let store = Store::open(&text("url").unwrap(), Access::Create)
+        .await
+        .unwrap();
+    let Some(report) = text("report") else {
+        return;
+    };
+    let clock: SharedClock = SystemClock::shared();
+    let name = backlog::worker_name();
+    let run = begin(&store, &name).await;
+    let engine = |ids: &dyn Fn(&str) -> Vec<i64>| Scripted {
+        batch: Duration::from_millis(task["batch_ms"].as_u64().unwrap()),
+        deadly: text("deadly").map(|deadly| ids(&deadly)),
+        started: text("started").map(PathBuf::from),
+    };
+    let mut labeler = Some(scripted(engine));
+    let (mut posts, mut refused, mut pairs, mut set_aside) = (0, 0, 0, 0);
+    loop {
+        let worker = Worker {
+            store: &store,
+            clock: &clock,
+            stop: &CancellationToken::new(),
+            name: &name,
+            run,
+        };
+        let options = Options {
+            lease: LEASE,
+            max_attempts: MAX_ATTEMPTS,
+            limit: None,
+            retry_failed: false,
+            watch: false,
+            make_current: true,
+        };
+        let labelers = vec![labeler.take().unwrap_or_else(|| scripted(engine))];
+        let mut done = Labelled::default();
+        backlog::label(
+            &worker,
+            labelers,
+            &label_set(),
+            &options,
+            &|_| {},
+            &mut done,
+        )
+        .await
+        .unwrap();
+        posts += done.posts;
+        refused += done.refused;
+        pairs += done.pairs;
+        set_aside = set_aside.max(done.set_aside);
+        if done.held_elsewhere == 0 {
+            break;
+        }
+        clock.sleep(Duration::from_millis(200)).await;
+    }
+    let told = json!({"posts": posts, "refused": refused, "pairs": pairs, "set_aside": set_aside});
+    std::fs::write(report, told.to_string()).unwrap();
+}
+
+/// A worker process; killed when it is dropped.
+struct Process {
+    child: Child,
+    folder: TempDir,
+}
+
+impl Process {
+    fn start(mut task: Value) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        task["started"] = json!(folder.path().join("started"));
+        task["report"] = json!(folder.path().join("report"));
+        Self::with(&task, folder)
+    }
+
+    fn label(url: &str, batch_ms: u64) -> Self {
+        Self::start(json!({"url": url, "batch_ms": batch_ms}))
+    }
+
+    fn with(task: &Value, folder: TempDir) -> Self {
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "proofs::worker", "--ignored", "--nocapture"])
+            .env(TASK, task.to_string())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self { child, folder }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(sent.success(), "{signal}");
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap()
+    }
+
+    /// Waits until its engine is at work.
+    async fn at_work(&mut self) {
+        let started = self.folder.path().join("started");
+        until("a worker is at work", async || {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none(), "{ended:?}: {}", self.log());
+            started.exists()
+        })
+        .await;
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for its end; what it did, if it lived to tell.
+    async fn ended(mut self) -> Option<Value> {
+        let mut status = None;
+        until("a worker ends", async || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        })
+        .await;
+        let report = std::fs::read_to_string(self.folder.path().join("report")).ok();
+        assert!(
+            report.is_some()
+                || std::os::unix::process::ExitStatusExt::signal(&status.unwrap()).is_some(),
+            "a worker failed: {}",
+            self.log()
+        );
+        report.map(|report| serde_json::from_str(&report).unwrap())
+    }
+
+    async fn done(self) -> Value {
+        self.ended().await.expect("it lives to its end")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Looks until something is so. Fails after minutes only: a machine may be slow.
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let clock = SystemClock::shared();
+    while !so().await {
+        assert!(clock.elapsed() < Duration::from_mins(5), "never: {what}");
+        clock.sleep(Duration::from_millis(30)).await;
+    }
+}
+
+async fn count(store: &Store, of: &str) -> u64 {
+    let table = store.query(&format!("SELECT COUNT(*) FROM {of}")).await;
+    table.unwrap().rows[0][0].as_u64().unwrap()
+}
+
+/// A number as narrow as it was stored: one database tells more digits of it than the other.
+#[expect(clippy::cast_possible_truncation, reason = "it was an f32")]
+fn narrow(value: &mut Value) {
+    if let Some(wide) = value.as_f64() {
+        *value = json!(wide as f32);
+    }
+}
+
+/// Everything that labelling wrote.
+async fn labels_of(store: &Store) -> Vec<Vec<Vec<Value>>> {
+    let mut all = Vec::new();
+    for sql in [
+        "SELECT fullname, text_hash, label, score, margin, CASE WHEN abstained THEN 1 ELSE 0 END FROM classifications ORDER BY fullname",
+        "SELECT fullname, position, score FROM label_scores ORDER BY fullname, position",
+        "SELECT l.text_hash, h.text, l.entailment, l.contradiction, l.neutral FROM pair_logits l \
+           JOIN hypotheses h ON h.id = l.hypothesis_id ORDER BY l.text_hash, h.text",
+    ] {
+        all.push(store.query(sql).await.unwrap().rows);
+    }
+    let logits = all.last_mut().expect("three tables");
+    logits.iter_mut().flatten().for_each(narrow);
+    all
+}
+
+/// What one process makes of as many posts when nothing goes wrong.
+async fn undisturbed(n: usize) -> Vec<Vec<Vec<Value>>> {
+    let database = sqlite();
+    let store = with_posts(&database, n).await;
+    assert_eq!(
+        label(&store, Scripted::default(), LEASE).await.posts,
+        n as u64
+    );
+    labels_of(&store).await
+}
+
+/// No classification is half there, and whoever has one waits for none.
+async fn assert_nothing_is_half_written(store: &Store) {
+    let halves = format!(
+        "classifications c WHERE (SELECT COUNT(*) FROM label_scores s WHERE s.model_id = c.model_id \
+            AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname) <> {LABELS} \
+          OR (SELECT COUNT(*) FROM pair_logits l WHERE l.model_id = c.model_id \
+            AND l.text_hash = c.text_hash) <> {LABELS} \
+          OR EXISTS (SELECT 1 FROM backlog b WHERE b.model_id = c.model_id \
+            AND b.label_set_id = c.label_set_id AND b.fullname = c.fullname)"
+    );
+    assert_eq!(
+        count(store, &halves).await,
+        0,
+        "half-written classifications"
+    );
+}
+
+/// Every post has its one classification, equal to what an undisturbed process gives, and nothing is left over.
+async fn assert_whole(store: &Store, n: usize) {
+    let last = label(store, Scripted::default(), LEASE).await;
+    assert_eq!(
+        (last.posts, last.set_aside),
+        (0, 0),
+        "nothing was left to do"
+    );
+    assert_nothing_is_half_written(store).await;
+    assert_eq!(count(store, "backlog").await, 0);
+    assert_eq!(count(store, "leases").await, 0);
+    // Not `assert_eq`, which would print all of them.
+    assert!(labels_of(store).await == undisturbed(n).await);
+}
+
+/// Waits until the leases of a process were taken over.
+async fn taken_over(store: &Store, process: &Process) {
+    let name = format!("leases WHERE worker LIKE '%:{}'", process.child.id());
+    until("its leases are taken over", async || {
+        count(store, &name).await == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_workers_of_which_each_meets_with_an_accident_label_every_post_once() {
+    let Some(server) = OwnServer::start() else {
+        return;
+    };
+    let n = many_posts();
+    let database = server.database("accidents");
+    let store = with_posts(&database, n).await;
+    let clock = SystemClock::shared();
+    let mut workers: Vec<Process> = (0..3).map(|_| Process::label(&database.url, 30)).collect();
+    for worker in &mut workers {
+        worker.at_work().await;
+    }
+    let [killed, stopped, cut] = <[Process; 3]>::try_from(workers).ok().unwrap();
+    until("some posts are labelled", async || {
+        count(&store, "classifications").await > n as u64 / 10
+    })
+    .await;
+    killed.kill();
+    stopped.signal("-STOP");
+    let before = count(&store, "classifications").await;
+    assert!(before < n as u64, "the accidents come too late");
+
+    // Every connection of the one that still works is cut at once, then the whole server goes down.
+    let victims = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                    WHERE application_name = 'topicmill' AND pid <> pg_backend_pid()";
+    let cut_connections = store.query(victims).await.unwrap().rows.len();
+    assert!(cut_connections > 0);
+    clock.sleep(Duration::from_secs(1)).await;
+    server.restart("fast");
+    let store = database.open().await;
+    taken_over(&store, &stopped).await;
+    stopped.signal("-CONT");
+    let (stopped, cut) = (stopped.done().await, cut.done().await);
+    println!("{before} posts when it began; {cut_connections} connections cut");
+    println!("the one that was stopped: {stopped}; the one that was cut off: {cut}");
+    assert!(stopped["refused"].as_u64() > Some(0), "{stopped}");
+    assert_whole(&store, n).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_on_a_file_of_which_one_is_killed_and_one_stopped_label_every_post_once() {
+    let n = 5_000;
+    let database = sqlite();
+    let store = with_posts(&database, n).await;
+    let mut workers = [
+        Process::label(&database.url, 30),
+        Process::label(&database.url, 30),
+    ];
+    for worker in &mut workers {
+        worker.at_work().await;
+    }
+    let [killed, stopped] = workers;
+    killed.kill();
+    stop_between_writes(&database, &stopped).await;
+    let before = count(&store, "classifications").await;
+    assert!(before < n as u64, "the accidents come too late");
+    let third = Process::label(&database.url, 30);
+    taken_over(&store, &stopped).await;
+    stopped.signal("-CONT");
+    let (stopped, third) = (stopped.done().await, third.done().await);
+    println!(
+        "{before} posts when it began; the one that was stopped: {stopped}; the third: {third}"
+    );
+    assert!(stopped["refused"].as_u64() > Some(0), "{stopped}");
+    assert_whole(&store, n).await;
+}
+
+/// Stops a process while it does not hold the file's one write lock: nobody could write beside it then.
+async fn stop_between_writes(database: &TestDatabase, process: &Process) {
+    use sqlx::Connection;
+    let mut connection = sqlx::SqliteConnection::connect(&database.url)
+        .await
+        .unwrap();
+    sqlx::query("PRAGMA busy_timeout = 500")
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    until("it is stopped between two writes", async || {
+        process.signal("-STOP");
+        let free = sqlx::query("BEGIN IMMEDIATE")
+            .execute(&mut connection)
+            .await;
+        if free.is_err() {
+            process.signal("-CONT");
+            return false;
+        }
+        sqlx::query("ROLLBACK")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        true
+    })
+    .await;
+}
+
+/// Numbers that look random, the same ones from the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Kills a worker over and over in the midst of its writes.
+async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usize, seed: u64) {
+    let clock = SystemClock::shared();
+    let mut random = Random(seed);
+    let mut at = Vec::new();
+    let store = with_posts(database, n).await;
+    for _ in 0..moments {
+        let mut process = Process::label(&database.url, 40);
+        process.at_work().await;
+        let moment = random.below(400);
+        clock.sleep(Duration::from_millis(moment)).await;
+        process.kill();
+        assert_sound(database).await;
+        assert_nothing_is_half_written(&store).await;
+        at.push((moment, count(&store, "classifications").await));
+    }
+    println!("seed {seed}: killed after (milliseconds, posts labelled by then) {at:?}");
+    let left = n as u64 - at.last().unwrap().1;
+    assert!(
+        at[0].1 < n as u64 && left > 0,
+        "the kills come too late: {at:?}"
+    );
+    let rest = label(&store, Scripted::default(), LEASE).await;
+    assert_eq!(
+        (rest.posts, rest.set_aside),
+        (left, 0),
+        "no post is blamed for what somebody else did"
+    );
+    assert_whole(&store, n).await;
+}
+
+/// SQLite finds nothing wrong with its file.
+async fn assert_sound(database: &TestDatabase) {
+    use sqlx::Connection;
+    if !database.url.starts_with("sqlite:") {
+        return;
+    }
+    let mut connection = sqlx::SqliteConnection::connect(&database.url)
+        .await
+        .unwrap();
+    for (pragma, sound) in [("integrity_check", Some("ok")), ("foreign_key_check", None)] {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT * FROM pragma_{pragma}"));
+        let row: Option<(String,)> = sqlx::query_as(sql)
+            .fetch_optional(&mut connection)
+            .await
+            .unwrap();
+        assert_eq!(row.map(|row| row.0).as_deref(), sound);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_sound_and_whole_after_thirty_kills_in_the_midst_of_writes() {
+    kill_at_random_moments(&sqlite(), 30, 20_000, 20_261_121).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_database_is_whole_after_kills_and_a_crash_of_its_server() {
+    let Some(server) = OwnServer::start() else {
+        return;
+    };
+    kill_at_random_moments(&server.database("kills"), 4, 5_000, 7).await;
+
+    let n = 4_000;
+    let database = server.database("crash");
+    let store = with_posts(&database, n).await;
+    let mut process = Process::label(&database.url, 30);
+    process.at_work().await;
+    server.restart("immediate");
+    let store_after = database.open().await;
+    assert_nothing_is_half_written(&store_after).await;
+    let told = process.done().await;
+    println!("the one that lived through a crash of the server: {told}");
+    drop(store);
+    assert_whole(&store_after, n).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_kills_its_worker_is_set_aside_and_its_neighbours_are_labelled() {
+    let n = 2_000;
+    for database in databases() {
+        let store = database.open().await;
+        let run = begin(&store, "collector").await;
+        add_posts(&store, run, titles(n)).await;
+        add_posts(
+            &store,
+            run,
+            std::iter::once(("p000777x".into(), "deadly zebra".into())),
+        )
+        .await;
+        let task = json!({"url": database.url, "batch_ms": 1, "deadly": "deadly zebra"});
+        let mut deaths = 0;
+        let done = loop {
+            if let Some(done) = Process::start(task.clone()).ended().await {
+                break done;
+            }
+            deaths += 1;
+            assert!(deaths < 30, "it kills for ever");
+        };
+        println!(
+            "{}: {deaths} processes died; the last: {done}",
+            database.url
+        );
+        // 1,024, 256, 64, 16 and 4 posts were suspected in turn, and then the one alone.
+        assert_eq!(deaths, 5 + MAX_ATTEMPTS);
+        assert_eq!(done["set_aside"], 1);
+        assert_eq!(count(&store, "classifications").await, n as u64);
+        let rest = "SELECT fullname, deaths, attempts, error FROM backlog";
+        let rest = store.query(rest).await.unwrap().rows;
+        assert_eq!(rest.len(), 1);
+        assert_eq!(
+            rest[0][..3],
+            [json!("t3_p000777x"), json!(deaths), json!(0)]
+        );
+        assert!(rest[0][3].as_str().unwrap().contains("died"), "{rest:?}");
+
+        // With another text, or when asked for, it is tried again.
+        add_posts(
+            &store,
+            run,
+            std::iter::once(("p000777x".into(), "a tame one".into())),
+        )
+        .await;
+        assert_eq!(label(&store, Scripted::default(), LEASE).await.posts, 1);
+        assert_eq!(count(&store, "backlog").await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collecting_labelling_and_reading_do_not_stand_in_each_others_way() {
+    for database in databases() {
+        let clock: SharedClock = SystemClock::shared();
+        let store = with_posts(&database, 1_000).await;
+        let name = backlog::worker_name();
+        let run = begin(&store, &name).await;
+        let stop = CancellationToken::new();
+        let labelling = async {
+            // A pool of its own, as another process has.
+            let store = database.open().await;
+            let worker = Worker {
+                store: &store,
+                clock: &clock,
+                stop: &stop,
+                name: &name,
+                run,
+            };
+            let options = Options {
+                lease: LEASE,
+                max_attempts: MAX_ATTEMPTS,
+                limit: None,
+                retry_failed: false,
+                watch: true,
+                make_current: true,
+            };
+            let mut done = Labelled::default();
+            let engine = Scripted {
+                batch: Duration::from_millis(5),
+                ..Scripted::default()
+            };
+            backlog::label(
+                &worker,
+                vec![scripted(|_| engine)],
+                &label_set(),
+                &options,
+                &|_| {},
+                &mut done,
+            )
+            .await
+            .unwrap();
+            done
+        };
+        let collecting = async {
+            let store = database.open().await;
+            let mut longest = Duration::ZERO;
+            for page in 0..60 {
+                let posts =
+                    (0..100).map(|i| (format!("q{page:03}{i:03}"), format!("news {page} {i}")));
+                let began = clock.elapsed();
+                add_posts(&store, run, posts).await;
+                longest = longest.max(clock.elapsed().saturating_sub(began));
+                clock.sleep(Duration::from_millis(20)).await;
+            }
+            longest
+        };
+        let reading = async {
+            let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+            let (mut longest, mut times) = (Duration::ZERO, 0);
+            loop {
+                let began = clock.elapsed();
+                let sql = "SELECT label_topic, COUNT(*) FROM labeled_posts GROUP BY label_topic";
+                store.query(sql).await.unwrap();
+                longest = longest.max(clock.elapsed().saturating_sub(began));
+                times += 1;
+                if count(&store, "classifications").await == 7_000 {
+                    stop.cancel();
+                    break (longest, times);
+                }
+                assert!(
+                    clock.elapsed() < Duration::from_mins(5),
+                    "labelling stands still"
+                );
+                clock.sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let (done, writer, (reader, times)) = tokio::join!(labelling, collecting, reading);
+        println!(
+            "{}: longest of 60 writes {writer:?}, of {times} queries {reader:?}",
+            database.url
+        );
+        assert_eq!((done.posts, done.refused, done.failed), (7_000, 0, 0));
+        // A lock that is not let go of would show as SQLite's busy timeout of 30 s.
+        assert!(writer < Duration::from_secs(20) && reader < Duration::from_secs(20));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_open_a_new_database_together_migrate_it_once() {
+    for database in databases() {
+        let open = || Process::with(&json!({"url": database.url}), tempfile::tempdir().unwrap());
+        let processes: Vec<Process> = (0..8).map(|_| open()).collect();
+        for mut process in processes {
+            until("a process has opened the database", async || {
+                process.child.try_wait().unwrap().is_some()
+            })
+            .await;
+            let ended = process.child.wait().unwrap();
+            assert!(ended.success(), "{}", process.log());
+        }
+        let store = Store::open(&database.url, Access::Existing).await.unwrap();
+        let info = store.info().await.unwrap();
+        assert_eq!(info.schema, info.latest);
+        assert_eq!(
+            count(&store, "meta").await,
+            1,
+            "the first migration ran once"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_ends_with_4_on_a_database_of_a_newer_version() {
+    for database in databases() {
+        database.open().await.close().await.unwrap();
+        database
+            .run(
+                "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                 VALUES (9999, 'from the future', TRUE, '', 0)",
+            )
+            .await;
+        for command in [&["status"][..], &["db", "migrate"], &["sql", "SELECT 1"]] {
+            let arguments = [&["--database", &database.url], command].concat();
+            let ran = Program::new().run(&arguments);
+            assert_eq!(ran.code, 4, "{command:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains("9999"), "{}", ran.stderr);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stands_still_within_a_transaction_does_not_hold_up_the_others() {
+    use sqlx::Connection;
+    let Some(database) = postgres() else {
+        return;
+    };
+    let store = with_posts(&database, 100).await;
+    // What a process that was stopped in the midst of a write leaves behind: a lease that is locked, and expired.
+    label(&store, Scripted::default(), LEASE).await;
+    let mut frozen = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    let lock = "INSERT INTO leases (worker, claimed_at, expires_at) VALUES ('frozen', '2020-01-01', '2020-01-01')";
+    sqlx::query(lock).execute(&mut frozen).await.unwrap();
+    sqlx::query("BEGIN").execute(&mut frozen).await.unwrap();
+    sqlx::query("SELECT 1 FROM leases FOR UPDATE")
+        .execute(&mut frozen)
+        .await
+        .unwrap();
+    let run = begin(&store, "collector").await;
+    add_posts(&store, run, std::iter::once(("new".into(), "news".into()))).await;
+    let labelled = label(&store, Scripted::default(), LEASE);
+    let labelled = tokio::time::timeout(Duration::from_mins(2), labelled).await;
+    assert_eq!(labelled.expect("nobody waits for the frozen one").posts, 1);
+    // And the server ends such a transaction in the end.
+    let sql = "SELECT setting FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'";
+    let setting = store.query(sql).await.unwrap();
+    assert_eq!(setting.rows, [[json!("60000")]]);
+}
