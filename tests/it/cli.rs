@@ -176,11 +176,7 @@ fn a_dry_run_tells_what_classify_then_computes_on_both_databases() {
         let did = |pipeline: &[&str]| {
             let record = program.folder.path().join("run.json");
             let record = record.to_str().unwrap();
-            run(&[
-                &["classify", "--workers", "2", "--run-json", record][..],
-                pipeline,
-            ]
-            .concat());
+            run(&[&["classify", "--run-json", record][..], pipeline].concat());
             let record: Value =
                 serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
             let count = |name: &str| record["counts"][name].as_i64().unwrap();
