@@ -6,6 +6,8 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
+use topicmill::clock::SystemClock;
+
 use crate::support::postgres::databases;
 use crate::support::program::{Program, finished};
 
@@ -521,6 +523,43 @@ fn start_classify(program: &Program) -> Child {
     // Whoever stops reading a pipe kills its writer.
     std::thread::spawn(move || lines.for_each(drop));
     child
+}
+
+#[test]
+fn a_watcher_labels_what_is_imported_and_ends_at_a_signal_on_both_databases() {
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        let (a, b) = (
+            program.write("a.ndjson", posts(5)),
+            program.write("b.ndjson", posts(9)),
+        );
+        program.ok(&["--database", url, "import", &a]);
+        let mut watcher = program
+            .command(&["--database", url, "classify", "--watch"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let labelled = || {
+            let count = "SELECT COUNT(*) AS n FROM classifications";
+            let told = program.ok(&["--database", url, "sql", count, "--format", "json"]);
+            let rows: Value = serde_json::from_str(&told.stdout).unwrap();
+            rows[0]["n"].as_i64().unwrap()
+        };
+        // Well before a watcher looks of its own accord, which is once a minute.
+        let clock = SystemClock::shared();
+        let mut wait_for = |posts: i64| {
+            while labelled() < posts {
+                assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
+                assert!(clock.elapsed().as_secs() < 50, "{} of {posts}", labelled());
+            }
+        };
+        wait_for(5);
+        program.ok(&["--database", url, "import", &b]);
+        wait_for(9);
+        signal(&watcher, "-TERM");
+        assert_eq!(watcher.wait().unwrap().code(), Some(143));
+    }
 }
 
 #[test]
