@@ -10,6 +10,7 @@
 //! names the `ort` crate), and logits become scores in one place ([`score`]). [`Labeler`] glues these;
 //! [`files`] puts files through it.
 
+pub mod autotune;
 pub mod backlog;
 pub mod batch;
 pub mod engine;
