@@ -254,6 +254,8 @@ fn tune_within(
     for _ in 0..2 {
         speed = measure(labeler, prepared, texts, &pilot, default, clock)?;
     }
+    // What is computed here is no work done.
+    labeler.take_computed();
     let Some(speed) = speed else {
         return Ok(nothing);
     };
@@ -293,7 +295,6 @@ fn tune_within(
         })
     })?;
     labeler.set_batch_tokens(found.batch_tokens);
-    // What was computed here is no work done.
     labeler.take_computed();
     Ok(found)
 }
