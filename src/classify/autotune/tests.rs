@@ -151,7 +151,6 @@ fn a_labeler_keeps_what_was_found_within_its_memory() {
     let (found, kept) = tuned(1_500, Allowance::Time(Duration::from_mins(1)));
     assert!(found.batch_tokens <= 1_500, "{found:?}");
     assert_eq!(found.batch_tokens, kept);
-    assert!(found.steps.iter().any(|s| s.tokens_per_sec.is_none()));
 }
 
 #[test]
