@@ -7,6 +7,7 @@
 
 mod lane;
 mod leases;
+mod stages;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +21,15 @@ use tokio_util::sync::CancellationToken;
 use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
+pub use self::stages::Stages;
+use super::autotune::{self, Allowance, Found};
 use super::estimate::{self, Cost};
-use super::labeler::{Labeler, LabelerError};
+use super::labeler::{Labeler, LabelerError, Prepared};
 use super::tokenize::TokenizeError;
 use crate::clock::SharedClock;
 use crate::domain::{LabelSet, TextHash, post_text};
 use crate::model_folder::ModelFolder;
-use crate::store::{Missing, ModelRow, RunId, Store, StoreError, Target, Waiting, Watch};
+use crate::store::{Missing, ModelRow, RunId, Sought, Store, StoreError, Target, Waiting, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -105,6 +108,12 @@ pub struct Labelled {
     pub seconds: f64,
     /// `posts` a second.
     pub posts_per_sec: f64,
+    /// Tokens that the model read, padding not counted.
+    pub tokens: u64,
+    /// With padding.
+    pub padded_tokens: u64,
+    /// Where the time went.
+    pub stages: Stages,
 }
 
 impl Labelled {
@@ -115,6 +124,9 @@ impl Labelled {
         self.pairs_reused += other.pairs_reused;
         self.failed += other.failed;
         self.refused += other.refused;
+        self.tokens += other.tokens;
+        self.padded_tokens += other.padded_tokens;
+        self.stages.add(&other.stages);
     }
 }
 
@@ -258,9 +270,7 @@ pub async fn dry_run(
     set: &LabelSet,
 ) -> Result<(Missing, Cost), BacklogError> {
     let prepared = labeler.prepare(set)?;
-    let sought = store
-        .seek(&model_row(labeler.folder()), &set.hash(), prepared.keys())
-        .await?;
+    let sought = sought(store, &labeler, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
     let mut known = vec![vec![None; set.labels.len()]; hashes.len()];
@@ -289,6 +299,71 @@ pub async fn dry_run(
         .await
         .map_err(|error| BacklogError::Thread(error.to_string()))??;
     Ok((missing, cost))
+}
+
+async fn sought(
+    store: &Store,
+    labeler: &Labeler,
+    set: &LabelSet,
+    prepared: &Prepared,
+) -> Result<Sought, StoreError> {
+    let model = model_row(labeler.folder());
+    store.seek(&model, &set.hash(), prepared.keys()).await
+}
+
+/// A backlog of fewer texts is not worth a search for the best budget.
+const WORTH_TUNING: u64 = 4_000;
+/// Share of the expected time that a search may take, and its longest.
+const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
+
+/// Searches for the best token budget on texts that are to be labelled, where there are enough of them. What it
+/// computes is not stored.
+///
+/// # Errors
+/// See [`BacklogError`].
+pub async fn tune(
+    store: &Store,
+    clock: &SharedClock,
+    mut labeler: Labeler,
+    set: &LabelSet,
+) -> Result<(Labeler, Option<Found>), BacklogError> {
+    let prepared = labeler.prepare(set)?;
+    let sought = sought(store, &labeler, set, &prepared).await?;
+    let missing = store.missing(&sought, SAMPLE).await?;
+    if missing.texts < WORTH_TUNING || missing.sample.is_empty() {
+        return Ok((labeler, None));
+    }
+    let texts: Vec<String> = missing
+        .sample
+        .iter()
+        .map(|(_, title, selftext)| post_text(title, selftext))
+        .collect();
+    let clock = clock.clone();
+    let tuned = tokio::task::spawn_blocking(move || {
+        let texts = labeler.encoder().encode(&texts)?;
+        let tokens: usize = labeler
+            .rows(&prepared, &texts)
+            .iter()
+            .map(|row| row.len)
+            .sum();
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let of_each = tokens as f64 / texts.len() as f64;
+        // A label set that only grew has fewer pairs to compute than texts × labels.
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let allowance = Allowance::Share {
+            share: TUNING.0,
+            tokens: of_each * missing.texts as f64 * share,
+            most: TUNING.1,
+        };
+        let found = autotune::tune(&mut labeler, &prepared, &texts, &clock, allowance)?;
+        Ok::<_, LabelerError>((labeler, Some(found)))
+    });
+    let tuned = tuned
+        .await
+        .map_err(|error| BacklogError::Thread(error.to_string()))?;
+    Ok(tuned?)
 }
 
 /// Repeats what the database could not do for a passing reason. Only for calls that may be done twice.

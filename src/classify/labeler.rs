@@ -128,12 +128,29 @@ pub enum Ended {
     Stopped,
 }
 
+/// Tokens that an engine read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Computed {
+    /// Tokens of rows, special ones included.
+    pub tokens: u64,
+    /// With what rows were filled up with: rows × longest row, summed over batches.
+    pub padded_tokens: u64,
+}
+
+impl Computed {
+    fn add(&mut self, batch: &Batch) {
+        self.tokens += batch.lens.iter().sum::<usize>() as u64;
+        self.padded_tokens += batch.ids.len() as u64;
+    }
+}
+
 /// Scores texts against labels with one model.
 pub struct Labeler {
     folder: ModelFolder,
     encoder: Arc<Encoder>,
     engine: Box<dyn Engine>,
     budget: usize,
+    computed: Computed,
 }
 
 impl Labeler {
@@ -152,7 +169,89 @@ impl Labeler {
             encoder,
             engine,
             budget: batch_tokens.max(1),
+            computed: Computed::default(),
         })
+    }
+
+    /// What was computed since this was asked last; a batch that failed does not count.
+    pub fn take_computed(&mut self) -> Computed {
+        std::mem::take(&mut self.computed)
+    }
+
+    /// Padded tokens that a batch may hold; fewer than was set where the memory ran out.
+    pub fn batch_tokens(&self) -> usize {
+        self.budget
+    }
+
+    /// Sets how many padded tokens a batch may hold.
+    pub fn set_batch_tokens(&mut self, batch_tokens: usize) {
+        self.budget = batch_tokens.max(1);
+    }
+
+    /// Makes the engine anew, and gives back what memory it took.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn restart(&mut self) -> Result<(), EngineError> {
+        self.engine.restart()
+    }
+
+    /// Every row that scoring texts takes, text by text.
+    pub fn rows(&self, prepared: &Prepared, texts: &[EncodedText]) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (text, ids) in texts.iter().enumerate() {
+            match &prepared.labels {
+                Labels::Hypotheses(hypotheses) => {
+                    rows.extend(
+                        hypotheses
+                            .iter()
+                            .enumerate()
+                            .map(|(label, hypothesis)| Row {
+                                text,
+                                label,
+                                len: self.encoder.pair_len(ids, hypothesis),
+                            }),
+                    );
+                }
+                Labels::Vectors(_) => rows.push(Row {
+                    text,
+                    label: 0,
+                    len: self.encoder.single_len(ids),
+                }),
+            }
+        }
+        rows
+    }
+
+    /// Rows in batches, as [`score`](Self::score) would put them together within a budget.
+    pub fn plan(&self, rows: Vec<Row>, batch_tokens: usize) -> Vec<Vec<Row>> {
+        let grouping = if self.folder.depends_on_batch() {
+            Grouping::ByText
+        } else {
+            Grouping::Mixed
+        };
+        batch::plan(rows, batch_tokens, grouping)
+    }
+
+    /// Computes one batch for its time alone.
+    ///
+    /// # Errors
+    /// See [`EngineError`].
+    pub fn compute_batch(
+        &mut self,
+        prepared: &Prepared,
+        texts: &[EncodedText],
+        rows: &[Row],
+    ) -> Result<(), EngineError> {
+        let sequence = |row: &Row| match &prepared.labels {
+            Labels::Hypotheses(hypotheses) => {
+                self.encoder.pair(&texts[row.text], &hypotheses[row.label])
+            }
+            Labels::Vectors(_) => self.encoder.single(&texts[row.text]),
+        };
+        let sequences: Vec<Sequence> = rows.iter().map(sequence).collect();
+        self.infer(&Batch::new(&sequences, self.encoder.pad_id()))
+            .map(drop)
     }
 
     /// The model.
@@ -374,12 +473,7 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut OnRow<'_>,
     ) -> Result<Ended, EngineError> {
-        let grouping = if self.folder.depends_on_batch() {
-            Grouping::ByText
-        } else {
-            Grouping::Mixed
-        };
-        let mut queue: VecDeque<Vec<Row>> = batch::plan(rows, self.budget, grouping).into();
+        let mut queue: VecDeque<Vec<Row>> = self.plan(rows, self.budget).into();
         let mut failed: HashSet<usize> = HashSet::new();
         while let Some(mut rows) = queue.pop_front() {
             if stop() {
@@ -471,7 +565,10 @@ impl Labeler {
             )));
         }
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
-            0 => Ok(logits),
+            0 => {
+                self.computed.add(batch);
+                Ok(logits)
+            }
             several => Err(EngineError::NotFinite(several)),
         }
     }

@@ -11,6 +11,7 @@
 //! [`files`] puts files through it. [`relabel`] asks what another label set would change, [`calibrate`] fits one
 //! to labels that are known ([`gold`]), and [`compare`] tells two labellings apart.
 
+pub mod autotune;
 pub mod backlog;
 pub mod batch;
 pub mod calibrate;

@@ -234,6 +234,20 @@ impl OnnxEngine {
         &self.chosen
     }
 
+    /// Threads within a batch.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The runtime, told from other versions of it: name and size of its file.
+    pub fn runtime(&self) -> String {
+        let library = &self.runtime.library;
+        let file = std::fs::canonicalize(library).unwrap_or_else(|_| library.clone());
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        format!("{name} of {bytes} bytes")
+    }
+
     /// Checks every id: a graph reads a negative one from the end of its table and says nothing.
     fn check_ids(&self, batch: &Batch) -> Result<(), EngineError> {
         let Some(vocab_size) = self.vocab_size else {

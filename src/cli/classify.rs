@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, Format};
-use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup};
+use super::setup::{Budget, Engines, ModelFlags, PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::backlog::{self, Labelled, Options, Step};
 use crate::classify::estimate::{Cost, Estimate};
@@ -64,7 +64,7 @@ impl Classify {
             return Ok(Exit::Done);
         }
         let workers = self.workers.unwrap_or(setup.settings().classify.workers);
-        let labelers = setup.labelers(&self.model, workers)?;
+        let engines = setup.engines(&self.model, workers)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
@@ -73,7 +73,7 @@ impl Classify {
         };
         self.record.check()?;
         let context = setup.context(setup.store(Access::Existing).await?);
-        let labelled = label(&context, labelers, &set, &options).await;
+        let labelled = label(&context, engines, &set, &options).await;
         self.record.write(&context)?;
         context.store.close().await?;
         labelled
@@ -107,13 +107,41 @@ fn table((missing, cost): &(Missing, Cost)) -> Table {
     }
 }
 
+/// Labelers with the best token budget, as far as it is known or worth searching for.
+async fn tuned(
+    context: &Context,
+    engines: Engines,
+    set: &LabelSet,
+) -> Result<Vec<Labeler>, CliError> {
+    let Engines {
+        mut labelers,
+        budget,
+    } = engines;
+    if !matches!(budget, Budget::Open(_)) {
+        return Ok(labelers);
+    }
+    let first = labelers.remove(0);
+    let (first, found) = backlog::tune(&context.store, &context.clock, first, set).await?;
+    let batch_tokens = first.batch_tokens();
+    if found.is_some_and(|found| found.whole) {
+        tracing::info!(batch_tokens, "found the best size of a batch");
+        budget.remember(batch_tokens);
+    }
+    labelers.insert(0, first);
+    for labeler in &mut labelers {
+        labeler.set_batch_tokens(batch_tokens);
+    }
+    Ok(labelers)
+}
+
 /// Labels the backlog of a store, with a bar, and tells what to exit with.
 pub async fn label(
     context: &Context,
-    labelers: Vec<Labeler>,
+    engines: Engines,
     set: &LabelSet,
     options: &Options,
 ) -> Result<Exit, CliError> {
+    let labelers = tuned(context, engines, set).await?;
     let bar = Progress::start("classify", "posts", 0);
     let heard = |step: Step| match step {
         Step::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
@@ -137,6 +165,16 @@ pub async fn label(
         posts, pairs, known, failed, refused, held_elsewhere = held,
         posts_per_sec = %format_args!("{:.1}", done.posts_per_sec), "classifying done"
     );
+    if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.bottleneck())
+    {
+        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
+        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
+        let padding = 1.0 - done.tokens as f64 / (done.padded_tokens as f64).max(1.0);
+        tracing::debug!(
+            engine_idle = %percent(idle), engine_blocked = %percent(blocked), padding = %percent(padding),
+            "the limit is {limit}"
+        );
+    }
     if set_aside > 0 {
         tracing::warn!(
             posts = set_aside,

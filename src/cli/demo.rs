@@ -28,7 +28,7 @@ impl Demo {
         };
         let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
-        let labelers = setup.labelers(&self.model, setup.settings().classify.workers)?;
+        let engines = setup.engines(&self.model, setup.settings().classify.workers)?;
         let what = What {
             source: "sample".into(),
             ..What::default()
@@ -40,7 +40,7 @@ impl Demo {
         if collected != Exit::Done || setup.stop.is_cancelled() {
             return Ok(collected);
         }
-        let labelled = classify::label(&context, labelers, &set, &setup.backlog()).await?;
+        let labelled = classify::label(&context, engines, &set, &setup.backlog()).await?;
         if setup.stop.is_cancelled() {
             return Ok(labelled);
         }

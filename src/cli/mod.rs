@@ -3,6 +3,7 @@
 //! Data goes to stdout, everything else to stderr. Commands live one to a file; what several of them need
 //! (settings, store, pipeline, model) is made in `setup`.
 
+mod bench;
 mod classify;
 mod collect;
 mod completions;
@@ -97,6 +98,8 @@ enum Command {
     Labels(labels::Labels),
     /// Score texts of files into a file, without a database
     Score(score::Score),
+    /// Measure how fast this machine scores
+    Bench(bench::Bench),
     /// Collect and classify, once
     Run(run::Run),
     /// Delete what was deleted on Reddit, what a file names, or texts that are too old
@@ -124,6 +127,7 @@ impl Command {
             | Self::Import(_)
             | Self::Classify(_)
             | Self::Score(_)
+            | Self::Bench(_)
             | Self::Run(_)
             | Self::Purge(_) => true,
             Self::Labels(labels) => labels.drains(),
@@ -182,6 +186,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Classify(command) => command.run(setup).await,
         Command::Labels(command) => command.run(setup).await,
         Command::Score(command) => command.run(setup).await,
+        Command::Bench(command) => command.run(setup).await,
         Command::Run(command) => command.run(setup).await,
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,

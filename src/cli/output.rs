@@ -44,7 +44,8 @@ pub fn print_table(table: &Table, format: Format) -> Result<(), CliError> {
     print(&render(table, format)?)
 }
 
-fn render(table: &Table, format: Format) -> Result<String, CliError> {
+/// A table in a format.
+pub fn render(table: &Table, format: Format) -> Result<String, CliError> {
     let object = |row: &Vec<Value>| {
         Value::Object(
             table

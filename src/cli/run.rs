@@ -26,7 +26,7 @@ impl Run {
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         // A model that cannot be loaded is told before an hour of collecting.
-        let labelers = setup.labelers(&self.model, setup.settings().classify.workers)?;
+        let engines = setup.engines(&self.model, setup.settings().classify.workers)?;
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {
@@ -35,7 +35,7 @@ impl Run {
                 return Ok(collected);
             }
             // What was collected before, and what was collected now of the topics that could be read.
-            let labelled = classify::label(&context, labelers, &set, &setup.backlog()).await?;
+            let labelled = classify::label(&context, engines, &set, &setup.backlog()).await?;
             Ok(if collected == Exit::Done {
                 labelled
             } else {

@@ -8,6 +8,7 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::{CliError, Global};
+use crate::classify::autotune::remembered::{Key, Remembered};
 use crate::classify::backlog::{self, Options, worker_name};
 use crate::classify::engine::Device;
 use crate::classify::labeler::Labeler;
@@ -234,24 +235,25 @@ impl Setup {
     /// each gets its share of the cores.
     pub fn labeler(&self, flags: &ModelFlags, workers: u16) -> Result<Labeler, CliError> {
         let (labeler, chosen) = self.load_labeler(flags, workers)?;
-        let folder = labeler.folder();
-        tracing::info!(
-            "scoring with {} on {}: {}",
-            folder.name,
-            chosen.device,
-            chosen.reason
-        );
-        tracing::debug!(
-            kind = folder.kind.as_str(), precision = %folder.precision, max_tokens = folder.max_tokens, "model"
-        );
+        told(&labeler, &chosen);
         Ok(labeler)
     }
 
     /// Several of one model, for as many engines side by side.
-    pub fn labelers(&self, flags: &ModelFlags, workers: u16) -> Result<Vec<Labeler>, CliError> {
-        let first = self.labeler(flags, workers)?;
+    pub fn engines(&self, flags: &ModelFlags, workers: u16) -> Result<Engines, CliError> {
+        let Engine {
+            labeler: first,
+            chosen,
+            budget,
+            ..
+        } = self.engine(flags, workers)?;
+        told(&first, &chosen);
         let others = (1..workers).map(|_| Ok(self.load_labeler(flags, workers)?.0));
-        std::iter::once(Ok(first)).chain(others).collect()
+        let labelers = std::iter::once(Ok(first)).chain(others);
+        Ok(Engines {
+            labelers: labelers.collect::<Result<_, CliError>>()?,
+            budget,
+        })
     }
 
     /// One of `workers` that share this machine, and where it runs.
@@ -260,6 +262,14 @@ impl Setup {
         flags: &ModelFlags,
         workers: u16,
     ) -> Result<(Labeler, Chosen), CliError> {
+        let Engine {
+            labeler, chosen, ..
+        } = self.engine(flags, workers)?;
+        Ok((labeler, chosen))
+    }
+
+    /// One of `workers` that share this machine, with all that there is to know about it.
+    pub fn engine(&self, flags: &ModelFlags, workers: u16) -> Result<Engine, CliError> {
         let set = &self.settings().classify;
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
         let batch_tokens = flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens);
@@ -300,8 +310,29 @@ impl Setup {
         } else {
             CUDA_BATCH_TOKENS
         };
-        let labeler = Labeler::load(folder, Box::new(engine), batch_tokens.unwrap_or(default))?;
-        Ok((labeler, chosen))
+        let threads = engine.threads();
+        let key = Key {
+            manifest_hash: folder.manifest_hash.clone(),
+            precision: folder.precision.clone(),
+            device: make_of(chosen.device),
+            threads,
+            workers,
+            runtime: engine.runtime(),
+        };
+        let (budget, tokens) = match batch_tokens {
+            Some(tokens) => (Budget::Fixed, tokens),
+            None => match remembered().and_then(|remembered| remembered.get(&key)) {
+                Some(tokens) => (Budget::Remembered(key), tokens),
+                None => (Budget::Open(key), default),
+            },
+        };
+        let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
+        Ok(Engine {
+            labeler,
+            chosen,
+            threads,
+            budget,
+        })
     }
 
     /// The model folder that a flag or the settings name.
@@ -327,6 +358,90 @@ impl Setup {
             make_current: true,
         }
     }
+}
+
+/// A labeler, and how it was made.
+pub struct Engine {
+    pub labeler: Labeler,
+    /// Where it runs, and why.
+    pub chosen: Chosen,
+    /// Threads within a batch.
+    pub threads: usize,
+    /// Where its token budget comes from.
+    pub budget: Budget,
+}
+
+/// Labelers of one model.
+pub struct Engines {
+    /// At least one.
+    pub labelers: Vec<Labeler>,
+    /// Where their token budget comes from.
+    pub budget: Budget,
+}
+
+/// Where a token budget comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Budget {
+    /// Flag or setting.
+    Fixed,
+    /// An earlier search.
+    Remembered(Key),
+    /// The default, for want of a search.
+    Open(Key),
+}
+
+impl Budget {
+    /// Keeps what a search found for later runs.
+    pub fn remember(&self, batch_tokens: usize) {
+        let (Self::Remembered(key) | Self::Open(key)) = self else {
+            return;
+        };
+        let kept = remembered().map(|remembered| remembered.put(key, batch_tokens));
+        if let Some(Err(error)) = kept {
+            tracing::debug!(%error, "the token budget found is not kept for later runs");
+        }
+    }
+}
+
+/// Where budgets are remembered; nowhere for a user without a home.
+fn remembered() -> Option<Remembered> {
+    let folder = |name| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        Some(path).filter(|path| path.is_absolute())
+    };
+    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(Remembered::below(&caches))
+}
+
+/// A device with its make, where Linux tells: a cache may lie on a disk that several machines share.
+fn make_of(device: Device) -> String {
+    let line = |path: &Path, name: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let make = match device {
+        Device::Cpu | Device::Auto => line(Path::new("/proc/cpuinfo"), "model name"),
+        Device::Cuda(_) => std::fs::read_dir("/proc/driver/nvidia/gpus")
+            .into_iter()
+            .flatten()
+            .find_map(|gpu| line(&gpu.ok()?.path().join("information"), "Model")),
+    };
+    make.map_or_else(|| device.to_string(), |make| format!("{device} ({make})"))
+}
+
+fn told(labeler: &Labeler, chosen: &Chosen) {
+    let folder = labeler.folder();
+    tracing::info!(
+        "scoring with {} on {}: {}",
+        folder.name,
+        chosen.device,
+        chosen.reason
+    );
+    tracing::debug!(
+        kind = folder.kind.as_str(), precision = %folder.precision, max_tokens = folder.max_tokens,
+        batch_tokens = labeler.batch_tokens(), "model"
+    );
 }
 
 impl RunFlags {

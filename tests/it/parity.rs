@@ -149,6 +149,68 @@ fn scores_equal_the_reference_on_any_batch() {
     assert!(models > 0, "no golden files: run tools/golden.py");
 }
 
+/// The bits of every logit of each text, by text.
+fn bits(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> BTreeMap<String, Vec<u32>> {
+    let results = score(labeler, set, texts);
+    let bits = results
+        .iter()
+        .map(|of| of.raw.iter().flatten().map(|x| x.to_bits()).collect());
+    texts.iter().cloned().zip(bits).collect()
+}
+
+#[test]
+fn logits_do_not_follow_the_order_of_posts_or_the_size_of_batches() {
+    if !runtime_is_here("scores on any batch") {
+        return;
+    }
+    let set = label_set(
+        &["food", "chess", "climate change"].map(String::from),
+        "This text is about {}.",
+        Mode::Single,
+    );
+    let texts: Vec<String> = (0..40)
+        .map(|i| format!("post {i} {}", "of words ".repeat(i * 7 % 31)))
+        .collect();
+    for name in ["tiny-bert-nli", "tiny-bart-mnli", "tiny-roberta-nli"] {
+        let folder = repository("tests/it/fixtures/models").join(name);
+        let expected = bits(&mut labeler(&folder, 1), &set, &texts);
+        let logit = |bits: &u32| f64::from(f32::from_bits(*bits));
+        for (seed, budget) in [(1, 1), (2, 200), (3, 1_024), (4, 50_000)] {
+            let found = bits(
+                &mut labeler(&folder, budget),
+                &set,
+                &shuffled(texts.clone(), seed),
+            );
+            for (text, expected) in &expected {
+                let expected: Vec<f64> = expected.iter().map(logit).collect();
+                // Sums of another shape of batch may be added up in another order: a few last bits.
+                let off = error(found[text].iter().map(logit), &expected);
+                assert!(
+                    off <= 5e-6,
+                    "{name}, {budget} tokens, `{text}`: off by {off:.1e}"
+                );
+            }
+            if budget == 1 {
+                assert_eq!(found, expected, "{name}: alone, every bit is the same");
+            }
+        }
+        // Where batches are made of one post's rows only, as of int8, the order of posts changes no bit.
+        let by_text = |seed| {
+            let mut folder = ModelFolder::open(&folder, None).unwrap();
+            folder.precision = "int8".into();
+            let options = EngineOptions {
+                device: Device::Cpu,
+                threads: Some(1),
+                library: None,
+            };
+            let engine = OnnxEngine::load(&folder, &options).unwrap();
+            let mut labeler = Labeler::load(folder, Box::new(engine), 1_024).unwrap();
+            bits(&mut labeler, &set, &shuffled(texts.clone(), seed))
+        };
+        assert_eq!(by_text(1), by_text(2), "{name}");
+    }
+}
+
 #[test]
 fn the_default_model_tells_plain_topics_apart() {
     if !runtime_is_here("the default model") {

@@ -10,8 +10,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::leases::LiveLeases;
+use super::stages::{Stages, Watched};
 use super::{BacklogError, Labelled, OnStep, Options, Step, Worker, patiently};
-use crate::classify::labeler::{Known, Labeler, LabelerError, Prepared};
+use crate::classify::labeler::{Computed, Known, Labeler, LabelerError, Prepared};
 use crate::classify::tokenize::{EncodedText, Encoder};
 use crate::domain::{LabelSet, PairLogits, TextHash, post_text};
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
@@ -85,33 +86,46 @@ impl Shared<'_> {
         let encoder = labeler.encoder();
         let engine = {
             let (prepared, hypotheses) = (Arc::clone(self.prepared), Arc::clone(self.hypotheses));
-            let halt = self.halt.clone();
+            let (halt, clock) = (self.halt.clone(), self.worker.clock.clone());
             tokio::task::spawn_blocking(move || {
                 let mut labeler = labeler;
-                score_windows(
+                let mut stages = Stages::default();
+                let ended = score_windows(
                     &mut labeler,
                     &prepared,
                     &hypotheses,
                     window_rx,
                     &event_tx,
                     &halt,
-                )?;
-                Ok::<_, LabelerError>(labeler)
+                    Watched::new(&clock, &mut stages),
+                );
+                let computed = labeler.take_computed();
+                (ended.map(|()| labeler), stages, computed)
             })
         };
         // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
         // the engine scores what it was given and closes the channel of events, and the writer writes what is
         // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
+        let mut claiming = Stages::default();
         let (claimed, written) = tokio::join!(
-            self.claim_windows(&encoder, window_tx),
+            self.claim_windows(&encoder, window_tx, &mut claiming),
             self.write_events(event_rx, done)
         );
         let scored = engine
             .await
             .map_err(|error| BacklogError::Thread(error.to_string()));
+        done.stages.add(&claiming);
         written?;
         claimed?;
-        Ok(scored??)
+        let (scored, computing, computed) = scored?;
+        let Computed {
+            tokens,
+            padded_tokens,
+        } = computed;
+        done.stages.add(&computing);
+        (done.tokens, done.padded_tokens) =
+            (done.tokens + tokens, done.padded_tokens + padded_tokens);
+        Ok(scored?)
     }
 
     /// Claims and tokenises window after window until nothing is left.
@@ -119,6 +133,7 @@ impl Shared<'_> {
         &self,
         encoder: &Arc<Encoder>,
         windows: mpsc::Sender<Window>,
+        stages: &mut Stages,
     ) -> Result<(), BacklogError> {
         let Worker {
             store,
@@ -143,6 +158,12 @@ impl Shared<'_> {
             if wanted == 0 {
                 break;
             }
+            let mut since = clock.elapsed();
+            // What passed since it was called last.
+            let mut lap = || {
+                let from = std::mem::replace(&mut since, clock.elapsed());
+                since.saturating_sub(from).as_secs_f64()
+            };
             // Of a claim whose answer was lost, the posts come free when it expires.
             let clean = patiently(self.worker, async || {
                 let now = clock.now().into();
@@ -163,6 +184,7 @@ impl Shared<'_> {
                     claim = suspected.await?;
                 }
             }
+            stages.claim_secs += lap();
             let count = claim.posts.len() as u64;
             self.left
                 .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
@@ -177,6 +199,7 @@ impl Shared<'_> {
                 store.stored_logits(model, self.hypotheses, &hashes).await
             });
             let stored = stored.await?;
+            stages.look_up_secs += lap();
             let texts: Vec<String> = posts
                 .iter()
                 .zip(&stored)
@@ -193,6 +216,7 @@ impl Shared<'_> {
             let texts = tokio::task::spawn_blocking(move || encoder.encode(&texts))
                 .await
                 .map_err(|error| BacklogError::Thread(error.to_string()))??;
+            stages.tokenize_secs += lap();
             place.send(Window {
                 lease: claim.lease,
                 texts,
@@ -277,13 +301,16 @@ impl Shared<'_> {
         let now = clock.now().into();
         let n = posts.len() as u64;
         let mode = self.set.mode;
+        let began = clock.elapsed();
         // Written once however often it is tried: whoever is written has left the backlog.
         let written = patiently(self.worker, async || {
             store
                 .complete(lease, self.target, mode, run, now, posts)
                 .await
         });
-        match written.await? {
+        let written = written.await?;
+        done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        match written {
             Written::Stored(stored) => {
                 done.posts += stored;
                 // Posts that were deleted meanwhile need no label.
@@ -331,10 +358,11 @@ fn score_windows(
     mut windows: mpsc::Receiver<Window>,
     events: &mpsc::Sender<Event>,
     stop: &CancellationToken,
+    mut watched: Watched<'_>,
 ) -> Result<(), LabelerError> {
     // What was computed for the latest windows may not have been stored yet when the next ones were claimed.
     let mut recent: VecDeque<HashMap<TextHash, Vec<PairLogits>>> = VecDeque::new();
-    while let Some(window) = windows.blocking_recv() {
+    while let Some(window) = watched.idle(|| windows.blocking_recv()) {
         let Window {
             lease,
             texts,
@@ -354,7 +382,7 @@ fn score_windows(
         let mut of_window = HashMap::new();
         labeler.score(prepared, &texts, &known, &halted, &mut |text, result| {
             // Only fails when the writer went away, which `halted` sees.
-            let tell = |event| drop(events.blocking_send(event));
+            let mut tell = |event| watched.told(|| drop(events.blocking_send(event)));
             let same = &posts[text];
             match result {
                 Ok(scored) => {
@@ -384,7 +412,7 @@ fn score_windows(
         })?;
         recent.push_front(of_window);
         recent.truncate(WINDOWS_IN_FLIGHT);
-        drop(events.blocking_send(Event::WindowEnd(lease, suspects)));
+        watched.told(|| drop(events.blocking_send(Event::WindowEnd(lease, suspects))));
     }
     Ok(())
 }

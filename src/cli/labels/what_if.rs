@@ -71,14 +71,13 @@ impl WhatIf {
             refuse_current(&context.store, &set).await?;
         }
         if self.compute {
-            let labelers =
-                setup.labelers(&self.which.flags(), setup.settings().classify.workers)?;
+            let engines = setup.engines(&self.which.flags(), setup.settings().classify.workers)?;
             let options = Options {
                 limit: self.limit,
                 make_current: false,
                 ..setup.backlog()
             };
-            exit = classify::label(&context, labelers, &set, &options).await?;
+            exit = classify::label(&context, engines, &set, &options).await?;
         }
         let answer = self.ask(setup, &context, &folder, &set).await;
         self.record.write(&context)?;

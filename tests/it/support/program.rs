@@ -34,6 +34,7 @@ impl Program {
         }
         command
             .env_remove("DATABASE_URL")
+            .env("XDG_CACHE_HOME", self.folder.path().join(".cache"))
             .env(
                 "TOPICMILL__CLASSIFY__MODEL",
                 root.join("models/minilm-reddit-topics"),

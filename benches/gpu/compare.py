@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+"""Compare two outputs of `topicmill score`: the largest difference of scores, and how many labels differ.
+
+    compare.py FIRST SECOND [TOLERANCE]
+
+Exit code 1 if a score differs by more than TOLERANCE (0.01, what float16 may cost).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Read both files and tell."""
+    first, second = ([json.loads(line) for line in Path(name).read_text().splitlines()] for name in sys.argv[1:3])
+    tolerance = float(sys.argv[3]) if len(sys.argv) > 3 else 0.01
+    if not first or len(first) != len(second):
+        print(f"{len(first)} rows and {len(second)} rows", file=sys.stderr)
+        return 1
+    pairs = list(zip(first, second, strict=True))
+    largest = max(abs(a["scores"][label] - b["scores"][label]) for a, b in pairs for label in a["scores"])
+    moved = sum(a["label"] != b["label"] for a, b in pairs)
+    print(f"{len(pairs)} posts: largest difference of scores {largest:.2e}, {moved} labels differ")
+    return int(largest > tolerance)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Everything that only a machine with a GPU can show, in one call: weights, graphs, parity with the CPU, the ladder,
+# the sweep, the search for a token budget, running out of memory, and how busy the GPU is.
+#
+#     benches/gpu/run.sh OUT
+#
+# OUT gets a log a step, the figures as JSON, CSV and SVG, and summary.md. A step that fails is told there, and the
+# next one is tried. From the environment:
+#   TOPICMILL        the program [target/release/topicmill]
+#   ORT_DYLIB_PATH   libonnxruntime.so of onnxruntime-gpu, its providers beside it
+#   PYTHON           a Python with what tools/requirements.txt lists [python3]
+#   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
+#   SHAPE            of the random weights: bart-large, or a tiny one to try the script [bart-large]
+#   POSTS            of the timed steps [2000]
+set -uo pipefail
+
+top=$(cd "$(dirname "$0")/../.." && pwd)
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+cd "$top" || exit 1
+topicmill=${TOPICMILL:-target/release/topicmill} python=${PYTHON:-python3}
+device=${DEVICE:-cuda} shape=${SHAPE:-bart-large} posts=${POSTS:-2000}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+graphs=cpu-fp32
+[ "$device" = cpu ] || graphs=cpu-fp32,cuda-fp16
+summary=$out/summary.md
+
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    if "$@" >"$out/$name.log" 2>&1; then
+        echo "- $name: done in $((SECONDS - start)) s" >>"$summary"
+    else
+        echo "- $name: **failed** with $? after $((SECONDS - start)) s, see $name.log" >>"$summary"
+        tail -n 3 "$out/$name.log" | sed 's/^/    /' >>"$summary"
+        return 1
+    fi
+}
+
+# What the GPU did while a command ran, and what it did on average once it was warm.
+watched() {
+    local name=$1 watch=
+    shift
+    if [ "$device" != cpu ]; then
+        nvidia-smi --query-gpu=utilization.gpu,memory.used,memory.total,power.draw --format=csv,noheader,nounits -lms 500 \
+            >"$out/$name.gpu.csv" &
+        watch=$!
+    fi
+    step "$name" "$@"
+    local ended=$?
+    if [ -n "$watch" ]; then
+        kill "$watch"
+        awk -F', *' '$1 > 0 {n++; u += $1; m = $2 > m ? $2 : m; t = $3; w += $4}
+            END {if (n) printf "    GPU %.0f %% busy, memory %.0f %%, %.0f W\n", u / n, 100 * m / t, w / n}' \
+            "$out/$name.gpu.csv" >>"$summary"
+    fi
+    return $ended
+}
+
+{
+    echo "# $device, random $shape, $posts posts"
+    echo
+    date -u +%Y-%m-%d
+    "$topicmill" --version
+    [ "$device" = cpu ] || nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    "$python" -c 'import torch, transformers; print("torch", torch.__version__, "transformers", transformers.__version__)'
+    echo
+} >"$summary" 2>&1
+
+model=$work/model
+step weights "$python" tools/random_model.py "$shape" "$work/hf" --seed 1 || exit 1
+step graphs "$python" tools/model.py "$work/hf" "$model" --graphs "$graphs" || exit 1
+step verify "$topicmill" model verify "$model"
+step sample "$topicmill" bench sample --posts "$posts" --out "$work/posts.ndjson"
+
+# The same posts on the CPU and on the device.
+head -n 32 "$work/posts.ndjson" >"$work/few.ndjson"
+score() { "$topicmill" score "$work/few.ndjson" "$work/$1.ndjson" --model "$model" --device "$1"; }
+parity() {
+    score cpu && score "$device" &&
+        "$python" benches/gpu/compare.py "$work/cpu.ndjson" "$work/$device.ndjson"
+}
+step parity parity && sed -n '$s/^/    /p' "$out/parity.log" >>"$summary"
+
+step autotune "$topicmill" bench autotune --model "$model" --device "$device"
+step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts "$((posts / 4))" \
+    --tokens 1024:131072 --out "$out"
+step ladder "$topicmill" bench ladder --model "$model" --hf "$work/hf" --python "$python" --device "$device" \
+    --posts "$((posts / 8))" --out "$out"
+
+# A budget that no memory holds is halved until it does, and every post is scored.
+score_all() { "$topicmill" score "$work/posts.ndjson" "$work/$1.ndjson" --model "$model" --device "$device" "${@:2}"; }
+out_of_memory() {
+    score_all halved --batch-tokens 50000000 && [ "$(wc -l <"$work/halved.ndjson")" = "$posts" ]
+}
+step out-of-memory out_of_memory
+watched busy score_all all && grep -o 'posts_per_sec=[0-9.]*' "$out/busy.log" | sed 's/^/    /' >>"$summary"
+cat "$summary"

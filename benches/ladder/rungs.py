@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""The rungs of `topicmill bench ladder` that are Python, run by it. Needs what tools/requirements.txt lists.
+
+The first line on stdin is a JSON object with the job; each further line names a rung, which is then run once over all
+texts. Answers are JSON, one a line on stdout: versions and rungs, then seconds and scores.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+Scores = list[list[float]]
+
+
+def main() -> int:
+    """Read the job, load what it needs, run rungs until stdin ends."""
+    answers = sys.stdout
+    sys.stdout = sys.stderr  # whatever a library prints is no answer
+    job = json.loads(sys.stdin.readline())
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
+    runs, versions = make(job)
+    print(json.dumps({"rungs": list(runs), "versions": versions}), file=answers, flush=True)
+    for name in sys.stdin:
+        run = runs[name.strip()]
+        start = time.perf_counter()
+        scores = run()
+        seconds = time.perf_counter() - start
+        print(json.dumps({"seconds": seconds, "scores": scores}), file=answers, flush=True)
+    return 0
+
+
+def make(job: dict) -> tuple[dict[str, Callable[[], Scores]], dict[str, str]]:
+    """Every rung that the job allows, by name, and the versions of what runs it."""
+    import torch
+    import transformers
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+    torch.set_num_threads(job["threads"])
+    model = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(job["hf"], model_max_length=job["max_tokens"])
+    reference = pipeline("zero-shot-classification", model=model, tokenizer=tokenizer, device="cpu")
+    settings = {
+        "candidate_labels": job["labels"],
+        "hypothesis_template": job["template"],
+        "multi_label": job["multi"],
+    }
+    batched = settings | {"batch_size": job["rows"]}
+    runs = {
+        "pipeline": lambda: [in_order(reference(text, **settings), job["labels"]) for text in job["texts"]],
+        "pipeline-batches": lambda: [in_order(one, job["labels"]) for one in reference(job["texts"], **batched)],
+        "direct": lambda: direct(job, model, tokenizer),
+        "direct-bf16": lambda: direct(job, half, tokenizer),
+    }
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    half = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.bfloat16).eval()
+    if job["plain"]:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = job["threads"]
+        session = onnxruntime.InferenceSession(Path(job["plain"]), options, providers=["CPUExecutionProvider"])
+        runs["onnxruntime"] = lambda: through_onnx(job, model.config, session, tokenizer)
+        versions["onnxruntime"] = onnxruntime.__version__
+    return runs, versions
+
+
+def in_order(found: dict, labels: list[str]) -> list[float]:
+    """The scores of one answer of the pipeline, which sorts them, in the order of the labels."""
+    by_label = dict(zip(found["labels"], found["scores"], strict=True))
+    return [by_label[label] for label in labels]
+
+
+def encoded(job: dict, tokenizer) -> Iterator[dict]:
+    """The pairs of each text as batches of at most `rows`, filled up to their longest."""
+    hypotheses = [job["template"].format(label) for label in job["labels"]]
+    for text in job["texts"]:
+        for start in range(0, len(hypotheses), job["rows"]):
+            part = hypotheses[start : start + job["rows"]]
+            pairs = [[text] * len(part), part]
+            yield tokenizer(*pairs, truncation="only_first", padding=True, return_tensors="pt")
+
+
+def direct(job: dict, model, tokenizer) -> Scores:
+    """One forward for the pairs of a text."""
+    import torch
+
+    with torch.inference_mode():
+        logits = [model(**batch).logits.float() for batch in encoded(job, tokenizer)]
+    return scores(job, model.config, torch.cat(logits))
+
+
+def through_onnx(job: dict, config, session, tokenizer) -> Scores:
+    """The same batches through ONNX Runtime."""
+    import torch
+
+    names = {entry.name for entry in session.get_inputs()}
+    logits = []
+    for batch in encoded(job, tokenizer):
+        feed = {name: values.numpy() for name, values in batch.items() if name in names}
+        logits.append(torch.from_numpy(session.run(["logits"], feed)[0]))
+    return scores(job, config, torch.cat(logits))
+
+
+def scores(job: dict, config, logits) -> Scores:
+    """What the pipeline makes of logits, text by text."""
+    classes = {name.lower(): number for name, number in config.label2id.items()}
+    entailment = next(number for name, number in classes.items() if name.startswith("entail"))
+    contradiction = -1 if entailment == 0 else 0
+    by_text = logits.reshape(len(job["texts"]), len(job["labels"]), -1)
+    if job["multi"] or len(job["labels"]) == 1:
+        return by_text[:, :, [contradiction, entailment]].softmax(-1)[..., 1].tolist()
+    return by_text[:, :, entailment].softmax(-1).tolist()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

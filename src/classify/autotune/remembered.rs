@@ -1,0 +1,140 @@
+//! What was found before, in a small file: a key in, a budget out. A file that cannot be read counts as empty.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// What the best budget depends on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    /// Hash of the model folder.
+    pub manifest_hash: String,
+    /// Precision of its graph.
+    pub precision: String,
+    /// The device and its make, as far as the system tells.
+    pub device: String,
+    /// Threads within a batch.
+    pub threads: usize,
+    /// Engines side by side.
+    pub workers: u16,
+    /// The runtime.
+    pub runtime: String,
+}
+
+impl Key {
+    /// As one line of text.
+    fn line(&self) -> String {
+        let Self {
+            manifest_hash,
+            precision,
+            device,
+            threads,
+            workers,
+            runtime,
+        } = self;
+        format!("{manifest_hash} {precision} on {device}, {workers} × {threads} threads, {runtime}")
+    }
+}
+
+/// A budget found earlier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    batch_tokens: usize,
+}
+
+type Entries = BTreeMap<String, Entry>;
+
+/// The file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered(PathBuf);
+
+impl Remembered {
+    /// The file in a folder for caches.
+    pub fn below(caches: &Path) -> Self {
+        Self(caches.join("topicmill").join("batch-tokens.json"))
+    }
+
+    fn entries(&self) -> Entries {
+        std::fs::read(&self.0)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default()
+    }
+
+    /// What was found for a key.
+    pub fn get(&self, key: &Key) -> Option<usize> {
+        let entry = self.entries().get(&key.line()).copied()?;
+        Some(entry.batch_tokens).filter(|tokens| *tokens > 0)
+    }
+
+    /// Keeps what was found. Of two processes that write at once, one may be forgotten.
+    ///
+    /// # Errors
+    /// Those of the file system; nothing is lost then but time.
+    pub fn put(&self, key: &Key, batch_tokens: usize) -> io::Result<()> {
+        let mut entries = self.entries();
+        entries.insert(key.line(), Entry { batch_tokens });
+        let folder = self.0.parent().expect("the file is in a folder");
+        std::fs::create_dir_all(folder)?;
+        // Beside it first, so that no reader sees half a file.
+        let partial = self.0.with_extension(std::process::id().to_string());
+        let text = serde_json::to_string_pretty(&entries).expect("text and numbers");
+        std::fs::write(&partial, text + "\n")?;
+        std::fs::rename(&partial, &self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(threads: usize) -> Key {
+        Key {
+            manifest_hash: "ab12".into(),
+            precision: "fp32".into(),
+            device: "cpu".into(),
+            threads,
+            workers: 1,
+            runtime: "libonnxruntime.so.1".into(),
+        }
+    }
+
+    #[test]
+    fn what_was_put_is_found_under_its_key_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let remembered = Remembered::below(folder.path());
+        assert_eq!(remembered.get(&key(2)), None);
+        remembered.put(&key(2), 4096).unwrap();
+        remembered.put(&key(3), 512).unwrap();
+        remembered.put(&key(2), 2048).unwrap();
+        assert_eq!(remembered.get(&key(2)), Some(2048));
+        assert_eq!(remembered.get(&key(3)), Some(512));
+        assert_eq!(remembered.get(&key(4)), None);
+        let files = std::fs::read_dir(folder.path().join("topicmill")).unwrap();
+        assert_eq!(files.count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn a_damaged_file_is_ignored_and_written_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let remembered = Remembered::below(folder.path());
+        remembered.put(&key(2), 4096).unwrap();
+        let whole = std::fs::read_to_string(&remembered.0).unwrap();
+        for damaged in [
+            "",
+            "{",
+            &whole[..whole.len() / 2],
+            "[]",
+            &whole.replace("4096", "-1"),
+        ] {
+            std::fs::write(&remembered.0, damaged).unwrap();
+            assert_eq!(remembered.get(&key(2)), None, "{damaged}");
+        }
+        std::fs::write(&remembered.0, whole.replace("4096", "0")).unwrap();
+        assert_eq!(remembered.get(&key(2)), None, "no budget at all");
+        remembered.put(&key(2), 1024).unwrap();
+        assert_eq!(remembered.get(&key(2)), Some(1024));
+    }
+}

@@ -1,0 +1,200 @@
+//! `topicmill bench`: how fast this machine scores, and what makes it so.
+
+mod chart;
+mod ladder;
+mod sample;
+mod search;
+mod sweep;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::setup::{Budget, Engine, ModelFlags, PipelineFlags, Setup};
+use super::{CliError, Exit, output};
+use crate::classify::labeler::Prepared;
+use crate::classify::tokenize::EncodedText;
+use crate::classify::{Device, Labeler};
+use crate::domain::{LabelSet, post_text};
+use crate::store::Table;
+
+/// Flags of `bench`.
+#[derive(Debug, Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// The same posts through Hugging Face's pipeline, plain batches, and topicmill; scores compared
+    Ladder(ladder::Ladder),
+    /// Posts a second for each size of batch, counted in posts and in tokens
+    Sweep(sweep::Sweep),
+    /// Search for the best token budget, show the search, and remember the result
+    Autotune(search::Autotune),
+}
+
+/// What is measured, on what.
+#[derive(Debug, Args)]
+struct Subject {
+    /// Texts to score, one JSON object a line (text, or title and selftext) [default: made-up posts with the
+    /// lengths of Reddit]
+    #[arg(long, value_name = "F")]
+    texts: Option<PathBuf>,
+    /// How many of them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    posts: Option<u32>,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+}
+
+/// A model, loaded, and texts for it.
+struct Bed {
+    labeler: Labeler,
+    device: Device,
+    /// Of the model.
+    threads: usize,
+    /// Where the token budget comes from.
+    budget: Budget,
+    set: LabelSet,
+    prepared: Prepared,
+    texts: Vec<String>,
+    encoded: Vec<EncodedText>,
+}
+
+impl Subject {
+    fn load(&self, setup: &Setup, posts: u32) -> Result<Bed, CliError> {
+        let posts = self.posts.unwrap_or(posts) as usize;
+        let texts = match &self.texts {
+            Some(path) => read(path, posts)?,
+            None => sample::texts(posts),
+        };
+        let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
+        let Engine {
+            mut labeler,
+            chosen,
+            threads,
+            budget,
+        } = setup.engine(&self.model, 1)?;
+        let prepared = labeler.prepare(&set)?;
+        let encoded = labeler
+            .encoder()
+            .encode(&texts)
+            .map_err(crate::classify::LabelerError::Tokenize)?;
+        Ok(Bed {
+            labeler,
+            device: chosen.device,
+            threads,
+            budget,
+            set,
+            prepared,
+            texts,
+            encoded,
+        })
+    }
+}
+
+impl Bed {
+    /// What was measured, for whoever reads the figures later.
+    fn facts(&self) -> Value {
+        let folder = self.labeler.folder();
+        let rows = self.labeler.rows(&self.prepared, &self.encoded);
+        json!({
+            "topicmill": env!("CARGO_PKG_VERSION"),
+            "model": folder.name, "precision": folder.precision, "manifest_hash": folder.manifest_hash,
+            "device": self.device.to_string(), "threads": self.threads,
+            "cores": std::thread::available_parallelism().map_or(1, usize::from),
+            "posts": self.texts.len(), "labels": self.set.labels.len(), "rows": rows.len(),
+            "tokens": rows.iter().map(|row| row.len).sum::<usize>(),
+        })
+    }
+}
+
+fn read(path: &Path, most: usize) -> Result<Vec<String>, CliError> {
+    let wrong = |what: String| CliError::Usage(format!("read `{}`: {what}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let mut texts = Vec::new();
+    for (i, line) in text.lines().enumerate().take(most) {
+        let value: Value = serde_json::from_str(line)
+            .map_err(|error| wrong(format!("line {}: {error}", i + 1)))?;
+        let field = |name: &str| value[name].as_str().unwrap_or_default();
+        texts.push(match value["text"].as_str() {
+            Some(text) => text.to_owned(),
+            None => post_text(field("title"), field("selftext")),
+        });
+    }
+    if texts.is_empty() {
+        return Err(wrong("there is no text in it".to_owned()));
+    }
+    Ok(texts)
+}
+
+impl Bench {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let (clock, stop) = (setup.clock.clone(), setup.stop.clone());
+        // Loading waits for nothing; measuring blocks its thread, and the signal handler must not be on it.
+        let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self.what {
+            What::Ladder(ladder) => {
+                let bed = ladder.subject.load(setup, 16)?;
+                Box::new(move || ladder.run(bed, &clock, &stop))
+            }
+            What::Sweep(sweep) => {
+                let bed = sweep.subject.load(setup, 200)?;
+                Box::new(move || sweep.run(bed, &clock, &stop))
+            }
+            What::Autotune(autotune) => {
+                let bed = autotune.subject.load(setup, 2_000)?;
+                Box::new(move || autotune.run(bed, &clock))
+            }
+        };
+        tokio::task::spawn_blocking(measured)
+            .await
+            .map_err(|error| CliError::Usage(format!("the measuring thread ended: {error}")))?
+    }
+}
+
+/// Writes files into a folder, which is made if it is not there, and tells where.
+fn write(folder: &Path, files: &[(&str, String)]) -> Result<(), CliError> {
+    let error = |path: &Path| {
+        let path = path.display().to_string();
+        move |source| CliError::Write { path, source }
+    };
+    std::fs::create_dir_all(folder).map_err(error(folder))?;
+    for (name, text) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(error(&path))?;
+    }
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    tracing::info!("written to {}: {}", folder.display(), names.join(", "));
+    Ok(())
+}
+
+/// A table of measured rows: columns from the fields of its first row.
+fn table(rows: &[Value]) -> Table {
+    let columns: Vec<String> = rows
+        .first()
+        .and_then(Value::as_object)
+        .map(|row| row.keys().cloned().collect())
+        .unwrap_or_default();
+    let rows = rows
+        .iter()
+        .map(|row| columns.iter().map(|column| row[column].clone()).collect())
+        .collect();
+    Table { columns, rows }
+}
+
+/// A table as CSV.
+fn csv(table: &Table) -> Result<String, CliError> {
+    output::render(table, output::Format::Csv)
+}
+
+/// The shortest and the middle one of some times.
+fn least_and_median(times: &[f64]) -> (f64, f64) {
+    let mut sorted = times.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (sorted[0], sorted[sorted.len() / 2])
+}

@@ -1,0 +1,82 @@
+//! `topicmill bench autotune`
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::{Bed, Subject, table};
+use crate::classify::autotune::{self, Allowance};
+use crate::cli::output::{self, Format};
+use crate::cli::setup::Budget;
+use crate::cli::{CliError, Exit};
+use crate::clock::SharedClock;
+
+/// Flags of `bench autotune`.
+#[derive(Debug, Args)]
+pub struct Autotune {
+    #[command(flatten)]
+    pub(super) subject: Subject,
+    /// How long the search may take
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    seconds: u64,
+    /// How the search is printed
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+impl Autotune {
+    pub(super) fn run(self, bed: Bed, clock: &SharedClock) -> Result<Exit, CliError> {
+        let Bed {
+            mut labeler,
+            prepared,
+            encoded,
+            budget,
+            ..
+        } = bed;
+        if let Budget::Remembered(_) = budget {
+            tracing::info!(
+                batch_tokens = labeler.batch_tokens(),
+                "an earlier search is replaced"
+            );
+        }
+        let began = clock.elapsed();
+        let allowance = Allowance::Time(Duration::from_secs(self.seconds));
+        let found = autotune::tune(&mut labeler, &prepared, &encoded, clock, allowance)?;
+        let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
+        let mut best: BTreeMap<usize, Option<f64>> = BTreeMap::new();
+        for step in &found.steps {
+            let of_budget = best.entry(step.batch_tokens).or_default();
+            if let Some(speed) = step.tokens_per_sec {
+                *of_budget = Some(of_budget.map_or(speed, |best| speed.max(best)));
+            }
+        }
+        let rows: Vec<Value> = best
+            .iter()
+            .map(|(batch_tokens, speed)| {
+                let what = match speed {
+                    None => "too much memory",
+                    Some(_) if *batch_tokens == found.batch_tokens => "taken",
+                    Some(_) => "",
+                };
+                json!({"batch tokens": batch_tokens, "tokens/s": speed.map(f64::round), "": what})
+            })
+            .collect();
+        output::print_table(&table(&rows), self.format)?;
+        tracing::info!(
+            batch_tokens = found.batch_tokens,
+            seconds = %format_args!("{seconds:.1}"),
+            measurements = found.steps.len(),
+            "search done"
+        );
+        if found.whole {
+            budget.remember(found.batch_tokens);
+        } else {
+            tracing::warn!(
+                "too little time or text to find out: the default stays; give more with --seconds or --posts"
+            );
+        }
+        Ok(Exit::Done)
+    }
+}

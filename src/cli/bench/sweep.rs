@@ -1,0 +1,284 @@
+//! `topicmill bench sweep`: posts a second for each size of batch.
+//!
+//! Sizes in posts go the usual way: one label at a time, posts as they come, rows filled up to the longest.
+//! Sizes in tokens go topicmill's way: rows of all labels sorted by length.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::chart::{Lines, Series};
+use super::{Bed, Subject, csv, least_and_median, table, write};
+use crate::classify::LabelerError;
+use crate::classify::batch::Row;
+use crate::cli::output::{self, Format};
+use crate::cli::{CliError, Exit};
+use crate::clock::SharedClock;
+
+/// A smaller size this near to the best one is the knee.
+const NEAR: f64 = 0.97;
+
+/// Flags of `bench sweep`.
+#[derive(Debug, Args)]
+pub struct Sweep {
+    #[command(flatten)]
+    pub(super) subject: Subject,
+    /// Posts in a batch: first, last and step
+    #[arg(long, value_name = "A:B:STEP", default_value = "5:40:5")]
+    batch: Span,
+    /// Token budgets: first and last, each twice the one before
+    #[arg(long, value_name = "A:B", default_value = "256:16384")]
+    tokens: Span,
+    /// How often each size is measured, in turns with the others
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    repeats: u32,
+    /// Folder for sweep.json, sweep.csv, posts.svg and tokens.svg
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How the table is printed
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Numbers with colons between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    first: usize,
+    last: usize,
+    step: usize,
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Result<Vec<usize>, _> = text.split(':').map(str::parse).collect();
+        let (first, last, step) = match numbers.as_deref() {
+            Ok([first, last, step]) => (*first, *last, *step),
+            Ok([first, last]) => (*first, *last, 1),
+            _ => return Err("not numbers with colons between them, such as 5:40:5".to_owned()),
+        };
+        if first == 0 || step == 0 || last < first || last > 1 << 20 {
+            return Err("the first number must be above 0 and not above the last".to_owned());
+        }
+        Ok(Self { first, last, step })
+    }
+}
+
+/// One size of batch.
+struct Setting {
+    by: &'static str,
+    size: usize,
+    batches: Vec<Vec<Row>>,
+    peak_mib: Option<f64>,
+    seconds: Vec<f64>,
+}
+
+impl Sweep {
+    pub(super) fn run(
+        self,
+        mut bed: Bed,
+        clock: &SharedClock,
+        stop: &CancellationToken,
+    ) -> Result<Exit, CliError> {
+        let mut settings = self.settings(&bed);
+        for setting in &mut settings {
+            // A fresh engine: what another size took is not counted as this one's.
+            bed.labeler.restart().map_err(LabelerError::Engine)?;
+            memory::forget_peak();
+            compute(&mut bed, &setting.batches, stop)?;
+            setting.peak_mib = memory::peak_mib();
+        }
+        for _ in 0..self.repeats {
+            for setting in &mut settings {
+                let began = clock.elapsed();
+                compute(&mut bed, &setting.batches, stop)?;
+                let took = clock.elapsed().saturating_sub(began);
+                setting.seconds.push(took.as_secs_f64());
+            }
+        }
+        if stop.is_cancelled() {
+            return Ok(Exit::Done);
+        }
+        let rows: Vec<Value> = settings.iter().map(|of| of.row(bed.texts.len())).collect();
+        let all = table(&rows);
+        output::print_table(&all, self.format)?;
+        let knees = ["posts", "tokens"].map(|by| knee(&rows, by));
+        for (by, knee) in ["posts", "tokens"].iter().zip(&knees) {
+            if let Some(size) = knee {
+                tracing::info!("from {size} {by} a batch on, larger ones gain less than 3 %");
+            }
+        }
+        if let Some(folder) = &self.out {
+            let result = json!({
+                "facts": bed.facts(), "repeats": self.repeats,
+                "knee_posts": knees[0], "knee_tokens": knees[1], "settings": rows,
+            });
+            let files = [
+                ("sweep.json", format!("{result:#}\n")),
+                ("sweep.csv", csv(&all)?),
+                ("posts.svg", chart(&rows, "posts", knees[0])),
+                ("tokens.svg", chart(&rows, "tokens", knees[1])),
+            ];
+            write(folder, &files)?;
+        }
+        Ok(Exit::Done)
+    }
+
+    fn settings(&self, bed: &Bed) -> Vec<Setting> {
+        let rows = bed.labeler.rows(&bed.prepared, &bed.encoded);
+        let setting = |by, size, batches| Setting {
+            by,
+            size,
+            batches,
+            peak_mib: None,
+            seconds: Vec::new(),
+        };
+        let mut by_label = rows.clone();
+        by_label.sort_by_key(|row| (row.label, row.text));
+        let posts = (self.batch.first..=self.batch.last).step_by(self.batch.step);
+        let posts = posts.map(|size| {
+            let of_label = by_label.chunk_by(|a, b| a.label == b.label);
+            let batches = of_label.flat_map(|rows| rows.chunks(size));
+            setting("posts", size, batches.map(<[Row]>::to_vec).collect())
+        });
+        let tokens = std::iter::successors(Some(self.tokens.first), |size| Some(size * 2));
+        let tokens = tokens
+            .take_while(|size| *size <= self.tokens.last)
+            .map(|size| setting("tokens", size, bed.labeler.plan(rows.clone(), size)));
+        posts.chain(tokens).collect()
+    }
+}
+
+fn compute(bed: &mut Bed, batches: &[Vec<Row>], stop: &CancellationToken) -> Result<(), CliError> {
+    for batch in batches {
+        if stop.is_cancelled() {
+            break;
+        }
+        bed.labeler
+            .compute_batch(&bed.prepared, &bed.encoded, batch)
+            .map_err(LabelerError::Engine)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+impl Setting {
+    fn row(&self, posts: usize) -> Value {
+        let pairs: usize = self.batches.iter().map(Vec::len).sum();
+        let real: usize = self.batches.iter().flatten().map(|row| row.len).sum();
+        let longest = |batch: &Vec<Row>| batch.iter().map(|row| row.len).max().unwrap_or(0);
+        let padded: usize = self.batches.iter().map(|b| longest(b) * b.len()).sum();
+        let (least, median) = least_and_median(&self.seconds);
+        let round = |x: f64, digits: i32| {
+            let power = 10_f64.powi(digits);
+            (x * power).round() / power
+        };
+        json!({
+            "by": self.by, "size": self.size,
+            "posts/s": round(posts as f64 / least, 2), "pairs/s": round(pairs as f64 / least, 1),
+            "median s": round(median, 3),
+            "padding %": round(100.0 * (1.0 - real as f64 / padded as f64), 1),
+            "peak MiB": self.peak_mib.map(f64::round),
+        })
+    }
+}
+
+/// The smallest size that is nearly as fast as the fastest of its kind.
+fn knee(rows: &[Value], by: &str) -> Option<u64> {
+    let of_kind = || rows.iter().filter(|row| row["by"] == by);
+    let speed = |row: &Value| row["posts/s"].as_f64().unwrap_or(0.0);
+    let best = of_kind().map(speed).fold(0.0, f64::max);
+    let knee = of_kind().find(|row| speed(row) >= NEAR * best)?;
+    knee["size"].as_u64()
+}
+
+fn chart(rows: &[Value], by: &str, knee: Option<u64>) -> String {
+    let points = |field: &str| -> Vec<(f64, f64)> {
+        let of_kind = rows.iter().filter(|row| row["by"] == by);
+        of_kind
+            .filter_map(|row| Some((row["size"].as_f64()?, row[field].as_f64()?)))
+            .collect()
+    };
+    let (title, x) = if by == "posts" {
+        (
+            "One label at a time, posts as they come",
+            "posts in a batch",
+        )
+    } else {
+        (
+            "Pairs sorted by length",
+            "padded tokens a batch may hold (each step doubles)",
+        )
+    };
+    #[expect(clippy::cast_precision_loss, reason = "a size of batch")]
+    let mark = knee.map(|size| (size as f64, format!("knee: {size}")));
+    Lines {
+        title: title.to_owned(),
+        x: x.to_owned(),
+        y: "posts a second".to_owned(),
+        doubling: by == "tokens",
+        series: vec![Series {
+            name: "posts a second".to_owned(),
+            points: points("posts/s"),
+        }],
+        mark,
+    }
+    .svg()
+}
+
+/// The largest memory of this process, where Linux tells.
+mod memory {
+    /// Counts from now on.
+    pub fn forget_peak() {
+        // Where it cannot be written, the peak is that of the whole run, which is never too small.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
+    }
+
+    pub fn peak_mib() -> Option<f64> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+        Some(kib / 1024.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_and_nonsense_is_refused() {
+        let span = |text: &str| text.parse::<Span>();
+        let five = Span {
+            first: 5,
+            last: 40,
+            step: 5,
+        };
+        assert_eq!(span("5:40:5"), Ok(five));
+        assert_eq!(span("256:512").map(|span| span.last), Ok(512));
+        for text in ["", "5", "0:4:1", "5:4:1", "1:2:0", "a:b:c", "1:2:3:4"] {
+            assert!(span(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_knee_is_the_smallest_size_near_the_best() {
+        let row =
+            |by: &str, size: u64, speed: f64| json!({"by": by, "size": size, "posts/s": speed});
+        let rows = [
+            row("posts", 5, 100.0),
+            row("tokens", 256, 5.0),
+            row("tokens", 512, 9.8),
+            row("tokens", 1024, 10.0),
+        ];
+        assert_eq!(knee(&rows, "tokens"), Some(512));
+        assert_eq!(knee(&rows, "posts"), Some(5));
+        assert_eq!(knee(&rows, "lines"), None);
+    }
+}
