@@ -12,6 +12,7 @@
 
 pub mod backlog;
 pub mod batch;
+pub mod contract;
 pub mod engine;
 pub mod estimate;
 pub mod files;
@@ -23,6 +24,7 @@ pub mod score;
 #[cfg(test)]
 mod scripted;
 pub mod tokenize;
+pub mod vectors;
 
 pub use self::engine::{Device, Engine, EngineError};
 pub use self::files::{FileJob, FileReport, FilesError, score_files};

@@ -18,10 +18,10 @@ pub fn scores(kind: &ModelKind, mode: Mode, threshold: f64, logits: &[PairLogits
         ModelKind::Nli(_) if each_by_itself => logits
             .iter()
             .map(|pair| {
-                let opposed = pair
+                let contradiction = pair
                     .contradiction
                     .expect("an NLI model gives a logit to every class");
-                sigmoid(f64::from(pair.entailment) - f64::from(opposed))
+                opposed(pair.entailment, contradiction)
             })
             .collect(),
         ModelKind::Nli(_) => softmax(logits.iter().map(|pair| f64::from(pair.entailment))),
@@ -38,6 +38,11 @@ pub fn scores(kind: &ModelKind, mode: Mode, threshold: f64, logits: &[PairLogits
         ),
     };
     rank(scores, threshold)
+}
+
+/// Entailment against contradiction: the score of one pair by itself.
+pub fn opposed(entailment: f32, contradiction: f32) -> f64 {
+    sigmoid(f64::from(entailment) - f64::from(contradiction))
 }
 
 fn rank(scores: Vec<f64>, threshold: f64) -> Scores {

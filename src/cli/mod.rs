@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod error;
 mod import;
+mod model;
 mod output;
 mod purge;
 mod run;
@@ -102,6 +103,8 @@ enum Command {
     Sql(sql::Sql),
     /// Tell the backlog, the last runs and the oldest unlabelled post
     Status(status::Status),
+    /// Fetch, list and verify models
+    Model(model::Model),
     /// Tell what is here, what is missing, and what to do
     Doctor(doctor::Doctor),
     /// Make, migrate or look at the database
@@ -125,6 +128,7 @@ impl Command {
             | Self::Purge(_) => true,
             Self::Sql(_)
             | Self::Status(_)
+            | Self::Model(_)
             | Self::Doctor(_)
             | Self::Db(_)
             | Self::Config(_)
@@ -181,6 +185,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
+        Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),

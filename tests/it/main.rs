@@ -5,6 +5,7 @@ mod cli;
 mod collect;
 mod house;
 mod import;
+mod models;
 mod parity;
 mod purge;
 mod quota;
