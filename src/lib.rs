@@ -25,7 +25,7 @@
 //! analyze      -> store
 //! source       -> clock, domain
 //! store        -> domain
-//! model_folder -> domain
+//! model_folder -> clock, domain
 //! ```
 //!
 //! `domain` and `clock` use nobody; `config` and `telemetry` neither. Inside `classify`, only `onnx` names

@@ -2,18 +2,26 @@
 //!
 //! In goes a folder with `config.json`, `tokenizer.json` and one or more `*.onnx` files (at the top or under
 //! `onnx/`); out comes a [`ModelFolder`]: which graph to load, how its outputs become scores, how long a
-//! sequence may be, and the hashes under which its results are stored. Two kinds of model are known: an NLI
+//! sequence may be, and the hashes under which its results are stored. A folder may have a [`manifest`], which
+//! tells of each graph what it is for, what it is fed and what it must say. Two kinds of model are known: an NLI
 //! cross-encoder (premise and hypothesis in, class logits out), and an embedding model (one text in, one
 //! vector out), told apart by the block `zero_shot` of `config.json`. Nothing here runs a model.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+pub mod hashes;
+pub mod manifest;
+pub mod pull;
+
+use std::fmt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use self::hashes::{file_hash, known_hash};
+use self::manifest::{Made, Manifest};
 use crate::domain::hex;
 
 /// Longest sequence of a model that does not say how long it may be.
@@ -105,6 +113,43 @@ pub enum ModelError {
         /// The graphs that are there.
         found: Vec<String>,
     },
+    /// A file cannot be written.
+    #[error("write `{path}` of the model: {source}; check the permissions of its folder")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A manifest that cannot be used.
+    #[error("use `{path}`: {detail}")]
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A file is not the one that the manifest describes.
+    #[error(
+        "use `{0}`: its SHA-256 is not the one in `manifest.toml`, so it was damaged or exchanged; copy or make the model again, or remove the manifest to go without its checks"
+    )]
+    Changed(PathBuf),
+    /// No graph of the manifest is for this device and precision.
+    #[error(
+        "the model folder `{folder}` has no graph for {target} in {precision} (there is {}): choose another `classify.device` or `classify.precision`, or make one with tools/model.py",
+        found.join(", ")
+    )]
+    NoGraph {
+        /// The folder.
+        folder: PathBuf,
+        /// What it is to run on.
+        target: Target,
+        /// What was looked for.
+        precision: String,
+        /// Names of the graphs that are there.
+        found: Vec<String>,
+    },
     /// The configuration describes no model that can score labels.
     #[error("`{path}` describes no zero-shot model: {detail}")]
     Unsuitable {
@@ -113,6 +158,31 @@ pub enum ModelError {
         /// What is missing, and what to do.
         detail: String,
     },
+}
+
+/// What kind of processor a graph is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The CPU.
+    Cpu,
+    /// A GPU with CUDA.
+    Cuda,
+}
+
+impl Target {
+    /// As the manifest writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// A model as it lies on disk, checked as far as its files can tell without running it.
@@ -140,8 +210,10 @@ pub struct ModelFolder {
     pub pad_id: Option<u32>,
     /// SHA-256 of `tokenizer.json`, hex.
     pub tokenizer_hash: String,
-    /// SHA-256 over name and SHA-256 of every file that decides a score, hex.
+    /// SHA-256 over name and SHA-256 of every file that decides a score, and what a manifest adds, hex.
     pub manifest_hash: String,
+    /// What the manifest says of the graph, where there is one.
+    pub made: Option<Made>,
 }
 
 /// How a model scores a label.
@@ -237,15 +309,28 @@ struct TokenizerConfig {
 }
 
 impl ModelFolder {
-    /// Reads a folder; `precision` chooses among its graphs by the hub's names (`fp32` is `model.onnx`,
-    /// `fp16` is `model_fp16.onnx`, `int8` is `model_int8.onnx` or `model_quantized.onnx`, any other word is
-    /// `model_WORD.onnx`). Without it `model.onnx` is taken, or the only graph there is.
-    ///
-    /// Reads every byte of the graph once, for its hash.
+    /// Reads a folder for the CPU, see [`ModelFolder::open_for`].
     ///
     /// # Errors
     /// See [`ModelError`].
     pub fn open(dir: &Path, precision: Option<&str>) -> Result<Self, ModelError> {
+        Self::open_for(dir, Target::Cpu, precision)
+    }
+
+    /// Reads a folder and chooses its graph. With a manifest it is the graph for `target`, in `precision` where
+    /// one is given. Without, `precision` chooses by the hub's names (`fp32` is `model.onnx`, `fp16` is
+    /// `model_fp16.onnx`, `int8` is `model_int8.onnx` or `model_quantized.onnx`, any other word is
+    /// `model_WORD.onnx`); without it `model.onnx` is taken, or the only graph there is.
+    ///
+    /// Every file that decides a score is hashed (see [`hashes`]), and compared with the manifest.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    pub fn open_for(
+        dir: &Path,
+        target: Target,
+        precision: Option<&str>,
+    ) -> Result<Self, ModelError> {
         if dir.is_file() {
             return Err(ModelError::NotAFolder(dir.to_owned()));
         }
@@ -262,7 +347,15 @@ impl ModelFolder {
             TokenizerConfig::default()
         };
 
-        let graph = choose_graph(dir, precision)?;
+        let manifest = Manifest::read(dir)?;
+        let made = match &manifest {
+            Some(manifest) => Some(manifest.made(manifest.choose(dir, target, precision)?)),
+            None => None,
+        };
+        let graph = match &made {
+            Some(made) => dir.join(&made.file),
+            None => choose_graph(dir, precision)?,
+        };
         let kind = config.kind().map_err(|detail| ModelError::Unsuitable {
             path: config_path.clone(),
             detail,
@@ -275,8 +368,32 @@ impl ModelFolder {
             parts.push(tokenizer_config_path);
         }
         parts.push(graph.clone());
-        parts.extend(external_data(&graph)?);
-
+        match &made {
+            Some(made) => parts.extend(made.data.iter().map(|name| dir.join(name))),
+            None => parts.extend(external_data(&graph)?),
+        }
+        let mut hasher = Sha256::new();
+        for path in &parts {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let hash = known_hash(path)?;
+            if let Some(manifest) = &manifest
+                && manifest.files.get(&*name) != Some(&hash)
+            {
+                return Err(ModelError::Changed(path.clone()));
+            }
+            hasher.update(format!("{name} {hash}\n"));
+        }
+        let mut max_tokens = config.max_tokens(&tokenizer_config);
+        if let (Some(manifest), Some(made)) = (&manifest, &made) {
+            if !matches!(&kind, ModelKind::Nli(classes) if manifest.agrees(classes)) {
+                return Err(ModelError::Manifest {
+                    path: dir.join(manifest::FILE),
+                    detail: "its classes are not those of `config.json`; make the folder again with tools/model.py".to_owned(),
+                });
+            }
+            max_tokens = max_tokens.min(manifest.max_tokens);
+            hasher.update(made.identity(max_tokens));
+        }
         // `canonicalize` gives a name to `.` and to a path that ends in `..`.
         let name = dir
             .canonicalize()
@@ -288,22 +405,32 @@ impl ModelFolder {
         Ok(Self {
             dir: dir.to_owned(),
             name: name.unwrap_or_else(|| "model".to_owned()),
-            precision: precision_of(&graph),
-            max_tokens: config.max_tokens(&tokenizer_config),
+            precision: match &made {
+                Some(made) => made.precision.clone(),
+                None => precision_of(&graph),
+            },
+            max_tokens,
             vocab_size: config.vocab_size,
-            pad_id: config.pad_token_id,
+            pad_id: made
+                .as_ref()
+                .map(|made| made.contract.pad_id)
+                .or(config.pad_token_id),
             template: config.zero_shot.and_then(|z| z.hypothesis_template),
-            manifest_hash: manifest_hash(&parts)?,
+            manifest_hash: hex(&hasher.finalize()),
             tokenizer_hash,
             tokenizer,
             graph,
             kind,
+            made,
         })
     }
 
     /// Whether a score depends on what else is in its batch: dynamic int8 has one activation scale a tensor.
     pub fn depends_on_batch(&self) -> bool {
-        matches!(self.precision.as_str(), "int8" | "uint8")
+        match &self.made {
+            Some(made) => made.depends_on_batch,
+            None => matches!(self.precision.as_str(), "int8" | "uint8"),
+        }
     }
 }
 
@@ -462,14 +589,7 @@ fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelErr
         });
     }
     if let Some(precision) = precision {
-        let wanted: Vec<String> = match precision {
-            "fp32" => vec!["model.onnx".to_owned()],
-            "int8" => vec![
-                "model_int8.onnx".to_owned(),
-                "model_quantized.onnx".to_owned(),
-            ],
-            other => vec![format!("model_{other}.onnx")],
-        };
+        let wanted = graph_names(precision);
         return first_of(&wanted).ok_or_else(|| ModelError::Precision {
             folder: dir.to_owned(),
             precision: precision.to_owned(),
@@ -485,6 +605,28 @@ fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelErr
             found: several.iter().map(relative).collect(),
         }),
     }
+}
+
+/// What the hub calls a graph of a precision.
+fn graph_names(precision: &str) -> Vec<String> {
+    match precision {
+        "fp32" => vec!["model.onnx".to_owned()],
+        "int8" => vec![
+            "model_int8.onnx".to_owned(),
+            "model_quantized.onnx".to_owned(),
+        ],
+        other => vec![format!("model_{other}.onnx")],
+    }
+}
+
+/// Whether `config.json` describes a model that can score labels.
+fn check_config(dir: &Path) -> Result<(), ModelError> {
+    let path = required(dir, "config.json")?;
+    let config: Config = read_json(&path)?;
+    config
+        .kind()
+        .map(|_| ())
+        .map_err(|detail| ModelError::Unsuitable { path, detail })
 }
 
 /// Files of a folder, sorted by name.
@@ -529,33 +671,6 @@ fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
             .is_some_and(|rest| rest.starts_with(".data") || rest.starts_with("_data"))
     });
     Ok(files)
-}
-
-fn file_hash(path: &Path) -> Result<String, ModelError> {
-    let read = |source| ModelError::Read {
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = File::open(path).map_err(read)?;
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok(hex(&hasher.finalize())),
-            Ok(n) => hasher.update(&buffer[..n]),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(read(e)),
-        }
-    }
-}
-
-fn manifest_hash(parts: &[PathBuf]) -> Result<String, ModelError> {
-    let mut hasher = Sha256::new();
-    for path in parts {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        hasher.update(format!("{name} {}\n", file_hash(path)?));
-    }
-    Ok(hex(&hasher.finalize()))
 }
 
 #[cfg(test)]

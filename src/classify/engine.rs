@@ -97,8 +97,23 @@ pub enum Device {
 
 /// A word that names no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no device: use `auto`, `cpu`, `cuda` or `cuda:N`")]
+#[error("`{0}` is no device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]
 pub struct DeviceError(String);
+
+/// Reads one device or several of a kind (`cuda:0,1`): each gets an engine.
+///
+/// # Errors
+/// [`DeviceError`].
+pub fn devices(text: &str) -> Result<Vec<Device>, DeviceError> {
+    match text.strip_prefix("cuda:") {
+        Some(numbers) => numbers
+            .split(',')
+            .map(|number| format!("cuda:{number}").parse())
+            .collect::<Result<_, DeviceError>>()
+            .map_err(|_| DeviceError(text.to_owned())),
+        None => Ok(vec![text.parse()?]),
+    }
+}
 
 impl FromStr for Device {
     type Err = DeviceError;
@@ -130,6 +145,23 @@ impl fmt::Display for Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_devices_of_a_kind_are_told_at_once() {
+        let of = |text| devices(text).unwrap();
+        assert_eq!(of("cuda:0,2"), [Device::Cuda(0), Device::Cuda(2)]);
+        assert_eq!(of("cuda:1"), [Device::Cuda(1)]);
+        assert_eq!(of("auto"), [Device::Auto]);
+        for text in ["cuda:0,", "cuda:0,x", "cpu,cuda:0", "cuda:"] {
+            assert!(
+                devices(text)
+                    .unwrap_err()
+                    .to_string()
+                    .contains(&format!("`{text}`")),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn devices_are_written_as_they_are_read() {

@@ -81,6 +81,19 @@ fn library_in(capi: &Path) -> Option<PathBuf> {
     files.pop()
 }
 
+/// Where NVIDIA's wheels keep their libraries, beside the wheel that `library` came in: no loader looks there.
+pub fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
+    // site-packages/onnxruntime/capi/libonnxruntime.so and site-packages/nvidia/cu13/lib
+    let Some(site) = library.ancestors().nth(3) else {
+        return Vec::new();
+    };
+    entries(&site.join("nvidia"))
+        .into_iter()
+        .flat_map(|wheel| [wheel.join("lib"), wheel.join("bin")])
+        .filter(|folder| folder.is_dir())
+        .collect()
+}
+
 /// What is in a folder, sorted; nothing where it cannot be read.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(dir)
@@ -137,6 +150,19 @@ mod tests {
         assert!(
             matches!(place(None, Some(OsString::new()), &[]), Place::System(names) if !names.is_empty())
         );
+    }
+
+    #[test]
+    fn the_wheels_of_nvidia_are_found_beside_that_of_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = touch(dir.path().join("onnxruntime/capi/libonnxruntime.so.1.31.1"));
+        assert!(nvidia_folders(&library).is_empty());
+        let cudnn = touch(dir.path().join("nvidia/cudnn/lib/libcudnn.so.9"));
+        let cuda = touch(dir.path().join("nvidia/cu13/lib/libcudart.so.13"));
+        touch(dir.path().join("nvidia/cu13/include/cuda.h"));
+        let parents = [cuda, cudnn].map(|file| file.parent().unwrap().to_owned());
+        assert_eq!(nvidia_folders(&library), parents);
+        assert!(nvidia_folders(Path::new("libonnxruntime.so")).is_empty());
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod backlog;
 pub mod batch;
 pub mod calibrate;
 pub mod compare;
+pub mod contract;
 pub mod engine;
 pub mod estimate;
 pub mod files;
@@ -29,6 +30,7 @@ pub mod score;
 #[cfg(test)]
 mod scripted;
 pub mod tokenize;
+pub mod vectors;
 
 pub use self::engine::{Device, Engine, EngineError};
 pub use self::files::{FileJob, FileReport, FilesError, score_files};

@@ -14,9 +14,11 @@ use ort::session::{Session, SessionInputValue};
 use ort::value::{TensorElementType, TensorRef, ValueType};
 
 use super::batch::Batch;
+use super::contract::{Filling, Input, Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, Logits};
 use super::library::{self, Place};
-use crate::model_folder::{ModelFolder, ModelKind};
+use super::vectors;
+use crate::model_folder::{ModelError, ModelFolder, ModelKind, Target};
 
 /// Why ONNX Runtime or a model cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +52,7 @@ pub enum OnnxError {
     #[error("start ONNX Runtime: {0}")]
     Start(String),
     /// The GPU asked for cannot be used.
-    #[error(
-        "use CUDA device {device}: {detail}; install `onnxruntime-gpu` with CUDA 13 and cuDNN 9 and set `onnxruntime.library` to it, or use `--device cpu`"
-    )]
+    #[error("use CUDA device {device}: {detail}, or use `--device cpu`")]
     Cuda {
         /// Number of the device.
         device: u16,
@@ -67,6 +67,30 @@ pub enum OnnxError {
         /// What the runtime said.
         detail: String,
     },
+    /// The graph computes something else than the model that it was made from.
+    #[error(
+        "refuse the graph `{path}`: its logits are {error:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed; make the folder again with tools/model.py, or see `topicmill model verify`"
+    )]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Largest error seen.
+        error: f64,
+        /// Largest error allowed.
+        tolerance: f64,
+    },
+    /// The graph does not run.
+    #[error("try the graph `{path}`: {source}")]
+    Try {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: EngineError,
+    },
+    /// The folder.
+    #[error(transparent)]
+    Folder(#[from] ModelError),
     /// The graph wants or gives something else than text models do.
     #[error("use the graph `{path}`: {detail}; export the model with `optimum-cli export onnx`")]
     Contract {
@@ -173,59 +197,138 @@ pub struct Chosen {
 #[derive(Debug)]
 pub struct OnnxEngine {
     runtime: &'static Runtime,
-    graph: PathBuf,
-    threads: usize,
+    source: Source,
     chosen: Chosen,
     inputs: Vec<Input>,
+    filling: Filling,
     output: String,
     vocab_size: Option<usize>,
     /// `None` after a restart that failed.
     session: Option<Session>,
 }
 
-/// What a text model may ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Input {
-    Ids,
-    Mask,
-    TypeIds,
-}
-
-impl Input {
-    const ALL: [Self; 3] = [Self::Ids, Self::Mask, Self::TypeIds];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ids => "input_ids",
-            Self::Mask => "attention_mask",
-            Self::TypeIds => "token_type_ids",
-        }
-    }
+/// What a session is made of.
+#[derive(Debug)]
+struct Source {
+    graph: PathBuf,
+    /// Entries of its configuration.
+    entries: Vec<(String, String)>,
+    threads: usize,
 }
 
 impl OnnxEngine {
-    /// Loads the graph of a model folder.
+    /// Opens a folder with the graph for the device and loads it. [`Device::Auto`] takes the first GPU where it
+    /// and a graph for it can be used, else the CPU.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn open(
+        dir: &Path,
+        precision: Option<&str>,
+        options: &EngineOptions,
+    ) -> Result<(ModelFolder, Self), OnnxError> {
+        let runtime = load_runtime(options.library.as_deref())?;
+        let ((folder, mut engine), chosen) = settle(runtime, options.device, |device| {
+            let target = match device {
+                Device::Cuda(_) => Target::Cuda,
+                Device::Cpu | Device::Auto => Target::Cpu,
+            };
+            let folder = ModelFolder::open_for(dir, target, precision)?;
+            let engine = Self::checked(runtime, &folder, device, options.threads)?;
+            Ok((folder, engine))
+        })?;
+        engine.chosen = chosen;
+        Ok((folder, engine))
+    }
+
+    /// Loads the graph that a folder was opened with.
     ///
     /// # Errors
     /// See [`OnnxError`].
     pub fn load(folder: &ModelFolder, options: &EngineOptions) -> Result<Self, OnnxError> {
         let runtime = load_runtime(options.library.as_deref())?;
+        let (mut engine, chosen) = settle(runtime, options.device, |device| {
+            Self::checked(runtime, folder, device, options.threads)
+        })?;
+        engine.chosen = chosen;
+        Ok(engine)
+    }
+
+    /// The same on a device that is not [`Device::Auto`], without asking whether the graph is right.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn load_unchecked(
+        folder: &ModelFolder,
+        options: &EngineOptions,
+    ) -> Result<Self, OnnxError> {
+        let runtime = load_runtime(options.library.as_deref())?;
+        Self::on(runtime, folder, options.device, options.threads)
+    }
+
+    fn checked(
+        runtime: &'static Runtime,
+        folder: &ModelFolder,
+        device: Device,
+        threads: Option<usize>,
+    ) -> Result<Self, OnnxError> {
+        let mut engine = Self::on(runtime, folder, device, threads)?;
+        if let (Some(made), ModelKind::Nli(classes)) = (&folder.made, &folder.kind) {
+            let path = folder.graph.clone();
+            match vectors::in_one_batch(&mut engine, made, classes) {
+                Err(source) => return Err(OnnxError::Try { path, source }),
+                Ok(errors) if errors.logits > made.tolerance => {
+                    return Err(OnnxError::Wrong {
+                        path,
+                        error: errors.logits,
+                        tolerance: made.tolerance,
+                    });
+                }
+                Ok(errors) => tracing::debug!(
+                    error = errors.logits,
+                    tolerance = made.tolerance,
+                    "the graph says what its manifest says"
+                ),
+            }
+        }
+        Ok(engine)
+    }
+
+    fn on(
+        runtime: &'static Runtime,
+        folder: &ModelFolder,
+        device: Device,
+        threads: Option<usize>,
+    ) -> Result<Self, OnnxError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = options.threads.filter(|n| *n > 0).unwrap_or_else(cores);
-        let (session, chosen) = open(runtime, &folder.graph, options.device, threads)?;
+        let made = folder.made.as_ref();
+        let entries = made.map_or_else(Vec::new, |made| made.session.clone().into_iter().collect());
+        let source = Source {
+            graph: folder.graph.clone(),
+            entries,
+            threads: threads.filter(|n| *n > 0).unwrap_or_else(cores),
+        };
+        let session = source.session(runtime, device)?;
         let contract = |detail| OnnxError::Contract {
             path: folder.graph.clone(),
             detail,
         };
+        let filling = Filling {
+            decoder_start_id: made.and_then(|made| made.contract.decoder_start_id),
+            masked: made.map_or(-10_000.0, |made| made.contract.masked),
+        };
         Ok(Self {
             runtime,
-            graph: folder.graph.clone(),
-            threads,
-            chosen,
-            inputs: inputs_of(&session).map_err(contract)?,
-            output: output_of(&session, &folder.kind).map_err(contract)?,
+            chosen: Chosen {
+                device,
+                reason: "asked for".to_owned(),
+            },
+            inputs: inputs_of(&session, &filling).map_err(contract)?,
+            filling,
+            output: output_of(&session, folder).map_err(contract)?,
             vocab_size: folder.vocab_size,
             session: Some(session),
+            source,
         })
     }
 
@@ -236,7 +339,7 @@ impl OnnxEngine {
 
     /// Threads within a batch.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.source.threads
     }
 
     /// The runtime, told from other versions of it: name and size of its file.
@@ -271,7 +374,12 @@ impl Engine for OnnxEngine {
             .session
             .as_mut()
             .ok_or_else(|| EngineError::Run("the session was lost; start again".to_owned()))?;
-        compute(session, &self.inputs, &self.output, batch).map_err(|e| match e {
+        let tensors: Vec<_> = self
+            .inputs
+            .iter()
+            .map(|input| (input.name(), input.of(batch, &self.filling)))
+            .collect();
+        compute(session, &tensors, &self.output).map_err(|e| match e {
             Failure::Ort(e) => classify_error(&e.to_string(), batch),
             Failure::Shape(detail) => EngineError::Shape(detail),
         })
@@ -280,7 +388,9 @@ impl Engine for OnnxEngine {
     fn restart(&mut self) -> Result<(), EngineError> {
         // First give back what the old session holds.
         self.session = None;
-        let (session, _) = open(self.runtime, &self.graph, self.chosen.device, self.threads)
+        let session = self
+            .source
+            .session(self.runtime, self.chosen.device)
             .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
         self.session = Some(session);
         Ok(())
@@ -300,23 +410,18 @@ impl From<ort::Error> for Failure {
 
 fn compute(
     session: &mut Session,
-    inputs: &[Input],
+    tensors: &[(&'static str, Tensor<'_>)],
     output: &str,
-    batch: &Batch,
 ) -> Result<Logits, Failure> {
-    let shape = [batch.rows(), batch.width];
-    let mask = batch.attention_mask();
-    let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(inputs.len());
-    for input in inputs {
-        let data = match input {
-            Input::Ids => &batch.ids,
-            Input::Mask => &mask,
-            Input::TypeIds => &batch.type_ids,
+    let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());
+    for (name, Tensor { shape, numbers }) in tensors {
+        let shape = shape.clone();
+        let value = match numbers {
+            Numbers::I64(data) => TensorRef::from_array_view((shape, &**data))?.into(),
+            Numbers::I32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into(),
+            Numbers::F32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into(),
         };
-        values.push((
-            input.name(),
-            TensorRef::from_array_view((shape, data.as_slice()))?.into(),
-        ));
+        values.push((name, value));
     }
     let outputs = session.run(values)?;
     let value = outputs
@@ -376,79 +481,131 @@ fn classify_error(message: &str, batch: &Batch) -> EngineError {
     }
 }
 
-fn open(
+/// Loads on the device asked for; [`Device::Auto`] tries a GPU first and tells why it is not taken.
+fn settle<T>(
     runtime: &Runtime,
-    graph: &Path,
     device: Device,
-    threads: usize,
-) -> Result<(Session, Chosen), OnnxError> {
-    let cpu = |reason: &str| {
-        let session = session(runtime, graph, threads, None)
-            .map_err(|e| graph_error(graph, &plain(&e.to_string())))?;
-        Ok((
-            session,
-            Chosen {
-                device: Device::Cpu,
-                reason: reason.to_owned(),
-            },
-        ))
-    };
-    let cuda = |number: u16, reason: &str| {
-        let session = cuda_session(runtime, graph, threads, number)?;
-        Ok((
-            session,
-            Chosen {
-                device: Device::Cuda(number),
-                reason: reason.to_owned(),
-            },
-        ))
-    };
-    match device {
-        Device::Cpu => cpu("asked for"),
-        Device::Cuda(number) => cuda(number, "asked for"),
+    load: impl Fn(Device) -> Result<T, OnnxError>,
+) -> Result<(T, Chosen), OnnxError> {
+    let (device, reason) = match device {
         // Asked before it is tried: the runtime logs an error on trying.
-        Device::Auto if !runtime.knows_cuda() => cpu("no CUDA in this ONNX Runtime"),
-        Device::Auto => match cuda(0, "found") {
-            Err(OnnxError::Cuda { detail, .. }) => cpu(&format!("CUDA cannot be used: {detail}")),
-            other => other,
+        Device::Auto if !runtime.knows_cuda() => {
+            (Device::Cpu, "no CUDA in this ONNX Runtime".to_owned())
+        }
+        Device::Auto => match load(Device::Cuda(0)) {
+            Err(OnnxError::Cuda { detail, .. }) => {
+                (Device::Cpu, format!("CUDA cannot be used: {detail}"))
+            }
+            Err(OnnxError::Folder(ModelError::NoGraph { .. })) => {
+                (Device::Cpu, "its folder has no graph for CUDA".to_owned())
+            }
+            loaded => {
+                let chosen = Chosen {
+                    device: Device::Cuda(0),
+                    reason: "found".to_owned(),
+                };
+                return Ok((loaded?, chosen));
+            }
         },
+        device => (device, "asked for".to_owned()),
+    };
+    Ok((load(device)?, Chosen { device, reason }))
+}
+
+impl Source {
+    fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
+        let Device::Cuda(number) = device else {
+            return self
+                .build(runtime, None)
+                .map_err(|e| graph_error(&self.graph, &plain(&e.to_string())));
+        };
+        let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
+            device: number,
+            detail,
+        })?;
+        self.build(runtime, Some(number)).map_err(|e| {
+            let said = plain(&e.to_string());
+            // A damaged file is no fault of the GPU.
+            if said.starts_with("Load model from") || said.contains("External ") {
+                return graph_error(&self.graph, &said);
+            }
+            let detail = if missing.is_empty() {
+                said
+            } else {
+                let missing = missing.join(", ");
+                format!("{said}; neither beside ONNX Runtime nor where the system looks there is {missing}: install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
+            };
+            OnnxError::Cuda {
+                device: number,
+                detail,
+            }
+        })
+    }
+
+    fn build(&self, runtime: &Runtime, cuda: Option<u16>) -> ort::Result<Session> {
+        let mut builder = Session::builder(&runtime.environment)?
+            .with_optimization_level(GraphOptimizationLevel::Level3)?
+            .with_intra_threads(self.threads)?
+            .with_inter_threads(1)?
+            // Threads that spin between batches take the core from the tokenizer.
+            .with_intra_op_spinning(false)?;
+        for (key, value) in &self.entries {
+            builder = builder.with_config_entry(key, value)?;
+        }
+        if let Some(number) = cuda {
+            let provider = ep::CUDA::default()
+                .with_device_id(i32::from(number))
+                .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+                // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
+                .with_tf32(false)
+                .build()
+                // Without it a provider that fails is left out in silence.
+                .error_on_failure();
+            builder = builder.with_execution_providers([provider])?;
+        }
+        builder.commit_from_file(&self.graph)
     }
 }
 
-fn cuda_session(
-    runtime: &Runtime,
-    graph: &Path,
-    threads: usize,
-    number: u16,
-) -> Result<Session, OnnxError> {
-    let error = |detail| OnnxError::Cuda {
-        device: number,
-        detail,
+/// What CUDA needs besides ONNX Runtime.
+mod cuda {
+    use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
+    use ort::util::preload_dylib;
+
+    use super::{Runtime, library};
+
+    /// The driver, which comes with the kernel's module and in no wheel.
+    const DRIVER: &str = if cfg!(windows) {
+        "nvcuda.dll"
+    } else {
+        "libcuda.so.1"
     };
-    if !runtime.knows_cuda() {
-        return Err(error(format!(
-            "the ONNX Runtime at `{}` was built without CUDA",
-            runtime.library.display()
-        )));
-    }
-    // The wheels of NVIDIA keep their libraries where no loader looks.
-    if let Some(site) = runtime.library.ancestors().nth(3) {
-        let nvidia = site.join("nvidia");
-        let dir = |path: &str| Some(nvidia.join(path)).filter(|dir| dir.is_dir());
-        let (cuda, cudnn) = (dir("cu13/lib"), dir("cudnn/lib"));
-        if let Err(e) = ep::cuda::preload_dylibs(cuda.as_deref(), cudnn.as_deref()) {
-            tracing::debug!(error = %e, "cannot preload the CUDA libraries beside ONNX Runtime");
+
+    /// Loads the libraries that the CUDA provider needs, from pip's folders beside ONNX Runtime or from where
+    /// the system looks, so that the provider finds them; gives the names of those that are nowhere. Fails where
+    /// CUDA cannot work whatever else is there.
+    pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
+        if !runtime.knows_cuda() {
+            return Err(format!(
+                "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu` and set `onnxruntime.library` to it",
+                runtime.library.display()
+            ));
         }
-    }
-    session(runtime, graph, threads, Some(number)).map_err(|e| {
-        let said = plain(&e.to_string());
-        // A damaged file is no fault of the GPU.
-        if said.starts_with("Load model from") || said.contains("External ") {
-            graph_error(graph, &said)
-        } else {
-            error(said)
+        if preload_dylib(DRIVER).is_err() {
+            return Err(format!(
+                "`{DRIVER}` cannot be loaded, so there is no NVIDIA driver and no GPU here; install the driver"
+            ));
         }
-    })
+        let folders = library::nvidia_folders(&runtime.library);
+        let load = |name: &str| {
+            folders
+                .iter()
+                .any(|folder| preload_dylib(folder.join(name)).is_ok())
+                || preload_dylib(name).is_ok()
+        };
+        let needed = CUDA_DYLIBS.iter().chain(CUDNN_DYLIBS);
+        Ok(needed.copied().filter(|name| !load(name)).collect())
+    }
 }
 
 /// A graph that does not load, without the path that the error tells anyway.
@@ -461,85 +618,78 @@ fn graph_error(graph: &Path, said: &str) -> OnnxError {
     }
 }
 
-fn session(
-    runtime: &Runtime,
-    graph: &Path,
-    threads: usize,
-    cuda: Option<u16>,
-) -> ort::Result<Session> {
-    let mut builder = Session::builder(&runtime.environment)?
-        .with_optimization_level(GraphOptimizationLevel::Level3)?
-        .with_intra_threads(threads)?
-        .with_inter_threads(1)?
-        // Threads that spin between batches take the core from the tokenizer.
-        .with_intra_op_spinning(false)?;
-    if let Some(number) = cuda {
-        let provider = ep::CUDA::default()
-            .with_device_id(i32::from(number))
-            .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-            // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
-            .with_tf32(false)
-            .build()
-            // Without it a provider that fails is left out in silence.
-            .error_on_failure();
-        builder = builder.with_execution_providers([provider])?;
-    }
-    builder.commit_from_file(graph)
-}
-
-fn inputs_of(session: &Session) -> Result<Vec<Input>, String> {
+fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Input>, String> {
     let mut inputs = Vec::new();
     for outlet in session.inputs() {
-        let input = Input::ALL
+        let Some(input) = Input::ALL
             .into_iter()
-            .find(|input| input.name() == outlet.name());
-        let integers = matches!(
-            outlet.dtype(),
+            .find(|input| input.name() == outlet.name())
+        else {
+            let known = Input::ALL.map(Input::name).join(", ");
+            return Err(format!(
+                "it wants the input `{}`; topicmill gives {known}",
+                outlet.name()
+            ));
+        };
+        let kind = match outlet.dtype() {
             ValueType::Tensor {
                 ty: TensorElementType::Int64,
                 ..
-            }
-        );
-        match input {
-            Some(input) if integers => inputs.push(input),
-            Some(input) => {
-                return Err(format!(
-                    "its input `{}` is {}, not int64",
-                    input.name(),
-                    outlet.dtype()
-                ));
-            }
-            None => {
-                return Err(format!(
-                    "it wants the input `{}`; topicmill gives input_ids, attention_mask and token_type_ids",
-                    outlet.name()
-                ));
-            }
+            } => "int64",
+            ValueType::Tensor {
+                ty: TensorElementType::Int32,
+                ..
+            } => "int32",
+            ValueType::Tensor {
+                ty: TensorElementType::Float32,
+                ..
+            } => "float32",
+            _ => "another type",
+        };
+        if kind != input.kind() {
+            return Err(format!(
+                "its input `{}` is {}, not {}",
+                input.name(),
+                outlet.dtype(),
+                input.kind()
+            ));
         }
+        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
+            return Err(
+                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
+                    .to_owned(),
+            );
+        }
+        inputs.push(input);
     }
-    for needed in [Input::Ids, Input::Mask] {
-        if !inputs.contains(&needed) {
-            return Err(format!("it has no input `{}`", needed.name()));
-        }
+    if !inputs.contains(&Input::Ids) {
+        return Err(format!("it has no input `{}`", Input::Ids.name()));
+    }
+    if !inputs.iter().any(|input| input.tells_length()) {
+        return Err(
+            "it has no input `attention_mask`, and none else that tells where a row ends"
+                .to_owned(),
+        );
     }
     Ok(inputs)
 }
 
-fn output_of(session: &Session, kind: &ModelKind) -> Result<String, String> {
+fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> {
     let names: Vec<&str> = session
         .outputs()
         .iter()
         .map(ort::value::Outlet::name)
         .collect();
-    let wanted = match kind {
-        ModelKind::Embedding(head) => head.output.as_str(),
-        ModelKind::Nli(_) => "logits",
+    let wanted = match (&folder.kind, &folder.made) {
+        (ModelKind::Embedding(head), _) => head.output.as_str(),
+        (ModelKind::Nli(_), Some(made)) => made.contract.output.as_str(),
+        (ModelKind::Nli(_), None) => "logits",
     };
     if names.contains(&wanted) {
         return Ok(wanted.to_owned());
     }
-    match (kind, names.first()) {
-        (ModelKind::Nli(_), Some(first)) => Ok((*first).to_owned()),
+    match (&folder.kind, names.first()) {
+        (ModelKind::Nli(_), Some(first)) if folder.made.is_none() => Ok((*first).to_owned()),
         _ => Err(format!(
             "it has no output `{wanted}` (there is {})",
             names.join(", ")

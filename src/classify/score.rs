@@ -28,10 +28,10 @@ pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence
         let first = f64::from(pair.entailment);
         match kind {
             ModelKind::Nli(_) if each_by_itself => {
-                let opposed = pair
+                let contradiction = pair
                     .contradiction
                     .expect("an NLI model gives a logit to every class");
-                first - f64::from(opposed)
+                first - f64::from(contradiction)
             }
             ModelKind::Nli(_) => first,
             ModelKind::Embedding(head) if each_by_itself => {
@@ -81,6 +81,11 @@ impl Evidence {
 /// ln(1 + eˣ), for any x.
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
+}
+
+/// Entailment against contradiction: the score of one pair by itself.
+pub fn opposed(entailment: f32, contradiction: f32) -> f64 {
+    sigmoid(f64::from(entailment) - f64::from(contradiction))
 }
 
 fn rank(scores: Vec<f64>, threshold: f64) -> Scores {

@@ -37,6 +37,11 @@ pub enum TokenizeError {
         "use the tokenizer `{0}`: it does not keep the two texts of a pair whole and in order; use another model"
     )]
     Pattern(PathBuf),
+    /// The tokenizer is of another model.
+    #[error(
+        "use the tokenizer `{0}`: it gives other ids than `manifest.toml` records, so it is of another model; make the folder again with tools/model.py"
+    )]
+    Foreign(PathBuf),
     /// The library failed on a text.
     #[error("tokenise a text: {0}; the tokenizer's file does not fit, export the model again")]
     Encode(#[source] tokenizers::Error),
@@ -165,17 +170,27 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// The encoder of a model.
+    /// The encoder of a model; where the folder has vectors it must give their ids.
     ///
     /// # Errors
-    /// [`TokenizeError::Load`] and [`TokenizeError::Pattern`].
+    /// [`TokenizeError::Load`], [`TokenizeError::Pattern`] and [`TokenizeError::Foreign`].
     pub fn load(folder: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &folder.tokenizer;
         let tokenizer = Tokenizer::from_file(path).map_err(|source| TokenizeError::Load {
             path: path.clone(),
             source,
         })?;
-        Self::new(tokenizer, path, folder.max_tokens, folder.pad_id)
+        let encoder = Self::new(tokenizer, path, folder.max_tokens, folder.pad_id)?;
+        for vector in folder.made.iter().flat_map(|made| &made.vectors) {
+            let premise = encoder.encode_whole(&vector.premise)?;
+            let hypothesis = encoder.encode_whole(&vector.hypothesis)?;
+            let Sequence { ids, type_ids } = encoder.pair(&premise, &hypothesis);
+            let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
+            if vector.input_ids != ids || !same_types {
+                return Err(TokenizeError::Foreign(path.clone()));
+            }
+        }
+        Ok(encoder)
     }
 
     fn new(

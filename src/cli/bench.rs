@@ -79,7 +79,7 @@ impl Subject {
             chosen,
             threads,
             budget,
-        } = setup.engine(&self.model, 1)?;
+        } = setup.engine(&self.model, 1, setup.devices(&self.model)?[0])?;
         let prepared = labeler.prepare(&set)?;
         let encoded = labeler
             .encoder()

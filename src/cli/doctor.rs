@@ -92,9 +92,7 @@ fn finding(what: &'static str, found: Result<String, CliError>) -> Finding {
 }
 
 fn library(setup: &Setup) -> Finding {
-    let setting = &setup.settings().onnxruntime.library;
-    let setting = Some(std::path::Path::new(setting)).filter(|path| !path.as_os_str().is_empty());
-    let found = load_runtime(setting)
+    let found = load_runtime(setup.library().as_deref())
         .map_err(CliError::from)
         .map(|runtime| {
             let cuda = if runtime.knows_cuda() {
@@ -109,18 +107,23 @@ fn library(setup: &Setup) -> Finding {
 
 fn model(setup: &Setup) -> Finding {
     // Only a session tells whether the graph is whole.
-    let found = setup.load_labeler(&ModelFlags::default(), 1);
+    let flags = ModelFlags::default();
+    let found = setup
+        .devices(&flags)
+        .and_then(|devices| setup.load_labeler(&flags, 1, devices[0]));
     finding(
         "model",
         found.map(|(labeler, chosen)| {
             let folder = labeler.folder();
             format!(
-                "{}: {}, {}, {} tokens, on {}",
+                "{}: {}, graph {} in {}, {} tokens, on {} ({})",
                 folder.dir.display(),
                 folder.kind.as_str(),
+                folder.graph.file_name().unwrap_or_default().display(),
                 folder.precision,
                 folder.max_tokens,
-                chosen.device
+                chosen.device,
+                chosen.reason
             )
         }),
     )

@@ -11,6 +11,7 @@ use crate::classify::onnx::OnnxError;
 use crate::config::ConfigError;
 use crate::domain::{Outcome, UnknownWord};
 use crate::model_folder::ModelError;
+use crate::model_folder::pull::PullError;
 use crate::pipeline::{ImportError, PipelineError};
 use crate::purge::PurgeError;
 use crate::source::arctic_shift::ArcticShiftError;
@@ -98,6 +99,8 @@ pub enum CliError {
     #[error(transparent)]
     Onnx(#[from] OnnxError),
     #[error(transparent)]
+    Pull(PullError),
+    #[error(transparent)]
     Device(#[from] DeviceError),
     #[error(transparent)]
     Labeler(#[from] LabelerError),
@@ -161,6 +164,7 @@ impl CliError {
                 labeler_exit(error)
             }
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
+            Self::Pull(error) => pull_exit(error),
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_)) | Self::Runtime(_) | Self::Write { .. } => {
                 Exit::Partial
@@ -175,5 +179,18 @@ fn labeler_exit(error: &LabelerError) -> Exit {
     match error {
         LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => Exit::Usage,
         _ => Exit::Model,
+    }
+}
+
+fn pull_exit(error: &PullError) -> Exit {
+    match error {
+        PullError::Name(_) | PullError::Exists(_) | PullError::NotFound { .. } => Exit::Usage,
+        PullError::Refused { .. } => Exit::Policy,
+        PullError::Transfer { .. } | PullError::Damaged(_) => Exit::TryAgain,
+        PullError::Write { .. } => Exit::Partial,
+        PullError::NoFile { .. }
+        | PullError::NoGraph(_)
+        | PullError::Precision { .. }
+        | PullError::Model(_) => Exit::Model,
     }
 }

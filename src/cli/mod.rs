@@ -14,6 +14,7 @@ mod doctor;
 mod error;
 mod import;
 mod labels;
+mod model;
 mod output;
 mod purge;
 mod run;
@@ -108,6 +109,8 @@ enum Command {
     Sql(sql::Sql),
     /// Tell the backlog, the last runs and the oldest unlabelled post
     Status(status::Status),
+    /// Fetch, list and verify models
+    Model(model::Model),
     /// Tell what is here, what is missing, and what to do
     Doctor(doctor::Doctor),
     /// Make, migrate or look at the database
@@ -133,6 +136,7 @@ impl Command {
             Self::Labels(labels) => labels.drains(),
             Self::Sql(_)
             | Self::Status(_)
+            | Self::Model(_)
             | Self::Doctor(_)
             | Self::Db(_)
             | Self::Config(_)
@@ -191,6 +195,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
+        Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),

@@ -10,14 +10,14 @@ use tokio_util::sync::CancellationToken;
 use super::{CliError, Global};
 use crate::classify::autotune::remembered::{Key, Remembered};
 use crate::classify::backlog::{self, Options, worker_name};
-use crate::classify::engine::Device;
+use crate::classify::engine::{self, Device};
 use crate::classify::labeler::Labeler;
 use crate::classify::onnx::{Chosen, EngineOptions, OnnxEngine};
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Settings};
 use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
-use crate::model_folder::ModelFolder;
+use crate::model_folder::{ModelFolder, Target};
 use crate::pipeline::{Context, Pipeline, RunRecord};
 use crate::source::arctic_shift::{self, ArcticShift};
 use crate::source::reddit::{self, Reddit};
@@ -44,7 +44,7 @@ pub struct ModelFlags {
     /// Folder of the model
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// auto, cpu, cuda or cuda:N
+    /// auto, cpu, cuda, cuda:N, or several as cuda:0,1: an engine each
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
     /// auto, fp32, fp16 or int8
@@ -234,21 +234,25 @@ impl Setup {
     /// Model folder, engine and tokenizer, ready to score; tells which they are. Of `workers` on this machine
     /// each gets its share of the cores.
     pub fn labeler(&self, flags: &ModelFlags, workers: u16) -> Result<Labeler, CliError> {
-        let (labeler, chosen) = self.load_labeler(flags, workers)?;
+        let device = self.devices(flags)?[0];
+        let (labeler, chosen) = self.load_labeler(flags, workers, device)?;
         told(&labeler, &chosen);
         Ok(labeler)
     }
 
-    /// Several of one model, for as many engines side by side.
+    /// Several of one model, for as many engines side by side: `workers`, or one a device where that is more.
     pub fn engines(&self, flags: &ModelFlags, workers: u16) -> Result<Engines, CliError> {
+        let devices = self.devices(flags)?;
+        let workers = workers.max(u16::try_from(devices.len()).unwrap_or(u16::MAX));
         let Engine {
             labeler: first,
             chosen,
             budget,
             ..
-        } = self.engine(flags, workers)?;
+        } = self.engine(flags, workers, devices[0])?;
         told(&first, &chosen);
-        let others = (1..workers).map(|_| Ok(self.load_labeler(flags, workers)?.0));
+        let others = devices.iter().cycle().take(workers.into()).skip(1);
+        let others = others.map(|device| Ok(self.load_labeler(flags, workers, *device)?.0));
         let labelers = std::iter::once(Ok(first)).chain(others);
         Ok(Engines {
             labelers: labelers.collect::<Result<_, CliError>>()?,
@@ -256,20 +260,32 @@ impl Setup {
         })
     }
 
-    /// One of `workers` that share this machine, and where it runs.
+    /// The devices that flag or setting name, at least one.
+    pub fn devices(&self, flags: &ModelFlags) -> Result<Vec<Device>, CliError> {
+        let set = &self.settings().classify.device;
+        Ok(engine::devices(flags.device.as_deref().unwrap_or(set))?)
+    }
+
+    /// One of `workers` that share this machine, on a device, and where it runs.
     pub fn load_labeler(
         &self,
         flags: &ModelFlags,
         workers: u16,
+        device: Device,
     ) -> Result<(Labeler, Chosen), CliError> {
         let Engine {
             labeler, chosen, ..
-        } = self.engine(flags, workers)?;
+        } = self.engine(flags, workers, device)?;
         Ok((labeler, chosen))
     }
 
     /// One of `workers` that share this machine, with all that there is to know about it.
-    pub fn engine(&self, flags: &ModelFlags, workers: u16) -> Result<Engine, CliError> {
+    pub fn engine(
+        &self,
+        flags: &ModelFlags,
+        workers: u16,
+        device: Device,
+    ) -> Result<Engine, CliError> {
         let set = &self.settings().classify;
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
         let batch_tokens = flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens);
@@ -286,24 +302,16 @@ impl Setup {
                     })?,
             ),
         };
-        let folder = self.model_folder(flags.model.as_deref(), precision)?;
-        let device = flags
-            .device
-            .as_deref()
-            .unwrap_or(&set.device)
-            .parse::<Device>()?;
-        let library = Some(PathBuf::from(&self.settings().onnxruntime.library))
-            .filter(|path| !path.as_os_str().is_empty());
+        let named = flags.model.as_deref().unwrap_or(&set.model);
+        let precision = Some(precision).filter(|precision| *precision != "auto");
         let threads = Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0);
         let threads = threads.or_else(|| (workers > 1).then(|| share_of_cores(workers)));
-        let engine = OnnxEngine::load(
-            &folder,
-            &EngineOptions {
-                device,
-                threads,
-                library,
-            },
-        )?;
+        let options = EngineOptions {
+            device,
+            threads,
+            library: self.library(),
+        };
+        let (folder, engine) = OnnxEngine::open(&find_model(named), precision, &options)?;
         let chosen = engine.chosen().clone();
         let default = if chosen.device == Device::Cpu {
             CPU_BATCH_TOKENS
@@ -335,15 +343,27 @@ impl Setup {
         })
     }
 
-    /// The model folder that a flag or the settings name.
-    pub fn model_folder(
-        &self,
-        flag: Option<&Path>,
-        precision: &str,
-    ) -> Result<ModelFolder, CliError> {
-        let named = flag.unwrap_or(&self.settings().classify.model);
+    /// The model folder alone, with the graph for the device that flag or setting name; `auto` is the CPU here.
+    pub fn model_folder(&self, flags: &ModelFlags) -> Result<ModelFolder, CliError> {
+        let set = &self.settings().classify;
+        let target = match self.devices(flags)?[0] {
+            Device::Cuda(_) => Target::Cuda,
+            Device::Cpu | Device::Auto => Target::Cpu,
+        };
+        let precision = flags.precision.as_deref().unwrap_or(&set.precision);
         let precision = Some(precision).filter(|precision| *precision != "auto");
-        Ok(ModelFolder::open(&find_model(named), precision)?)
+        let named = flags.model.as_deref().unwrap_or(&set.model);
+        Ok(ModelFolder::open_for(
+            &find_model(named),
+            target,
+            precision,
+        )?)
+    }
+
+    /// Where the settings say that ONNX Runtime is, if they do.
+    pub fn library(&self) -> Option<PathBuf> {
+        Some(PathBuf::from(&self.settings().onnxruntime.library))
+            .filter(|path| !path.as_os_str().is_empty())
     }
 
     /// How the backlog is worked off.
@@ -433,13 +453,14 @@ fn make_of(device: Device) -> String {
 fn told(labeler: &Labeler, chosen: &Chosen) {
     let folder = labeler.folder();
     tracing::info!(
-        "scoring with {} on {}: {}",
+        "scoring with {} in {} on {}: {}",
         folder.name,
+        folder.precision,
         chosen.device,
         chosen.reason
     );
     tracing::debug!(
-        kind = folder.kind.as_str(), precision = %folder.precision, max_tokens = folder.max_tokens,
+        kind = folder.kind.as_str(), graph = %folder.graph.display(), max_tokens = folder.max_tokens,
         batch_tokens = labeler.batch_tokens(), "model"
     );
 }
@@ -480,7 +501,7 @@ fn share_of_cores(workers: u16) -> usize {
 }
 
 /// The shipped model is found from wherever the program runs: beside the binary's own folders, too.
-fn find_model(named: &Path) -> PathBuf {
+pub fn find_model(named: &Path) -> PathBuf {
     if named.is_absolute() || named.exists() {
         return named.to_owned();
     }

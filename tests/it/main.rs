@@ -9,6 +9,7 @@ mod import;
 mod kills;
 mod labels;
 mod migrations;
+mod models;
 mod parity;
 mod proofs;
 mod purge;

@@ -135,18 +135,24 @@ fn scores_equal_the_reference_on_any_batch() {
     for entry in fs::read_dir(repository("tests/it/fixtures/golden")).unwrap() {
         let path = entry.unwrap().path();
         let golden: Golden = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        let folder = repository("tests/it/fixtures/models").join(&golden.model);
-        let (scores, logits) = largest_errors(&golden, &folder);
-        writeln!(
-            std::io::stderr(),
-            "{}: {} cases, largest error of scores {scores:.1e}, of logits {logits:.1e}",
-            golden.model,
-            golden.cases.len()
-        )
-        .unwrap();
-        models += 1;
+        let mut folders = vec![golden.model.as_str()];
+        if golden.model == "tiny-bart-mnli" {
+            // What tools/model.py makes of the same weights.
+            folders.push("tiny-bart-made");
+        }
+        for name in folders {
+            let folder = repository("tests/it/fixtures/models").join(name);
+            let (scores, logits) = largest_errors(&golden, &folder);
+            writeln!(
+                std::io::stderr(),
+                "{name}: {} cases, largest error of scores {scores:.1e}, of logits {logits:.1e}",
+                golden.cases.len()
+            )
+            .unwrap();
+            models += 1;
+        }
     }
-    assert!(models > 0, "no golden files: run tools/golden.py");
+    assert!(models > 1, "no golden files: run tools/golden.py");
 }
 
 /// The bits of every logit of each text, by text.

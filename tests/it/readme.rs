@@ -1,8 +1,8 @@
 //! Every command of the README runs, in the order in which a reader gives them.
 //!
 //! What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what needs
-//! the network, and the machine that is not there. Reddit itself is played by the sample Reddit, and the archive
-//! by that of the tests.
+//! the network, and the machine that is not there. Reddit itself is played by the sample Reddit, the archive and
+//! the hub by those of the tests.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,6 +16,7 @@ use topicmill::source::sample::SampleReddit;
 
 use crate::support::arctic_shift::{Archive, Borders, row_with};
 use crate::support::engine::{library, repository};
+use crate::support::hub::Hub;
 use crate::support::postgres::postgres;
 
 /// Lines of the README and what runs in their place.
@@ -37,14 +38,6 @@ const INSTEAD: &[(&str, &str)] = &[
     (
         "topicmill import --format parquet posts.parquet",
         "topicmill import --format parquet posts.parquet || test $? = 1 # its third row has no title",
-    ),
-    (
-        "pip install \"optimum[onnxruntime]\"",
-        "true # needs the network",
-    ),
-    (
-        "optimum-cli export onnx --model facebook/bart-large-mnli --task text-classification models/bart-large-mnli",
-        "mkdir -p models && cp -r \"$REPOSITORY/tests/it/fixtures/models/tiny-bart-mnli\" models/bart-large-mnli",
     ),
     (
         "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
@@ -81,6 +74,9 @@ async fn every_command_of_the_readme_runs() {
         let fields = json!({"subreddit": topic.subreddits[0]});
         row_with(&topic.slug, 0, &fields)
     }));
+    let hub = Hub::start().await;
+    let models = repository("tests/it/fixtures/models");
+    hub.put_folder("Xenova/bart-large-mnli", &models.join("tiny-bart-mnli"));
     let readme = std::fs::read_to_string(repository("README.md")).unwrap();
     let lines = commands(&readme);
     assert!(lines.len() > 20);
@@ -93,25 +89,7 @@ async fn every_command_of_the_readme_runs() {
 
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("pipelines"), folder.path().join("pipelines")).unwrap();
-    let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
-    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    write("posts.ndjson", post);
-    write(
-        "listing.json",
-        &format!(
-            r#"{{"kind": "Listing", "data": {{"after": null, "children": [{{"kind": "t3", "data": {post}}}]}}}}"#
-        ),
-    );
-    write("erase.txt", "t3_a1\n");
-    let packed = zstd::encode_all(post.as_bytes(), 1).unwrap();
-    std::fs::write(folder.path().join("RS_2024-01.zst"), packed).unwrap();
-    write(
-        "posts.csv",
-        "post_id,headline,subreddit,created_utc\na2,Two,food,2024-01-02\n",
-    );
-    let parquet = repository("tests/it/fixtures/posts.parquet");
-    std::fs::copy(parquet, folder.path().join("posts.parquet")).unwrap();
-    write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    lay_out(folder.path(), &models.join("tiny-bart-made"));
 
     let mut shell = Command::new("sh");
     shell
@@ -136,6 +114,9 @@ async fn every_command_of_the_readme_runs() {
         .env("TOPICMILL__REDDIT__API_URL", reddit.api_url())
         .env("TOPICMILL__ARCTIC_SHIFT__API_URL", archive.server.uri())
         .env("TOPICMILL__ARCTIC_SHIFT__REQUESTS_PER_MINUTE", "60000")
+        .env("HF_ENDPOINT", &hub.url)
+        .env("HF_HOME", folder.path().join("hf"))
+        .env_remove("HF_TOKEN")
         .env_remove("DATABASE_URL")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -174,6 +155,35 @@ async fn every_command_of_the_readme_runs() {
             "README.md shows an answer with the columns `{heading}`:\n{stdout}"
         );
     }
+}
+
+/// Puts into a folder what the README takes to be there: a model and files of each kind.
+fn lay_out(folder: &Path, model: &Path) {
+    let made = folder.join("models/made");
+    std::fs::create_dir_all(&made).unwrap();
+    for entry in std::fs::read_dir(model).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, made.join(path.file_name().unwrap())).unwrap();
+    }
+    let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+    write("posts.ndjson", post);
+    write(
+        "listing.json",
+        &format!(
+            r#"{{"kind": "Listing", "data": {{"after": null, "children": [{{"kind": "t3", "data": {post}}}]}}}}"#
+        ),
+    );
+    write("erase.txt", "t3_a1\n");
+    let packed = zstd::encode_all(post.as_bytes(), 1).unwrap();
+    std::fs::write(folder.join("RS_2024-01.zst"), packed).unwrap();
+    write(
+        "posts.csv",
+        "post_id,headline,subreddit,created_utc\na2,Two,food,2024-01-02\n",
+    );
+    let parquet = repository("tests/it/fixtures/posts.parquet");
+    std::fs::copy(parquet, folder.join("posts.parquet")).unwrap();
+    write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
 }
 
 fn binary_folder() -> &'static Path {

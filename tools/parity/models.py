@@ -40,7 +40,7 @@ class Spec:
     `labels` are the class names in class-index order. A pair is cut at `window` tokens (the tokenizer's
     `model_max_length`); `positions` is the config's `max_position_embeddings`. With `own_limits`,
     tokenizer.json carries truncation and padding of its own, which a caller must switch off. The graph's
-    logits may be `graph_tolerance` off torch's.
+    logits may be `graph_tolerance` off torch's. In `made_folder` is put what tools/model.py makes of it.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Spec:
     heads: int = 4
     inner: int = 64
     vocab_size: int | None = None
+    made_folder: str | None = None
 
     @property
     def config_fields(self) -> dict:
@@ -70,7 +71,16 @@ class Spec:
 
 
 TINY = [
-    Spec("tiny-bart-mnli", "bart", ("contradiction", "neutral", "entailment"), 96, 96, 1, "onnx/model.onnx"),
+    Spec(
+        "tiny-bart-mnli",
+        "bart",
+        ("contradiction", "neutral", "entailment"),
+        window=96,
+        positions=96,
+        seed=1,
+        onnx_file="onnx/model.onnx",
+        made_folder="tiny-bart-made",
+    ),
     Spec("tiny-bert-nli", "bert", ("entailment", "neutral", "contradiction"), 96, 96, 2, "model.onnx", own_limits=True),
     Spec("tiny-bert-2way", "bert", ("entailment", "not_entailment"), 64, 96, 3, "onnx/model.onnx"),
     # The pipeline takes class 0 for the contradiction whatever its name: here that is NEUTRAL.

@@ -1,11 +1,16 @@
 """Write model folders and golden files: the order in which everything else here is called."""
 
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from onnxruntime.transformers.optimizer import optimize_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from models.make import make_folder
+from models.source import read_source
 from parity.cases import ABOUT, DISCUSSED, POST, SIXTEEN, TEXTS, TITLE, Case, full_cases, pick, tiny_cases
 from parity.corpus import LONG
 from parity.export import export_onnx, graph_error
@@ -51,10 +56,37 @@ def write_model(spec: Spec, root: Path, cases_of: Callable[[Reference], list[Cas
     error = graph_error(model, folder / spec.onnx_file, batches)
     assert error <= spec.graph_tolerance, f"{spec.name}: the graph is {error:.1e} off torch"
 
+    if spec.made_folder:
+        write_made(spec, model, tokenizer, root)
     cases = [reference.golden(case) for case in cases_of(reference)]
     write_golden(golden_file, spec.name, cases)
     print(f"{spec.name}: {folder_bytes(folder)} bytes, {len(cases)} cases, graph within {error:.1e} of torch")
     return folder, golden_file
+
+
+def write_made(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, root: Path) -> None:
+    """Write what `model.py` makes of the same model, and the exported graph as the stock optimizer spoils it."""
+    folder, spoiled = root / "models" / spec.made_folder, root / "wrong" / f"{spec.name}-stock-fusion.onnx"
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        source = Path(scratch) / spec.name
+        save_folder(spec, model, tokenizer, source)
+        model.save_pretrained(source)
+        make_folder(read_source(source), folder, ["cpu-fp32", "cpu-int8"], print)
+    config = model.config
+    exported = str(root / "models" / spec.name / spec.onnx_file)
+    # Told that BART is a BERT, it fuses some of its attention wrongly and says nothing.
+    optimizer = optimize_model(
+        exported, model_type="bert", num_heads=config.encoder_attention_heads, hidden_size=config.d_model
+    )
+    assert optimizer.get_fused_operator_statistics()["Attention"] > 0, "the stock optimizer fuses no attention any more"
+    spoiled.parent.mkdir(exist_ok=True)
+    for node in optimizer.model.graph.node:
+        node.doc_string = ""
+        node.ClearField("metadata_props")
+    optimizer.save_model_to_file(str(spoiled))
+    for path in [folder, spoiled.parent]:
+        assert folder_bytes(path) <= MAX_FOLDER_BYTES, f"{path} is too large to be committed"
 
 
 def sample_batches(reference: Reference) -> list[dict[str, torch.Tensor]]:

@@ -84,7 +84,7 @@ impl WhichModel {
     }
 
     fn folder(&self, setup: &Setup) -> Result<ModelFolder, CliError> {
-        setup.model_folder(self.model.as_deref(), &setup.settings().classify.precision)
+        setup.model_folder(&self.flags())
     }
 
     /// The label set of a pipeline file, in the mode that flag or setting ask for.

@@ -2,6 +2,7 @@
 
 pub mod arctic_shift;
 pub mod engine;
+pub mod hub;
 pub mod postgres;
 pub mod program;
 pub mod reddit;

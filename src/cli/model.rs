@@ -1,0 +1,493 @@
+//! `topicmill model`: which models are here, whether they are right, and how to get one.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::output::{self, Format};
+use super::setup::{PipelineFlags, Setup, find_model};
+use super::{CliError, Exit};
+use crate::classify::engine::Device;
+use crate::classify::files::{FileJob, WINDOW_ROWS, score_files};
+use crate::classify::labeler::{Labeler, LabelerError};
+use crate::classify::onnx::{EngineOptions, OnnxEngine, OnnxError};
+use crate::classify::tokenize::Encoder;
+use crate::classify::vectors::{self, Errors};
+use crate::domain::LabelSet;
+use crate::model_folder::hashes::file_hash;
+use crate::model_folder::manifest::{Agreement, Graph, Manifest, Verified};
+use crate::model_folder::pull::{self, Hub, Source, Step, Wanted};
+use crate::model_folder::{ModelFolder, ModelKind, Target};
+use crate::store::Table;
+use crate::telemetry::Progress;
+
+/// Where models are kept, beside the one that ships.
+const FOLDER: &str = "models";
+/// The hub itself.
+const ENDPOINT: &str = "https://huggingface.co";
+
+/// Flags of `model`.
+#[derive(Debug, Args)]
+pub struct Model {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Tell which models are in `models` here, and beside the one in the settings
+    List {
+        /// How to print
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
+    },
+    /// Hash every file of a model and compare every graph with the pairs that its manifest records
+    Verify(Verify),
+    /// Fetch a model from the Hugging Face hub, or from where `HF_ENDPOINT` says
+    Pull(Pull),
+}
+
+/// Flags of `model verify`.
+#[derive(Debug, Args)]
+struct Verify {
+    /// Folder of the model
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Also label these texts in float32 and in int8, and record how often both agree
+    #[arg(long, value_name = "F")]
+    texts: Option<PathBuf>,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// Flags of `model pull`.
+#[derive(Debug, Args)]
+struct Pull {
+    /// As `owner/name`
+    #[arg(value_name = "REPO")]
+    repo: String,
+    /// Branch, tag or commit
+    #[arg(long, value_name = "R", default_value = "main")]
+    revision: String,
+    /// Which graph: fp32, fp16, int8, any other of the hub's words, or all [default: fp32]
+    #[arg(long, value_name = "P")]
+    precision: Option<String>,
+    /// Folder to make [default: models/NAME]
+    #[arg(long, value_name = "DIR")]
+    to: Option<PathBuf>,
+}
+
+impl Model {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        match self.command {
+            Command::List { format } => {
+                output::print_table(&list(setup), format)?;
+                Ok(Exit::Done)
+            }
+            Command::Verify(verify) => verify.run(setup).await,
+            Command::Pull(pull) => pull.run(setup).await,
+        }
+    }
+}
+
+/// One row a folder, by name.
+fn list(setup: &Setup) -> Table {
+    let used = find_model(&setup.settings().classify.model);
+    let mut places = vec![PathBuf::from(FOLDER)];
+    places.extend(used.parent().map(Path::to_owned));
+    let mut folders: Vec<PathBuf> = places
+        .iter()
+        .filter_map(|place| place.read_dir().ok())
+        .flat_map(|entries| entries.flatten().map(|entry| entry.path()))
+        .filter(|path| path.is_dir())
+        .filter_map(|path| path.canonicalize().ok())
+        .collect();
+    folders.sort();
+    folders.dedup();
+    let used = used.canonicalize().ok();
+    let rows = folders
+        .iter()
+        .map(|folder| {
+            let mark = if Some(folder) == used.as_ref() {
+                "in use"
+            } else {
+                ""
+            };
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            let (kind, graph, tokens, state) = match ModelFolder::open(folder, None) {
+                Ok(model) => {
+                    let graph = model.made.map_or(model.precision, |made| made.graph);
+                    let kind = model.kind.as_str().into();
+                    (kind, graph.into(), model.max_tokens.into(), mark.into())
+                }
+                Err(error) => (
+                    Value::Null,
+                    Value::Null,
+                    Value::Null,
+                    error.to_string().into(),
+                ),
+            };
+            let graphs = match Manifest::read(folder) {
+                Ok(Some(manifest)) => {
+                    let here = |graph: &Graph| folder.join(&graph.file).is_file();
+                    let names = manifest.graphs.iter().filter(|(_, graph)| here(graph));
+                    names
+                        .map(|(name, _)| name.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                }
+                _ => String::new(),
+            };
+            vec![
+                name.into(),
+                kind,
+                graph,
+                graphs.into(),
+                tokens,
+                state,
+                folder.display().to_string().into(),
+            ]
+        })
+        .collect();
+    let columns = [
+        "model",
+        "kind",
+        "graph",
+        "of",
+        "max tokens",
+        "state",
+        "folder",
+    ];
+    Table {
+        columns: columns.map(String::from).to_vec(),
+        rows,
+    }
+}
+
+/// What came of one file of the folder.
+#[derive(Default)]
+struct Checked {
+    file: String,
+    hash: &'static str,
+    graph: String,
+    precision: String,
+    errors: Option<Errors>,
+    tolerance: Option<f64>,
+    agreement: Option<Agreement>,
+    state: String,
+    wrong: bool,
+}
+
+impl Checked {
+    fn row(&self) -> Vec<Value> {
+        // Small numbers would be zeros with three digits behind the point.
+        let small = |x: Option<f64>| x.map_or(Value::Null, |x| format!("{x:.1e}").into());
+        let agreement = self
+            .agreement
+            .map(|found| json!(format!("{} of {}", found.agreed, found.texts)));
+        vec![
+            json!(self.file),
+            json!(self.hash),
+            json!(self.graph),
+            json!(self.precision),
+            small(self.errors.map(|errors| errors.logits)),
+            small(self.errors.map(|errors| errors.scores)),
+            small(self.tolerance),
+            agreement.unwrap_or_default(),
+            json!(self.state),
+        ]
+    }
+
+    fn fail(&mut self, state: impl Into<String>) {
+        self.state = state.into();
+        self.wrong = true;
+    }
+}
+
+impl Verify {
+    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let folder = find_model(&self.folder);
+        let library = setup.library();
+        let set = match &self.texts {
+            Some(_) => Some(setup.pipeline(&self.pipeline)?.label_set),
+            None => None,
+        };
+        let stop = setup.stop.clone();
+        let (texts, format) = (self.texts, self.format);
+        // Computing blocks its thread; the signal handler must not be on it.
+        let checked = tokio::task::spawn_blocking(move || {
+            let options = EngineOptions {
+                library,
+                ..EngineOptions::default()
+            };
+            let mut checked = verify(&folder, &options)?;
+            if let (Some(texts), Some(set)) = (&texts, &set) {
+                let found = agreement(&folder, &options, texts, set, &|| stop.is_cancelled())?;
+                if let Some(row) = checked.iter_mut().find(|row| row.precision == "int8") {
+                    row.agreement = Some(found);
+                }
+            }
+            Ok::<_, CliError>(checked)
+        });
+        let checked = checked
+            .await
+            .map_err(|error| CliError::Usage(format!("the verifying thread ended: {error}")))??;
+        let columns = [
+            "file",
+            "hash",
+            "graph",
+            "precision",
+            "logits off",
+            "scores off",
+            "allowed",
+            "labelled as fp32",
+            "state",
+        ];
+        let table = Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: checked.iter().map(Checked::row).collect(),
+        };
+        output::print_table(&table, format)?;
+        Ok(if checked.iter().any(|row| row.wrong) {
+            Exit::Model
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+/// Looks at every file of a folder and runs every graph that this machine can run.
+fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
+    let Some(manifest) = Manifest::read(folder)? else {
+        return without_manifest(folder, options);
+    };
+    let verified = Verified::read(folder);
+    let mut checked: Vec<Checked> = Vec::new();
+    for (file, wanted) in &manifest.files {
+        let path = folder.join(file);
+        let mut row = Checked {
+            file: file.clone(),
+            hash: "ok",
+            state: "ok".into(),
+            ..Checked::default()
+        };
+        let of_a_graph = manifest
+            .graphs
+            .values()
+            .any(|graph| graph.files().any(|name| name == file));
+        if !path.is_file() {
+            row.hash = "absent";
+            row.state = "not here".into();
+            row.wrong = !of_a_graph;
+        } else if file_hash(&path)? != *wanted {
+            row.hash = "other";
+            row.fail("damaged or exchanged: copy or make it again");
+        }
+        checked.push(row);
+    }
+    let sound = |files: &[&str], checked: &[Checked]| {
+        let good = |file: &&str| {
+            checked
+                .iter()
+                .any(|row| row.file == **file && row.hash == "ok")
+        };
+        files.iter().all(good)
+    };
+    for (name, graph) in &manifest.graphs {
+        let files: Vec<&str> = graph.files().collect();
+        let whole = sound(&files, &checked) && sound(&["config.json", "tokenizer.json"], &checked);
+        let Some(row) = checked.iter_mut().find(|row| row.file == graph.file) else {
+            continue;
+        };
+        row.graph.clone_from(name);
+        row.precision.clone_from(&graph.precision);
+        row.tolerance = Some(graph.tolerance);
+        row.agreement = verified.as_ref().and_then(|verified| verified.of(name));
+        if whole {
+            try_graph(folder, graph, options, row);
+        } else if row.hash == "ok" {
+            row.state = "not tried: another of its files is wrong".into();
+        }
+    }
+    Ok(checked)
+}
+
+/// Runs a graph on what it is made for, and compares it with the manifest.
+fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
+    let (target, device) = if graph.device == Target::Cuda.as_str() {
+        (Target::Cuda, Device::Cuda(0))
+    } else {
+        (Target::Cpu, Device::Cpu)
+    };
+    let options = EngineOptions {
+        device,
+        ..options.clone()
+    };
+    let tried = || -> Result<Option<Errors>, CliError> {
+        let model = ModelFolder::open_for(folder, target, Some(&graph.precision))?;
+        Encoder::load(&model).map_err(LabelerError::from)?;
+        let mut engine = OnnxEngine::load_unchecked(&model, &options)?;
+        let (Some(made), ModelKind::Nli(classes)) = (&model.made, &model.kind) else {
+            return Ok(None);
+        };
+        let errors = vectors::alone_and_together(&mut engine, made, classes);
+        Ok(Some(errors.map_err(LabelerError::from)?))
+    };
+    match tried() {
+        Ok(errors) => {
+            row.errors = errors;
+            if errors.is_some_and(|errors| errors.logits > graph.tolerance) {
+                row.fail("wrong: it computes something else than its model");
+            }
+        }
+        Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => {
+            row.state = format!("not tried: {detail}");
+        }
+        Err(error) => row.fail(error.to_string()),
+    }
+}
+
+/// Without a manifest nobody knows what a graph must say; it can be loaded, and that is all.
+fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
+    let (model, engine) = OnnxEngine::open(folder, None, options)?;
+    let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
+    let row = Checked {
+        file: file.display().to_string(),
+        hash: "not known",
+        precision: model.precision.clone(),
+        state: "it loads; without manifest.toml nobody knows whether it is right".into(),
+        ..Checked::default()
+    };
+    Labeler::load(model, Box::new(engine), 1)?;
+    Ok(vec![row])
+}
+
+/// Labels texts in float32 and in int8, and writes down how often both agree.
+fn agreement(
+    folder: &Path,
+    options: &EngineOptions,
+    texts: &Path,
+    set: &LabelSet,
+    stop: &dyn Fn() -> bool,
+) -> Result<Agreement, CliError> {
+    let options = EngineOptions {
+        device: Device::Cpu,
+        ..options.clone()
+    };
+    let labels = |precision: &str| -> Result<(String, Vec<Value>), CliError> {
+        let (model, engine) = OnnxEngine::open(folder, Some(precision), &options)?;
+        let graph = model.made.as_ref().map(|made| made.graph.clone());
+        let mut labeler = Labeler::load(model, Box::new(engine), 1_024)?;
+        let name = format!("topicmill-verify-{}-{precision}.ndjson", std::process::id());
+        let output = std::env::temp_dir().join(name);
+        let job = FileJob {
+            inputs: vec![texts.to_owned()],
+            output: output.clone(),
+            text_column: None,
+            overwrite: true,
+            window_rows: WINDOW_ROWS,
+        };
+        let bar = Progress::counter("verify", "texts");
+        let mut shown = 0;
+        let report = score_files(&job, &mut labeler, set, stop, &mut |done, _| {
+            bar.add(done.saturating_sub(shown));
+            shown = done;
+        })?;
+        let written = std::fs::read_to_string(&output).unwrap_or_default();
+        let _ = std::fs::remove_file(&output);
+        if report.stopped {
+            return Err(CliError::Usage(
+                "stopped before all texts were labelled".into(),
+            ));
+        }
+        let label =
+            |line| serde_json::from_str::<Value>(line).map_or(Value::Null, |v| v["label"].clone());
+        Ok((
+            graph.unwrap_or_default(),
+            written.lines().map(label).collect(),
+        ))
+    };
+    let (_, exact) = labels("fp32")?;
+    let (graph, fast) = labels("int8")?;
+    let pairs = || exact.iter().zip(&fast).filter(|(a, _)| a.is_string());
+    let found = Agreement {
+        texts: pairs().count() as u64,
+        agreed: pairs().filter(|(a, b)| a == b).count() as u64,
+        labels: set.labels.len() as u64,
+    };
+    let path = Verified::record(folder, &graph, found)?;
+    tracing::info!(
+        texts = found.texts,
+        agreed = found.agreed,
+        enough = found.is_enough(),
+        "written to {}",
+        path.display()
+    );
+    Ok(found)
+}
+
+impl Pull {
+    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let name = self.repo.rsplit('/').next().unwrap_or_default();
+        let to = self.to.unwrap_or_else(|| Path::new(FOLDER).join(name));
+        let precision = self.precision.filter(|precision| precision != "auto");
+        let wanted = Wanted {
+            repo: self.repo,
+            revision: self.revision,
+            precision,
+            to,
+        };
+        let hub = Hub::new(hub_of_the_environment(), setup.clock.clone())?;
+        let bar = Progress::bytes("pull", 0);
+        let mut heard = |step| match step {
+            Step::Expect(total) => bar.expect(total),
+            Step::Came(bytes) => bar.add(bytes),
+        };
+        let pulled = hub.pull(&wanted, &mut heard).await;
+        drop(bar);
+        pulled?;
+        let folder = wanted.to.display();
+        tracing::info!("fetched {} into {folder}", wanted.repo);
+        output::print(&format!("{folder}\n"))?;
+        Ok(Exit::Done)
+    }
+}
+
+/// The variables that the hub's own programs read.
+fn hub_of_the_environment() -> Source {
+    let variable = |name: &str| {
+        let value = std::env::var_os(name)?;
+        Some(value).filter(|value| !value.is_empty())
+    };
+    let text = |name: &str| variable(name)?.into_string().ok();
+    let home = variable("HF_HOME").map(PathBuf::from).or_else(|| {
+        let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
+        Some(cache.join("huggingface"))
+    });
+    let kept = || std::fs::read_to_string(home.as_ref()?.join("token")).ok();
+    let token = text("HF_TOKEN").or_else(kept);
+    Source {
+        endpoint: text("HF_ENDPOINT").map_or_else(
+            || ENDPOINT.to_owned(),
+            |url| url.trim_end_matches('/').to_owned(),
+        ),
+        token: token
+            .map(|token| token.trim().to_owned())
+            .filter(|token| !token.is_empty()),
+        cache: home.map(|home| home.join("hub")),
+    }
+}
+
+impl From<pull::PullError> for CliError {
+    fn from(error: pull::PullError) -> Self {
+        match error {
+            pull::PullError::Model(error) => Self::Model(error),
+            other => Self::Pull(other),
+        }
+    }
+}

@@ -1,0 +1,650 @@
+//! Model folders: manifests are believed only as far as they can be checked, wrong models are refused before a
+//! text is scored, and models are fetched from a hub whatever happens on the way.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::engine::{repository, runtime_is_here};
+use crate::support::hub::{COMMIT, Fault, Hub};
+use crate::support::program::{Program, Ran, finished};
+
+const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
+const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
+const WRONG: &str = "tests/it/fixtures/wrong/tiny-bart-mnli-stock-fusion.onnx";
+
+/// A copy of the made folder, to be changed.
+fn copy() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(repository(MADE)).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+    }
+    dir
+}
+
+/// Changes a file of a folder, and its manifest with it where `told`.
+fn change(dir: &Path, file: &str, told: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
+    let path = dir.join(file);
+    let before = fs::read(&path).unwrap();
+    let after = with(&before);
+    assert_ne!(before, after, "{file} is to be changed");
+    fs::write(&path, &after).unwrap();
+    if told {
+        let hash =
+            |bytes: &[u8]| topicmill::domain::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
+        replace(dir, "manifest.toml", &hash(&before), &hash(&after));
+    }
+}
+
+/// Replaces a piece of a text file that must be there.
+fn replace(dir: &Path, file: &str, old: &str, new: &str) {
+    let path = dir.join(file);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains(old), "{file} does not hold {old}");
+    fs::write(&path, text.replace(old, new)).unwrap();
+}
+
+/// Scores a text with a model.
+fn score(program: &Program, model: &Path, more: &[&str]) -> Ran {
+    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    let model = model.display().to_string();
+    let words = [
+        "score",
+        &texts,
+        "scores.ndjson",
+        "--overwrite",
+        "--label",
+        "food",
+        "--label",
+        "sports",
+    ];
+    program.run(&[&words[..], &["--model", &model], more].concat())
+}
+
+fn scores(program: &Program) -> Value {
+    let text = fs::read_to_string(program.folder.path().join("scores.ndjson")).unwrap();
+    serde_json::from_str(text.lines().next().unwrap()).unwrap()
+}
+
+fn rows(ran: &Ran) -> Vec<Value> {
+    serde_json::from_str(&ran.stdout)
+        .unwrap_or_else(|e| panic!("{e}: {}{}", ran.stdout, ran.stderr))
+}
+
+fn row<'r>(rows: &'r [Value], file: &str) -> &'r Value {
+    rows.iter().find(|row| row["file"] == file).unwrap()
+}
+
+#[test]
+fn a_made_graph_is_chosen_by_precision_and_scores_as_the_exported_one() {
+    if !runtime_is_here("graphs of a manifest") {
+        return;
+    }
+    let program = Program::new();
+    let of = |model: &str, more: &[&str]| {
+        let ran = score(&program, &repository(model), more);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        (scores(&program), ran.stderr)
+    };
+    let (exported, _) = of(EXPORTED, &[]);
+    let (made, said) = of(MADE, &[]);
+    assert!(said.contains("tiny-bart-made in fp32 on cpu"), "{said}");
+    let (int8, said) = of(MADE, &["--precision", "int8"]);
+    assert!(said.contains("tiny-bart-made in int8 on cpu"), "{said}");
+    let distance = |a: &Value, b: &Value| {
+        (a["scores"]["food"].as_f64().unwrap() - b["scores"]["food"].as_f64().unwrap()).abs()
+    };
+    assert!(distance(&exported, &made) < 1e-5);
+    assert!(distance(&exported, &int8) > 1e-5, "int8 was not taken");
+    let none = score(&program, &repository(MADE), &["--precision", "fp16"]);
+    assert_eq!(none.code, 5);
+    assert!(
+        none.stderr.contains("no graph for cpu in fp16")
+            && none.stderr.contains("cpu-fp32, cpu-int8"),
+        "{}",
+        none.stderr
+    );
+}
+
+#[test]
+fn what_is_wrong_with_a_model_is_told_before_a_text_is_scored() {
+    if !runtime_is_here("refused models") {
+        return;
+    }
+    let program = Program::new();
+    let refused = |what: &str, said: &str, spoil: &dyn Fn(&Path)| {
+        let dir = copy();
+        spoil(dir.path());
+        let ran = score(&program, dir.path(), &[]);
+        assert_eq!(ran.code, 5, "{what}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{what}: {}", ran.stderr);
+    };
+    refused(
+        "the stock optimizer's fusion of BART",
+        "off those that `manifest.toml` records",
+        &|dir| {
+            let wrong = fs::read(repository(WRONG)).unwrap();
+            change(dir, "cpu-fp32.onnx", true, |_| wrong.clone());
+        },
+    );
+    refused(
+        "weights that are cut off, the manifest in order",
+        "is not the one in `manifest.toml`",
+        &|dir| {
+            change(dir, "cpu-fp32.onnx", false, |bytes| {
+                bytes[..200_000].to_vec()
+            });
+        },
+    );
+    refused(
+        "weights that are cut off, hash and all",
+        "load the graph",
+        &|dir| {
+            change(dir, "cpu-fp32.onnx", true, |bytes| {
+                bytes[..200_000].to_vec()
+            });
+        },
+    );
+    refused("another tokenizer", "of another model", &|dir| {
+        let other = fs::read(repository(
+            "tests/it/fixtures/models/tiny-bert-nli/tokenizer.json",
+        ))
+        .unwrap();
+        change(dir, "tokenizer.json", true, |_| other.clone());
+    });
+    refused("no label2id", "neither `label2id`", &|dir| {
+        change(dir, "config.json", true, |text| {
+            let mut config: Value = serde_json::from_slice(text).unwrap();
+            config
+                .as_object_mut()
+                .unwrap()
+                .retain(|key, _| !key.ends_with("2id") && !key.starts_with("id2"));
+            serde_json::to_vec(&config).unwrap()
+        });
+    });
+    refused(
+        "labels in another order",
+        "its classes are not those of `config.json`",
+        &|dir| {
+            change(dir, "config.json", true, |text| {
+                let mut config: Value = serde_json::from_slice(text).unwrap();
+                config["label2id"] =
+                    serde_json::json!({"entailment": 0, "neutral": 1, "contradiction": 2});
+                serde_json::to_vec(&config).unwrap()
+            });
+        },
+    );
+    refused(
+        "another logit",
+        "off those that `manifest.toml` records",
+        &|dir| {
+            replace(dir, "manifest.toml", "logits = [1.", "logits = [2.");
+        },
+    );
+    refused("a manifest of the future", "its format is 2", &|dir| {
+        replace(dir, "manifest.toml", "format = 1", "format = 2");
+    });
+    refused(
+        "a graph elsewhere",
+        "is not the name of a file in the same folder",
+        &|dir| {
+            replace(
+                dir,
+                "manifest.toml",
+                "file = \"cpu-fp32.onnx\"",
+                "file = \"../cpu-fp32.onnx\"",
+            );
+        },
+    );
+    refused("two graphs and no manifest", "has several graphs", &|dir| {
+        fs::remove_file(dir.join("manifest.toml")).unwrap();
+    });
+}
+
+#[test]
+fn one_label_and_a_thousand_are_scored_and_a_template_without_braces_is_refused() {
+    if !runtime_is_here("few and many labels") {
+        return;
+    }
+    let program = Program::new();
+    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"a\"}\n");
+    let model = repository(MADE).display().to_string();
+    let base = [
+        "score",
+        &texts,
+        "scores.ndjson",
+        "--overwrite",
+        "--model",
+        &model,
+    ];
+    let labels: Vec<String> = (0..1_000).map(|n| format!("--label=label {n}")).collect();
+    let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+    for n in [1, 1_000] {
+        program.ok(&[&base[..], &labels[..n]].concat());
+        assert_eq!(scores(&program)["scores"].as_object().unwrap().len(), n);
+    }
+    let ran = program.run(&[&base[..], &["--label", "a", "--template", "About it."]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("{}"), "{}", ran.stderr);
+}
+
+#[test]
+fn verify_tells_of_every_file_and_graph() {
+    if !runtime_is_here("model verify") {
+        return;
+    }
+    let program = Program::new();
+    let verify = |dir: &Path| {
+        let dir = dir.display().to_string();
+        program.run(&["model", "verify", &dir, "--format", "json"])
+    };
+    let dir = copy();
+    let good = verify(dir.path());
+    assert_eq!(good.code, 0, "{}{}", good.stdout, good.stderr);
+    let table = rows(&good);
+    assert_eq!(table.len(), 5);
+    assert!(
+        table
+            .iter()
+            .all(|row| row["hash"] == "ok" && row["state"] == "ok"),
+        "{table:?}"
+    );
+    let error = |row: &Value| row["logits off"].as_str().unwrap().parse::<f64>().unwrap();
+    let (fp32, int8) = (row(&table, "cpu-fp32.onnx"), row(&table, "cpu-int8.onnx"));
+    assert!(error(fp32) < 1e-5 && error(int8) > 1e-3, "{table:?}");
+    assert_eq!(fp32["allowed"], "1.0e-4");
+
+    let wrong = fs::read(repository(WRONG)).unwrap();
+    change(dir.path(), "cpu-fp32.onnx", true, |_| wrong.clone());
+    change(dir.path(), "cpu-int8.onnx", false, |bytes| {
+        bytes[1..].to_vec()
+    });
+    let bad = verify(dir.path());
+    assert_eq!(bad.code, 5);
+    let table = rows(&bad);
+    let fp32 = row(&table, "cpu-fp32.onnx");
+    assert!(
+        error(fp32) > 0.5 && fp32["state"].as_str().unwrap().starts_with("wrong"),
+        "{fp32}"
+    );
+    assert_eq!(row(&table, "cpu-int8.onnx")["hash"], "other");
+
+    let plain = verify(&repository(EXPORTED));
+    assert_eq!(plain.code, 0, "{}", plain.stderr);
+    assert_eq!(rows(&plain)[0]["hash"], "not known");
+}
+
+#[test]
+fn int8_is_taken_unasked_only_after_it_agreed_on_enough_texts() {
+    if !runtime_is_here("int8 by agreement") {
+        return;
+    }
+    let program = Program::new();
+    let dir = copy();
+    let folder = dir.path().display().to_string();
+    let taken = || {
+        let ran = score(&program, dir.path(), &[]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        if ran.stderr.contains(" in int8 on cpu") {
+            "int8"
+        } else {
+            "fp32"
+        }
+    };
+    let one_label = program.write(
+        "one.toml",
+        "name = \"one\"\nhypothesis_template = \"About {}.\"\nmode = \"single\"\nthreshold = 0.0\n[[topic]]\nslug = \"food\"\nlabel = \"food\"\nsubreddits = [\"food\"]\n",
+    );
+    let texts = |n: usize| {
+        let lines: String = (0..n)
+            .map(|i| format!("{{\"id\": {i}, \"text\": \"dish {i}\"}}\n"))
+            .collect();
+        program.write("dishes.ndjson", lines)
+    };
+    // Of one label every text gets it, in any precision.
+    let verify = |n: usize| {
+        let texts = texts(n);
+        program.ok(&[
+            "model",
+            "verify",
+            &folder,
+            "--texts",
+            &texts,
+            "--pipeline",
+            &one_label,
+            "--format",
+            "json",
+        ])
+    };
+    assert_eq!(taken(), "fp32");
+    verify(20);
+    assert_eq!(taken(), "fp32", "twenty texts are too few");
+    let ran = verify(200);
+    assert_eq!(
+        row(&rows(&ran), "cpu-int8.onnx")["labelled as fp32"],
+        "200 of 200"
+    );
+    assert_eq!(taken(), "int8");
+    assert!(
+        score(&program, dir.path(), &["--precision", "fp32"])
+            .stderr
+            .contains(" in fp32 on cpu")
+    );
+    // What was verified is not this any more.
+    replace(
+        dir.path(),
+        "manifest.toml",
+        "family = \"bart\"",
+        "family = \"bort\"",
+    );
+    assert_eq!(taken(), "fp32");
+}
+
+#[test]
+fn list_tells_what_is_here_and_what_is_used() {
+    let program = Program::new();
+    let models = program.folder.path().join("models");
+    fs::create_dir(&models).unwrap();
+    std::os::unix::fs::symlink(repository(MADE), models.join("made")).unwrap();
+    fs::create_dir(models.join("empty")).unwrap();
+    let table = rows(&program.ok(&["model", "list", "--format", "json"]));
+    let of = |name: &str| table.iter().find(|row| row["model"] == name).unwrap();
+    assert_eq!(of("tiny-bart-made")["graph"], "cpu-fp32");
+    assert_eq!(of("tiny-bart-made")["of"], "cpu-fp32, cpu-int8");
+    assert_eq!(of("minilm-reddit-topics")["state"], "in use");
+    assert!(
+        of("empty")["state"]
+            .as_str()
+            .unwrap()
+            .contains("config.json")
+    );
+}
+
+/// The program with a hub, and a home of its own.
+fn pull(
+    program: &Program,
+    hub: &Hub,
+    words: &[&str],
+    token: Option<&str>,
+) -> std::process::Command {
+    let mut command = program.command(&[&["model", "pull"], words].concat());
+    command
+        .env("HF_ENDPOINT", &hub.url)
+        .env("HF_HOME", program.folder.path().join("hf"))
+        .env_remove("HF_TOKEN");
+    if let Some(token) = token {
+        command.env("HF_TOKEN", token);
+    }
+    command
+}
+
+async fn pulled(program: &Program, hub: &Hub, words: &[&str], token: Option<&str>) -> Ran {
+    let mut command = pull(program, hub, words, token);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    finished(output.await.unwrap())
+}
+
+fn same_files(folder: &Path, original: &Path, names: &[&str]) {
+    for name in names {
+        assert_eq!(
+            fs::read(folder.join(name)).unwrap(),
+            fs::read(original.join(name)).unwrap(),
+            "{name}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plain_export_of_the_hub_is_fetched_and_used() {
+    if !runtime_is_here("model pull") {
+        return;
+    }
+    let (program, hub) = (Program::new(), Hub::start().await);
+    hub.put_folder("someone/tiny", &repository(EXPORTED));
+    hub.put(
+        "someone/tiny",
+        [
+            ("model.safetensors", 9),
+            ("onnx/model_fp16.onnx", 9),
+            ("../evil.onnx", 9),
+        ]
+        .map(|(name, bytes)| (name.to_owned(), vec![0; bytes])),
+    );
+    let ran = pulled(&program, &hub, &["someone/tiny"], None).await;
+    assert_eq!(
+        (ran.code, ran.stdout.as_str()),
+        (0, "models/tiny\n"),
+        "{}",
+        ran.stderr
+    );
+    let folder = program.folder.path().join("models/tiny");
+    let wanted = [
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "onnx/model.onnx",
+    ];
+    same_files(&folder, &repository(EXPORTED), &wanted);
+    assert_eq!(hub.seen("onnx").len(), 1, "only the graph that is used");
+    assert!(hub.seen("model.safetensors").is_empty());
+    let scored = score(&program, &folder, &[]);
+    assert_eq!(scored.code, 0, "{}", scored.stderr);
+
+    let again = pulled(&program, &hub, &["someone/tiny"], None).await;
+    assert_eq!(again.code, 2);
+    assert!(again.stderr.contains("exists already"), "{}", again.stderr);
+    let none = pulled(
+        &program,
+        &hub,
+        &["someone/tiny", "--precision", "q4", "--to", "q4"],
+        None,
+    )
+    .await;
+    assert_eq!(none.code, 5);
+    assert!(
+        none.stderr.contains("onnx/model_fp16.onnx"),
+        "{}",
+        none.stderr
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_made_folder_is_fetched_with_the_graphs_that_are_asked_for() {
+    let (program, hub) = (Program::new(), Hub::start().await);
+    hub.put_folder("someone/made", &repository(MADE));
+    let ran = pulled(&program, &hub, &["someone/made", "--to", "one"], None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let one = program.folder.path().join("one");
+    same_files(&one, &repository(MADE), &["manifest.toml", "cpu-fp32.onnx"]);
+    assert!(!one.join("cpu-int8.onnx").exists());
+    let verified = program.run(&["model", "verify", "one", "--format", "json"]);
+    assert_eq!(verified.code, 0, "{}{}", verified.stdout, verified.stderr);
+    assert_eq!(row(&rows(&verified), "cpu-int8.onnx")["hash"], "absent");
+    let ran = pulled(
+        &program,
+        &hub,
+        &["someone/made", "--to", "all", "--precision", "all"],
+        None,
+    )
+    .await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    same_files(
+        &program.folder.path().join("all"),
+        &repository(MADE),
+        &["cpu-fp32.onnx", "cpu-int8.onnx"],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_breaks_off_goes_on_where_it_was() {
+    let (program, hub) = (Program::new(), Hub::start().await);
+    hub.put_folder("someone/made", &repository(MADE));
+    hub.fault("cpu-fp32.onnx", Some(Fault::Break(2)));
+    let ran = pulled(&program, &hub, &["someone/made"], None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    same_files(
+        &program.folder.path().join("models/made"),
+        &repository(MADE),
+        &["cpu-fp32.onnx"],
+    );
+    let seen = hub.seen("cpu-fp32.onnx");
+    let ranges: Vec<bool> = seen.iter().map(|(_, range, _)| range.is_some()).collect();
+    assert_eq!(ranges, [false, true, true], "{seen:?}");
+
+    hub.fault("cpu-fp32.onnx", Some(Fault::Damage));
+    let ran = pulled(&program, &hub, &["someone/made", "--to", "damaged"], None).await;
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("did not arrive as the hub lists it"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!program.folder.path().join("damaged").exists());
+    hub.fault("cpu-fp32.onnx", None);
+    let ran = pulled(&program, &hub, &["someone/made", "--to", "damaged"], None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_pull_goes_on_where_it_was() {
+    let (program, hub) = (Program::new(), Hub::start().await);
+    hub.put_folder("someone/made", &repository(MADE));
+    hub.fault("cpu-fp32.onnx", Some(Fault::Stall));
+    let mut child = pull(&program, &hub, &["someone/made"], None)
+        .spawn()
+        .unwrap();
+    let half = fs::metadata(repository(MADE).join("cpu-fp32.onnx"))
+        .unwrap()
+        .len()
+        / 2;
+    let part = || -> Option<PathBuf> {
+        let entries = fs::read_dir(
+            program
+                .folder
+                .path()
+                .join("models/made.0123456789ab.partial"),
+        )
+        .ok()?;
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        paths.find(|path| {
+            path.extension().is_some_and(|e| e == "part")
+                && fs::metadata(path).unwrap().len() == half
+        })
+    };
+    while part().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    hub.fault("cpu-fp32.onnx", None);
+    let ran = pulled(&program, &hub, &["someone/made"], None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let seen = hub.seen("cpu-fp32.onnx");
+    assert_eq!(seen[1].1, Some(format!("bytes={half}-")), "{seen:?}");
+    assert_eq!(
+        hub.seen("tokenizer.json").len(),
+        1,
+        "what is whole is not fetched again"
+    );
+    same_files(
+        &program.folder.path().join("models/made"),
+        &repository(MADE),
+        &["cpu-fp32.onnx", "tokenizer.json"],
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_hub_refuses_is_told_and_the_token_is_not() {
+    let (program, hub) = (Program::new(), Hub::start().await);
+    hub.put_folder("someone/gated", &repository(MADE));
+    hub.gate("someone/gated", "hf_secret");
+    let told = |ran: &Ran, code: i32, words: &str| {
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        assert!(ran.stderr.contains(words), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("hf_"), "{}", ran.stderr);
+    };
+    let words = ["someone/gated", "-vv"];
+    told(
+        &pulled(&program, &hub, &words, None).await,
+        3,
+        "set HF_TOKEN",
+    );
+    told(
+        &pulled(&program, &hub, &words, Some("hf_wrong")).await,
+        3,
+        "accept its terms",
+    );
+    told(
+        &pulled(&program, &hub, &["someone/none"], None).await,
+        2,
+        "no such repository",
+    );
+    told(
+        &pulled(&program, &hub, &["some one/x"], None).await,
+        2,
+        "write it as `owner/name`",
+    );
+    let ran = pulled(&program, &hub, &words, Some("hf_secret")).await;
+    told(&ran, 0, "fetched someone/gated");
+
+    let weights = ["config.json", "tokenizer.json", "model.safetensors"];
+    hub.put(
+        "someone/weights",
+        weights.map(|name| (name.to_owned(), b"{}".to_vec())),
+    );
+    told(
+        &pulled(&program, &hub, &["someone/weights"], None).await,
+        5,
+        "tools/model.py",
+    );
+    hub.put("someone/other", [("model.onnx".to_owned(), vec![0])]);
+    told(
+        &pulled(&program, &hub, &["someone/other"], None).await,
+        5,
+        "has no `config.json`",
+    );
+    hub.put("someone/weights", [("model.onnx".to_owned(), vec![0])]);
+    told(
+        &pulled(&program, &hub, &["someone/weights"], None).await,
+        5,
+        "neither `label2id`",
+    );
+    assert!(
+        hub.seen("model.onnx").is_empty(),
+        "nothing large of a model that is none"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_hubs_own_programs_fetched_is_not_fetched_again() {
+    let (program, hub) = (Program::new(), Hub::start().await);
+    hub.put_folder("someone/made", &repository(MADE));
+    let snapshot = program
+        .folder
+        .path()
+        .join("hf/hub/models--someone--made/snapshots")
+        .join(COMMIT);
+    fs::create_dir_all(&snapshot).unwrap();
+    fs::write(program.folder.path().join("hf/token"), "hf_kept\n").unwrap();
+    fs::copy(
+        repository(MADE).join("cpu-fp32.onnx"),
+        snapshot.join("cpu-fp32.onnx"),
+    )
+    .unwrap();
+    fs::write(snapshot.join("tokenizer.json"), "cut off").unwrap();
+    let ran = pulled(&program, &hub, &["someone/made"], None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(hub.seen("cpu-fp32.onnx").is_empty());
+    let (_, _, authorization) = &hub.seen("tokenizer.json")[0];
+    assert_eq!(authorization.as_deref(), Some("Bearer hf_kept"));
+    same_files(
+        &program.folder.path().join("models/made"),
+        &repository(MADE),
+        &["cpu-fp32.onnx", "tokenizer.json"],
+    );
+}

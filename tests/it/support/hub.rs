@@ -1,0 +1,203 @@
+//! A hub on the loopback interface: lists repositories, gives files and parts of them, and breaks off on demand.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use topicmill::domain::hex;
+
+/// The only commit of every repository.
+pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// What a file's connection does after half of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Breaks off, so many times.
+    Break(u32),
+    /// Says nothing any more.
+    Stall,
+    /// Goes on with other bytes.
+    Damage,
+}
+
+/// A request as it came: path, range, authorization.
+pub type Seen = (String, Option<String>, Option<String>);
+
+#[derive(Default)]
+struct Shelf {
+    repositories: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+    /// Repositories that want a token, and the token.
+    gated: BTreeMap<String, String>,
+    faults: BTreeMap<String, Fault>,
+    seen: Vec<Seen>,
+}
+
+/// A hub that runs until it is dropped.
+pub struct Hub {
+    pub url: String,
+    shelf: Arc<Mutex<Shelf>>,
+}
+
+impl Hub {
+    pub async fn start() -> Self {
+        let shelf = Arc::new(Mutex::new(Shelf::default()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new()
+            .fallback(answer)
+            .with_state(Arc::clone(&shelf));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, shelf }
+    }
+
+    /// Puts files into a repository.
+    pub fn put(&self, repo: &str, files: impl IntoIterator<Item = (String, Vec<u8>)>) {
+        let mut on_it = self.shelf.lock().unwrap();
+        on_it
+            .repositories
+            .entry(repo.into())
+            .or_default()
+            .extend(files);
+    }
+
+    /// Puts the files of a folder into a repository, those of its folders included.
+    pub fn put_folder(&self, repo: &str, folder: &Path) {
+        let mut folders = vec![folder.to_owned()];
+        while let Some(next) = folders.pop() {
+            for entry in std::fs::read_dir(next).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let name = path.strip_prefix(folder).unwrap().display().to_string();
+                    self.put(repo, [(name, std::fs::read(&path).unwrap())]);
+                }
+            }
+        }
+    }
+
+    pub fn gate(&self, repo: &str, token: &str) {
+        self.shelf
+            .lock()
+            .unwrap()
+            .gated
+            .insert(repo.into(), token.into());
+    }
+
+    pub fn fault(&self, file: &str, fault: Option<Fault>) {
+        let faults = &mut self.shelf.lock().unwrap().faults;
+        match fault {
+            Some(fault) => faults.insert(file.into(), fault),
+            None => faults.remove(file),
+        };
+    }
+
+    /// Requests for a file, in their order.
+    pub fn seen(&self, file: &str) -> Vec<Seen> {
+        let on_it = self.shelf.lock().unwrap();
+        let of_file = on_it.seen.iter().filter(|seen| seen.0.ends_with(file));
+        of_file.cloned().collect()
+    }
+}
+
+async fn answer(State(shelf): State<Arc<Mutex<Shelf>>>, request: Request) -> Response {
+    let path = request.uri().path().trim_start_matches('/').to_owned();
+    let header = |name| {
+        let value = request.headers().get(name)?;
+        Some(value.to_str().unwrap().to_owned())
+    };
+    let (range, authorization) = (header(header::RANGE), header(header::AUTHORIZATION));
+    let mut shelf = shelf.lock().unwrap();
+    shelf
+        .seen
+        .push((path.clone(), range.clone(), authorization.clone()));
+    let (repo, file) = match path.strip_prefix("api/models/") {
+        Some(rest) => (rest.trim_end_matches("/revision/main"), None),
+        None => match path.split_once(&format!("/resolve/{COMMIT}/")) {
+            Some((repo, file)) => (repo, Some(file)),
+            None => return StatusCode::NOT_FOUND.into_response(),
+        },
+    };
+    if let Some(token) = shelf.gated.get(repo)
+        && authorization != Some(format!("Bearer {token}"))
+    {
+        return (StatusCode::UNAUTHORIZED, [("x-error-code", "GatedRepo")]).into_response();
+    }
+    let Some(files) = shelf.repositories.get(repo).cloned() else {
+        // The hub does not tell strangers which repositories there are.
+        return (StatusCode::UNAUTHORIZED, [("x-error-code", "RepoNotFound")]).into_response();
+    };
+    let Some(file) = file else {
+        let siblings = files.iter().map(|(name, bytes)| {
+            let large = bytes.len() > 100_000;
+            let lfs =
+                large.then(|| json!({"sha256": hex(&Sha256::digest(bytes)), "size": bytes.len()}));
+            json!({"rfilename": name, "size": bytes.len(), "blobId": "b", "lfs": lfs})
+        });
+        let listing = json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()});
+        return axum::Json(listing).into_response();
+    };
+    let Some(bytes) = files.get(file) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let fault = shelf.faults.get(file).copied();
+    match fault {
+        Some(Fault::Break(0)) => drop(shelf.faults.remove(file)),
+        Some(Fault::Break(n)) => drop(shelf.faults.insert(file.into(), Fault::Break(n - 1))),
+        _ => {}
+    }
+    give(bytes, range.as_deref(), fault)
+}
+
+/// The end of a connection, some time after what was sent has arrived: a reset would take it along.
+async fn broken() -> std::io::Result<Vec<u8>> {
+    let wait = || std::thread::sleep(std::time::Duration::from_millis(200));
+    tokio::task::spawn_blocking(wait).await.unwrap();
+    Err(std::io::Error::other("broken off"))
+}
+
+fn give(bytes: &[u8], range: Option<&str>, fault: Option<Fault>) -> Response {
+    let from = range.map_or(0, |range| {
+        let start = range
+            .strip_prefix("bytes=")
+            .unwrap()
+            .strip_suffix('-')
+            .unwrap();
+        start.parse().unwrap()
+    });
+    let total = bytes.len();
+    let mut rest = bytes[from..].to_vec();
+    let length = rest.len();
+    let body = match fault {
+        None | Some(Fault::Break(0)) => Body::from(rest),
+        Some(Fault::Damage) => {
+            rest[length / 2] ^= 1;
+            Body::from(rest)
+        }
+        Some(Fault::Break(_)) => {
+            rest.truncate(length / 2);
+            Body::from_stream(stream::iter([Ok(rest)]).chain(stream::once(broken())))
+        }
+        Some(Fault::Stall) => {
+            rest.truncate(length / 2);
+            let half = stream::iter([Ok::<_, std::io::Error>(rest)]);
+            Body::from_stream(half.chain(stream::pending()))
+        }
+    };
+    let mut response = Response::builder().header(header::CONTENT_LENGTH, length);
+    if range.is_some() {
+        response = response.status(StatusCode::PARTIAL_CONTENT).header(
+            header::CONTENT_RANGE,
+            format!("bytes {from}-{}/{total}", total - 1),
+        );
+    }
+    response.body(body).unwrap()
+}
