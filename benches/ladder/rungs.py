@@ -39,9 +39,10 @@ def make(job: dict) -> tuple[dict[str, Callable[[], Scores]], dict[str, str]]:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
     torch.set_num_threads(job["threads"])
-    model = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.float32).eval()
+    device = job["device"]
+    model = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.float32).eval().to(device)
     tokenizer = AutoTokenizer.from_pretrained(job["hf"], model_max_length=job["max_tokens"])
-    reference = pipeline("zero-shot-classification", model=model, tokenizer=tokenizer, device="cpu")
+    reference = pipeline("zero-shot-classification", model=model, tokenizer=tokenizer, device=device)
     settings = {
         "candidate_labels": job["labels"],
         "hypothesis_template": job["template"],
@@ -55,7 +56,7 @@ def make(job: dict) -> tuple[dict[str, Callable[[], Scores]], dict[str, str]]:
         "direct-bf16": lambda: direct(job, half, tokenizer),
     }
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
-    half = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.bfloat16).eval()
+    half = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.bfloat16).eval().to(device)
     if job["plain"]:
         import onnxruntime
 
@@ -88,8 +89,9 @@ def direct(job: dict, model, tokenizer) -> Scores:
     import torch
 
     with torch.inference_mode():
-        logits = [model(**batch).logits.float() for batch in encoded(job, tokenizer)]
-    return scores(job, model.config, torch.cat(logits))
+        batches = (batch.to(job["device"]) for batch in encoded(job, tokenizer))
+        logits = [model(**batch).logits.float() for batch in batches]
+    return scores(job, model.config, torch.cat(logits).cpu())
 
 
 def through_onnx(job: dict, config, session, tokenizer) -> Scores:

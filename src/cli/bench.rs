@@ -32,8 +32,18 @@ enum What {
     Ladder(ladder::Ladder),
     /// Posts a second for each size of batch, counted in posts and in tokens
     Sweep(sweep::Sweep),
+    /// Print made-up posts with the lengths of Reddit, one JSON object a line, for `score`
+    Sample(Sample),
     /// Search for the best token budget, show the search, and remember the result
     Autotune(search::Autotune),
+}
+
+/// Flags of `bench sample`.
+#[derive(Debug, Args)]
+struct Sample {
+    /// How many
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    posts: u32,
 }
 
 /// What is measured, on what.
@@ -145,6 +155,13 @@ impl Bench {
             What::Sweep(sweep) => {
                 let bed = sweep.subject.load(setup, 200)?;
                 Box::new(move || sweep.run(bed, &clock, &stop))
+            }
+            What::Sample(Sample { posts }) => {
+                let texts = (1..).zip(sample::texts(posts as usize));
+                let lines =
+                    texts.map(|(id, text)| format!("{}\n", json!({"id": id, "text": text})));
+                output::print(&lines.collect::<String>())?;
+                return Ok(Exit::Done);
             }
             What::Autotune(autotune) => {
                 let bed = autotune.subject.load(setup, 2_000)?;

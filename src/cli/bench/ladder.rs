@@ -147,6 +147,7 @@ impl Ladder {
             "texts": bed.texts, "labels": labels, "template": bed.set.template,
             "multi": bed.set.mode == Mode::Multi, "hf": self.hf, "plain": self.plain, "rows": ROWS,
             "max_tokens": bed.labeler.encoder().max_tokens(), "threads": bed.threads,
+            "device": bed.device.to_string(),
         });
         Python::start(&self.python, &job)
     }
