@@ -25,9 +25,20 @@ def posts(path, subreddit):
             row = json.loads(line)
             if subreddit and row["subreddit"] != subreddit:
                 continue
-            yield ("t3_" + row["id"], row["subreddit"], row["title"], row["selftext"], row["url"], row["permalink"],
-                   row["author"], row["score"], row["upvote_ratio"], row["num_comments"], row["over_18"],
-                   int(row["created_utc"]))
+            yield (
+                "t3_" + row["id"],
+                row["subreddit"],
+                row["title"],
+                row["selftext"],
+                row["url"],
+                row["permalink"],
+                row["author"],
+                row["score"],
+                row["upvote_ratio"],
+                row["num_comments"],
+                row["over_18"],
+                int(row["created_utc"]),
+            )
 
 
 def chunks(rows, size):
@@ -45,6 +56,7 @@ def main():
     rows = posts(path, sys.argv[3] if len(sys.argv) > 3 else None)
     if database.startswith("postgres"):
         import psycopg
+
         with psycopg.connect(database) as connection, connection.cursor() as cursor:
             cursor.execute(TABLE)
             with cursor.copy("COPY posts FROM STDIN") as copy:
