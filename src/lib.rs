@@ -10,7 +10,8 @@
 //!                                  batch, infer, score)
 //! ```
 //!
-//! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another; `cli` starts them.
+//! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another;
+//! `cli` starts them.
 //!
 //! # Who may use whom
 //!
@@ -43,10 +44,9 @@
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
-//! - **tombstone**: what is left of a post that was purged: its fullname, when, and why.
 //! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
 //!   is the fencing token under which alone its holder may write.
-//! - **tombstone**: what stays of a purged post, so that its content does not come back.
+//! - **tombstone**: what stays of a purged post, its fullname, when and why, so that it does not come back.
 //! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
 
 pub mod analyze;

@@ -142,8 +142,8 @@ pub enum Step {
 /// Hears steps.
 pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
 
-/// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options` say so. Each labeler
-/// works by itself; all are of one model. `done` is added to as labels are written.
+/// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options`
+/// say so. Each labeler works by itself; all are of one model. `done` is added to as labels are written.
 ///
 /// # Errors
 /// See [`BacklogError`]. What was scored until then is written, and the rest given back.
@@ -192,15 +192,17 @@ pub async fn label(
         suspects: &suspects,
         progress,
     };
-    let mut ended;
+    let mut ended = Ok(());
     loop {
         let began = clock.elapsed();
         patiently(worker, async || store.enqueue_missing(target).await).await?;
         let looked = clock.elapsed().saturating_sub(began);
         let waiting = waiting(worker, target, options.max_attempts).await?;
         progress(Step::Expect(waiting.claimable));
-        let (after, round) = shared.round(labelers, done).await;
-        (labelers, ended) = (after, round);
+        // A claim writes even where it finds nothing, and a watcher would wake itself by it.
+        if waiting.claimable > 0 {
+            (labelers, ended) = shared.round(labelers, done).await;
+        }
         done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
         done.posts_per_sec = rate(done.posts, done.seconds);
         let Some(watch) = &mut watch else { break };

@@ -22,6 +22,8 @@ pub struct Cost {
     pub labelled: u64,
     /// Posts that are not, and have a text.
     pub posts: u64,
+    /// Their texts, equal ones once.
+    pub texts: u64,
     /// Of those, posts that need no inference: all of their pairs are stored.
     pub posts_without_inference: u64,
     /// Pairs of their texts and the labels that are stored.

@@ -3,10 +3,9 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `purging`, `quotas`, `models`, `versions`, `work`,
-//! `missing`, `looking`.
+//! `looking`.
 
 mod looking;
-mod missing;
 mod models;
 mod posts;
 mod purging;

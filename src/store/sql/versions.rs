@@ -9,7 +9,7 @@ use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, R
 
 use super::super::dialect::Dialect;
 use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
-use super::super::{Classified, ModelRow, Result, RunId, StoreError, Target};
+use super::super::{Classified, Missing, ModelRow, Result, RunId, Sought, StoreError, Target};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{Fullname, Label, LabelSet, Mode, TextHash, Timestamp};
 
@@ -201,9 +201,91 @@ where
         Ok(Cost {
             labelled: labelled.unsigned_abs(),
             posts: number(1)?,
+            texts,
             posts_without_inference: number(3)?,
             pairs_stored,
             pairs_missing: (texts * hypotheses.len() as u64).saturating_sub(pairs_stored),
+        })
+    }
+
+    pub(in crate::store) async fn seek(
+        &self,
+        model: &ModelRow,
+        label_set: &str,
+        hypotheses: &[String],
+    ) -> Result<Sought> {
+        const WHAT: &str = "look for the model and the label set";
+        let model = sqlx::query::<DB>(
+            "SELECT id FROM models WHERE manifest_hash = $1 AND precision = $2 AND max_tokens = $3",
+        )
+        .bind(model.manifest_hash.as_str())
+        .bind(model.precision.as_str())
+        .bind(model.max_tokens)
+        .fetch_optional(&self.pool)
+        .await
+        .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+        .doing(WHAT)?;
+        let label_set = sqlx::query::<DB>("SELECT id FROM label_sets WHERE hash = $1")
+            .bind(label_set)
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+            .doing(WHAT)?;
+        Ok(Sought {
+            model,
+            label_set,
+            hypotheses: self.find_hypotheses(hypotheses).await?,
+        })
+    }
+
+    pub(in crate::store) async fn missing(&self, sought: &Sought, sample: u32) -> Result<Missing> {
+        const WHAT: &str = "read a sample of what is missing";
+        let Cost {
+            posts,
+            texts,
+            pairs_stored,
+            pairs_missing,
+            ..
+        } = self
+            .cost(sought.model, sought.label_set, &sought.hypotheses)
+            .await?;
+        // Hashes are random, so the lowest of them are a sample that comes out the same every time.
+        let mut some = QueryBuilder::<DB>::new(
+            "WITH open AS (SELECT p.text_hash, MIN(p.fullname) AS fullname FROM posts p \
+              WHERE p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = ",
+        );
+        some.push_bind(sought.model.unwrap_or(NO_ROW))
+            .push(" AND c.label_set_id = ")
+            .push_bind(sought.label_set.unwrap_or(NO_ROW))
+            .push(
+                " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+                 GROUP BY p.text_hash ORDER BY p.text_hash LIMIT ",
+            )
+            .push_bind(i64::from(sample))
+            .push(
+                ") SELECT o.text_hash, p.title, p.selftext FROM open o JOIN posts p ON p.fullname = o.fullname \
+                 ORDER BY o.text_hash",
+            );
+        let rows = some.build().fetch_all(&self.pool).await.doing(WHAT)?;
+        let decode = |row: &DB::Row| {
+            let hash: Vec<u8> = row.try_get(0).doing(WHAT)?;
+            let hash = TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
+                table: "posts",
+                row: row.try_get(1).unwrap_or_default(),
+                detail: "`text_hash` has not 16 bytes".into(),
+            })?;
+            Ok((
+                hash,
+                row.try_get(1).doing(WHAT)?,
+                row.try_get(2).doing(WHAT)?,
+            ))
+        };
+        Ok(Missing {
+            posts,
+            texts,
+            pairs: pairs_missing,
+            known: pairs_stored,
+            sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }
 
