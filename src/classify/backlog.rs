@@ -192,17 +192,14 @@ pub async fn label(
         suspects: &suspects,
         progress,
     };
-    let mut ended = Ok(());
+    let mut ended;
     loop {
         let began = clock.elapsed();
         patiently(worker, async || store.enqueue_missing(target).await).await?;
         let looked = clock.elapsed().saturating_sub(began);
         let waiting = waiting(worker, target, options.max_attempts).await?;
         progress(Step::Expect(waiting.claimable));
-        // A claim writes even where it finds nothing, and a watcher would wake itself by it.
-        if waiting.claimable > 0 {
-            (labelers, ended) = shared.round(labelers, done).await;
-        }
+        (labelers, ended) = shared.round(labelers, done).await;
         done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
         done.posts_per_sec = rate(done.posts, done.seconds);
         let Some(watch) = &mut watch else { break };
