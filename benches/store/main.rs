@@ -2,8 +2,8 @@
 //!
 //!     bench-store URL POSTS SCORED
 //!
-//! Nine tenths of the posts are labelled; SCORED of them have their 16 scores and logits too, which are most of
-//! the rows and nothing that the timed statements scan. The database is filled by bulk SQL and kept: a second
+//! Nine tenths of the posts are labelled; SCORED of them have their 16 logits too, which are most of the rows
+//! and nothing that the timed statements scan. The database is filled by bulk SQL and kept: a second
 //! run times it as it stands.
 
 use std::error::Error;
@@ -28,12 +28,12 @@ const LABELS: usize = 16;
 const WINDOW: u32 = 1_000;
 const LEASE: Duration = Duration::from_hours(1);
 
-/// $1: posts, $2 and $3: runs, $4: model, $5: label set, $6: posts with scores.
+/// $1: posts, $2 and $3: runs, $4: model, $5: label set, $6: posts with logits.
 const FILL_SQLITE: [&str; 6] = [
-    "INSERT INTO posts (fullname, subreddit, title, selftext, permalink, author, score, num_comments, over_18, \
-       is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
+    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, score, num_comments, \
+       over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
      WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
-     SELECT 't3_1' || printf('%06x', i), 'sub' || (i % 30), \
+     SELECT 't3_1' || printf('%06x', i), 'sub' || (i % 30), 'topic' || (i % 16), \
        'A title of about sixty characters, as posts have, number ' || i, \
        CASE WHEN i % 2 THEN substr(hex(zeroblob(200)), 1, 400) ELSE '' END, \
        '/r/sub/comments/1' || printf('%06x', i) || '/a_title_of_about/', lower(hex(randomblob(16))), i % 500, \
@@ -46,16 +46,17 @@ const FILL_SQLITE: [&str; 6] = [
     "INSERT INTO classifications SELECT fullname, $4, $5, text_hash, \
        'topic' || ((rowid + (rowid % 5 = 0)) % 16), 0.5 + (rowid % 500) / 1000.0, (rowid * 919 % 1000) / 1000.0, \
        FALSE, 'single', $3, '2026-01-02T00:00:00+00:00' FROM posts WHERE rowid <= $1 * 9 / 10",
-    "INSERT INTO label_scores SELECT fullname, $4, $5, position, 0.01 * position FROM posts \
-       JOIN labels ON label_set_id = $5 WHERE posts.rowid <= $6",
+    "INSERT INTO packed_scores SELECT fullname, $4, $5, \
+       (SELECT json_group_array(abs(random()) / 9223372036854775808.0) FROM labels WHERE label_set_id = $5 \
+           AND posts.fullname IS NOT NULL) FROM posts WHERE posts.rowid <= $1 * 9 / 10",
     "INSERT INTO pair_logits SELECT $4, text_hash, h.id, 0.1 * h.id, -1.5, 0.25 FROM posts \
        JOIN hypotheses h ON TRUE WHERE posts.rowid <= $6",
 ];
 
 const FILL_POSTGRES: [&str; 6] = [
-    "INSERT INTO posts (fullname, subreddit, title, selftext, permalink, author, score, num_comments, over_18, \
-       is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
-     SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'sub' || (i % 30), \
+    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, score, num_comments, \
+       over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
+     SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'sub' || (i % 30), 'topic' || (i % 16), \
        'A title of about sixty characters, as posts have, number ' || i, \
        CASE WHEN i % 2 = 1 THEN (SELECT string_agg(md5((i + k)::text), '') FROM generate_series(1, 12) k) \
          ELSE '' END, \
@@ -70,8 +71,9 @@ const FILL_POSTGRES: [&str; 6] = [
        'topic' || ((i + CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END) % 16), 0.5 + (i % 500) / 1000.0, \
        (i * 919 % 1000) / 1000.0, FALSE, 'single', $3, '2026-01-02' FROM generate_series(1, $1 * 9 / 10) i \
        JOIN posts ON fullname = 't3_1' || lpad(to_hex(i), 6, '0')",
-    "INSERT INTO label_scores SELECT 't3_1' || lpad(to_hex(i), 6, '0'), $4, $5, position, 0.01 * position \
-       FROM generate_series(1, $6) i JOIN labels ON label_set_id = $5",
+    "INSERT INTO packed_scores SELECT 't3_1' || lpad(to_hex(i), 6, '0'), $4, $5, \
+       (SELECT array_agg(random()) FROM labels WHERE label_set_id = $5 AND i > 0) \
+       FROM generate_series(1, $1 * 9 / 10) i",
     "INSERT INTO pair_logits SELECT $4, decode(md5('t' || i), 'hex'), h.id, 0.1 * h.id, -1.5, 0.25 \
        FROM generate_series(1, $6) i CROSS JOIN hypotheses h",
 ];

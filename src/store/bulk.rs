@@ -12,7 +12,7 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
 
-/// Rows of one statement of SQLite, the largest first: with at most 21 columns its 32,766 parameters are not
+/// Rows of one statement of SQLite, the largest first: with at most 63 columns its 32,766 parameters are not
 /// exceeded.
 const SQLITE_ROWS: [usize; 4] = [512, 64, 8, 1];
 
@@ -30,6 +30,8 @@ pub enum Values<'a> {
     Bytes(Vec<&'a [u8]>),
     /// Times.
     Time(Vec<Option<DateTime<Utc>>>),
+    /// Lists of numbers: arrays in PostgreSQL, JSON in SQLite.
+    Reals(Vec<&'a [f64]>),
 }
 
 impl Values<'_> {
@@ -65,10 +67,20 @@ impl Insert<'_> {
         if self.rows == 0 {
             return Ok(());
         }
-        let mut sql = self.head() + "SELECT * FROM UNNEST(";
+        let mut sql = self.head() + "SELECT ";
+        for (n, (name, values)) in self.columns.iter().enumerate() {
+            let comma = if n == 0 { "" } else { ", " };
+            // An array of arrays would come apart into its numbers: they travel as texts.
+            let cast = match values {
+                Values::Reals(_) => "::DOUBLE PRECISION[]",
+                _ => "",
+            };
+            write!(sql, "{comma}{name}{cast}").expect("a String takes all");
+        }
+        sql += " FROM UNNEST(";
         for (n, (_, values)) in self.columns.iter().enumerate() {
             let kind = match values {
-                Values::Text(_) => "TEXT",
+                Values::Text(_) | Values::Reals(_) => "TEXT",
                 Values::Integer(_) => "BIGINT",
                 Values::Real(_) => "DOUBLE PRECISION",
                 Values::Flag(_) => "BOOLEAN",
@@ -78,8 +90,9 @@ impl Insert<'_> {
             let comma = if n == 0 { "" } else { ", " };
             write!(sql, "{comma}${}::{kind}[]", n + 1).expect("a String takes all");
         }
-        sql += ") ";
-        sql += self.on_conflict;
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        write!(sql, ") AS rows ({}) {}", names.join(", "), self.on_conflict)
+            .expect("a String takes all");
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for (_, values) in self.columns {
             query = match values {
@@ -89,6 +102,10 @@ impl Insert<'_> {
                 Values::Flag(values) => query.bind(values),
                 Values::Bytes(values) => query.bind(values),
                 Values::Time(values) => query.bind(values),
+                Values::Reals(lists) => {
+                    let array = |list: &[f64]| json(list).replace('[', "{").replace(']', "}");
+                    query.bind(lists.into_iter().map(array).collect::<Vec<String>>())
+                }
             };
         }
         query.execute(connection).await?;
@@ -151,6 +168,7 @@ impl Insert<'_> {
                     Values::Real(values) => arguments.add(values[row]),
                     Values::Flag(values) => arguments.add(values[row]),
                     Values::Bytes(values) => arguments.add(values[row]),
+                    Values::Reals(lists) => arguments.add(json(lists[row])),
                     Values::Time(values) => {
                         let text = values[row].map(|time| match written {
                             Some((known, text)) if *known == time => text.clone(),
@@ -168,4 +186,9 @@ impl Insert<'_> {
         }
         Ok(arguments)
     }
+}
+
+/// Numbers as a JSON array; each reads back as the same number.
+fn json(list: &[f64]) -> String {
+    serde_json::to_string(list).expect("numbers are JSON")
 }

@@ -44,7 +44,7 @@ const TABLES: [&str; 18] = [
     "hypotheses",
     "pair_logits",
     "classifications",
-    "label_scores",
+    "packed_scores",
     "leases",
     "backlog",
     "tombstones",

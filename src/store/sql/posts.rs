@@ -22,6 +22,7 @@ use crate::domain::{Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp,
 /// erase a score; but where Reddit itself shows no author any more, or a removed post again, it is
 /// followed. What retention took does not come back, and the hash of the text that was labelled stays.
 const ON_KNOWN_POST: &str = " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
+     topic = COALESCE(excluded.topic, posts.topic), \
      title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
      selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
      url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
@@ -539,6 +540,10 @@ fn insert_posts<'a>(rows: &'a [&Row<'a>]) -> Insert<'a> {
         columns: vec![
             ("fullname", text(|post| Some(post.fullname.as_str()))),
             ("subreddit", text(|post| Some(&post.subreddit))),
+            (
+                "topic",
+                Values::Text(rows.iter().map(|row| row.page.topic).collect()),
+            ),
             ("title", text(|post| Some(&post.title))),
             ("selftext", text(|post| Some(&post.selftext))),
             ("url", text(|post| post.url.as_deref())),

@@ -16,7 +16,7 @@ use super::super::{
     Claim, Claimant, ClaimedPost, Classified, Lease, Result, RunId, StoreError, Target, Waiting,
     Written,
 };
-use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, count, push_list};
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{Mode, PairLogits, Scores, TextHash, Timestamp};
 
 /// Posts that change a backlog so much that the planner must hear of it.
@@ -528,35 +528,23 @@ where
         target: Target,
         done: &[&Classified],
     ) -> Result<()> {
-        let rows: Vec<(&str, u64, f64)> = done
-            .iter()
-            .flat_map(|one| {
-                let fullname = one.fullname.as_str();
-                let scores = (0..).zip(&one.scores.scores);
-                scores.map(move |(position, score)| (fullname, position, *score))
-            })
-            .collect();
+        let n = done.len();
         let insert = Insert {
-            table: "label_scores",
-            rows: rows.len(),
+            table: "packed_scores",
+            rows: n,
             columns: vec![
                 (
                     "fullname",
-                    Values::Text(rows.iter().map(|(fullname, ..)| Some(*fullname)).collect()),
+                    Values::Text(done.iter().map(|one| Some(one.fullname.as_str())).collect()),
                 ),
-                ("model_id", Values::all(target.model, rows.len())),
-                ("label_set_id", Values::all(target.label_set, rows.len())),
+                ("model_id", Values::all(target.model, n)),
+                ("label_set_id", Values::all(target.label_set, n)),
                 (
-                    "position",
-                    Values::Integer(rows.iter().map(|row| Some(count(row.1))).collect()),
-                ),
-                (
-                    "score",
-                    Values::Real(rows.iter().map(|(.., score)| Some(*score)).collect()),
+                    "scores",
+                    Values::Reals(done.iter().map(|one| &one.scores.scores[..]).collect()),
                 ),
             ],
-            on_conflict: "ON CONFLICT (model_id, label_set_id, fullname, position) \
-                 DO UPDATE SET score = excluded.score",
+            on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET scores = excluded.scores",
         };
         DB::insert(&mut *tx, insert).await.doing("store scores")
     }
