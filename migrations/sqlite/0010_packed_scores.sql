@@ -61,21 +61,25 @@ SELECT s.fullname, l.slug AS label_topic, l.label, s.score
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
 
--- For each topic: how often the label agrees with what the post was collected for.
+-- For each topic: how often the label agrees with what the post was collected for. `LIMIT -1` keeps the inner
+-- query apart, so that three small values of a post are sorted by topic, and not the texts they come from.
 CREATE VIEW topic_agreement AS
-SELECT p.topic,
+SELECT topic,
        COUNT(*) AS posts,
-       COUNT(c.fullname) AS labelled,
-       CAST(SUM(CASE WHEN c.label = p.topic AND NOT c.abstained THEN 1 ELSE 0 END) AS BIGINT) AS agreed,
-       1.0 * SUM(CASE WHEN c.label = p.topic AND NOT c.abstained THEN 1 ELSE 0 END)
-         / NULLIF(COUNT(c.fullname), 0) AS agreement
-  FROM posts p
-  LEFT JOIN classifications c NOT INDEXED
-    ON c.model_id = (SELECT model_id FROM current_target)
-   AND c.label_set_id = (SELECT label_set_id FROM current_target)
-   AND c.fullname = p.fullname AND c.text_hash = p.text_hash
- WHERE p.topic IS NOT NULL
- GROUP BY p.topic;
+       SUM(labelled) AS labelled,
+       SUM(agreed) AS agreed,
+       1.0 * SUM(agreed) / NULLIF(SUM(labelled), 0) AS agreement
+  FROM (SELECT p.topic,
+               c.fullname IS NOT NULL AS labelled,
+               COALESCE(c.label = p.topic AND NOT c.abstained, FALSE) AS agreed
+          FROM posts p
+          LEFT JOIN classifications c NOT INDEXED
+            ON c.model_id = (SELECT model_id FROM current_target)
+           AND c.label_set_id = (SELECT label_set_id FROM current_target)
+           AND c.fullname = p.fullname AND c.text_hash = p.text_hash
+         WHERE p.topic IS NOT NULL
+         LIMIT -1)
+ GROUP BY topic;
 
 -- Posts a day and label.
 CREATE VIEW topic_daily AS
