@@ -15,6 +15,9 @@ use super::tokenize::{EncodedText, Encoder, Sequence, TokenizeError};
 use crate::domain::{LabelSet, LabelSetError, Mode, PairLogits, Scores};
 use crate::model_folder::{ModelFolder, ModelKind};
 
+/// Padded tokens of a batch where a score depends on its batch: few, because a CPU's cache is small.
+const TOKENS_OF_ONE_TEXT: usize = 512;
+
 /// Why texts cannot be scored at all.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelerError {
@@ -164,13 +167,15 @@ impl Labeler {
         batch_tokens: usize,
     ) -> Result<Self, LabelerError> {
         let encoder = Arc::new(Encoder::load(&folder)?);
-        Ok(Self {
+        let mut labeler = Self {
             folder,
             encoder,
             engine,
-            budget: batch_tokens.max(1),
+            budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
-        })
+        };
+        labeler.set_batch_tokens(batch_tokens);
+        Ok(labeler)
     }
 
     /// What was computed since this was asked last; a batch that failed does not count.
@@ -183,9 +188,12 @@ impl Labeler {
         self.budget
     }
 
-    /// Sets how many padded tokens a batch may hold.
+    /// Sets how many padded tokens a batch may hold. Of a graph whose scores depend on their batch the size stays
+    /// as it is, because another one would give other scores.
     pub fn set_batch_tokens(&mut self, batch_tokens: usize) {
-        self.budget = batch_tokens.max(1);
+        if !self.folder.depends_on_batch() {
+            self.budget = batch_tokens.max(1);
+        }
     }
 
     /// Makes the engine anew, and gives back what memory it took.

@@ -329,6 +329,7 @@ impl Setup {
         };
         let (budget, tokens) = match batch_tokens {
             Some(tokens) => (Budget::Fixed, tokens),
+            None if folder.depends_on_batch() => (Budget::Fixed, default),
             None => match remembered().and_then(|remembered| remembered.get(&key)) {
                 Some(tokens) => (Budget::Remembered(key), tokens),
                 None => (Budget::Open(key), default),

@@ -35,6 +35,13 @@ impl Autotune {
             budget,
             ..
         } = bed;
+        if labeler.folder().depends_on_batch() {
+            return Err(CliError::Usage(format!(
+                "search the best batch: with {} a score depends on its batch, so its size stays at {} tokens; search with `--precision fp32`",
+                labeler.folder().precision,
+                labeler.batch_tokens(),
+            )));
+        }
         if let Budget::Remembered(_) = budget {
             tracing::info!(
                 batch_tokens = labeler.batch_tokens(),

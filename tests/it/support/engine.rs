@@ -40,7 +40,11 @@ pub fn runtime_is_here(test: &str) -> bool {
 
 /// A model folder on one thread of the CPU.
 pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
-    let folder = ModelFolder::open(folder, None).unwrap();
+    labeler_of(ModelFolder::open(folder, None).unwrap(), batch_tokens)
+}
+
+/// A labeler of a folder that was opened.
+pub fn labeler_of(folder: ModelFolder, batch_tokens: usize) -> Labeler {
     let options = EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
