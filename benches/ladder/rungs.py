@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The rungs of `topicmill bench ladder` that are Python, run by it. Needs what tools/requirements.txt lists.
 
-The first line on stdin is a JSON object with the job; each further line names a rung, which is then run once over all
-texts. Answers are JSON, one a line on stdout: versions and rungs, then seconds and scores.
+The first line on stdin is a JSON object with the job; each further line names a rung and says how many of the texts it
+is then run over. Answers are JSON, one a line on stdout: versions and rungs, then seconds and scores.
 """
 
 import json
@@ -23,16 +23,17 @@ def main() -> int:
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
     runs, versions = make(job)
     print(json.dumps({"rungs": list(runs), "versions": versions}), file=answers, flush=True)
-    for name in sys.stdin:
-        run = runs[name.strip()]
+    for line in sys.stdin:
+        name, count = line.split()
+        texts = job["texts"][: int(count)]
         start = time.perf_counter()
-        scores = run()
+        scores = runs[name](texts)
         seconds = time.perf_counter() - start
         print(json.dumps({"seconds": seconds, "scores": scores}), file=answers, flush=True)
     return 0
 
 
-def make(job: dict) -> tuple[dict[str, Callable[[], Scores]], dict[str, str]]:
+def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str, str]]:
     """Every rung that the job allows, by name, and the versions of what runs it."""
     import torch
     import transformers
@@ -50,10 +51,11 @@ def make(job: dict) -> tuple[dict[str, Callable[[], Scores]], dict[str, str]]:
     }
     batched = settings | {"batch_size": job["rows"]}
     runs = {
-        "pipeline": lambda: [in_order(reference(text, **settings), job["labels"]) for text in job["texts"]],
-        "pipeline-batches": lambda: [in_order(one, job["labels"]) for one in reference(job["texts"], **batched)],
-        "direct": lambda: direct(job, model, tokenizer),
-        "direct-bf16": lambda: direct(job, half, tokenizer),
+        "pipeline": lambda texts: [in_order(reference(text, **settings), job["labels"]) for text in texts],
+        "pipeline-batches": lambda texts: [in_order(one, job["labels"]) for one in reference(texts, **batched)],
+        "direct-mixed": lambda texts: mixed(job, model, tokenizer, texts),
+        "direct": lambda texts: direct(job, model, tokenizer, texts),
+        "direct-bf16": lambda texts: direct(job, half, tokenizer, texts),
     }
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     half = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.bfloat16).eval().to(device)
@@ -63,7 +65,7 @@ def make(job: dict) -> tuple[dict[str, Callable[[], Scores]], dict[str, str]]:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = job["threads"]
         session = onnxruntime.InferenceSession(Path(job["plain"]), options, providers=["CPUExecutionProvider"])
-        runs["onnxruntime"] = lambda: through_onnx(job, model.config, session, tokenizer)
+        runs["onnxruntime"] = lambda texts: through_onnx(job, model.config, session, tokenizer, texts)
         versions["onnxruntime"] = onnxruntime.__version__
     return runs, versions
 
@@ -74,44 +76,60 @@ def in_order(found: dict, labels: list[str]) -> list[float]:
     return [by_label[label] for label in labels]
 
 
-def encoded(job: dict, tokenizer) -> Iterator[dict]:
+def encoded(job: dict, tokenizer, texts: list[str]) -> Iterator[dict]:
     """The pairs of each text as batches of at most `rows`, filled up to their longest."""
     hypotheses = [job["template"].format(label) for label in job["labels"]]
-    for text in job["texts"]:
+    for text in texts:
         for start in range(0, len(hypotheses), job["rows"]):
             part = hypotheses[start : start + job["rows"]]
             pairs = [[text] * len(part), part]
             yield tokenizer(*pairs, truncation="only_first", padding=True, return_tensors="pt")
 
 
-def direct(job: dict, model, tokenizer) -> Scores:
+def direct(job: dict, model, tokenizer, texts: list[str]) -> Scores:
     """One forward for the pairs of a text."""
     import torch
 
     with torch.inference_mode():
-        batches = (batch.to(job["device"]) for batch in encoded(job, tokenizer))
+        batches = (batch.to(job["device"]) for batch in encoded(job, tokenizer, texts))
         logits = [model(**batch).logits.float() for batch in batches]
-    return scores(job, model.config, torch.cat(logits).cpu())
+    return scores(job, model.config, torch.cat(logits).cpu(), len(texts))
 
 
-def through_onnx(job: dict, config, session, tokenizer) -> Scores:
-    """The same batches through ONNX Runtime."""
+def mixed(job: dict, model, tokenizer, texts: list[str]) -> Scores:
+    """One forward for `rows` texts, as they come, and one label: filled up to the longest of them."""
+    import torch
+
+    logits = []
+    with torch.inference_mode():
+        for label in job["labels"]:
+            for start in range(0, len(texts), job["rows"]):
+                part = texts[start : start + job["rows"]]
+                pairs = [part, [job["template"].format(label)] * len(part)]
+                batch = tokenizer(*pairs, truncation="only_first", padding=True, return_tensors="pt")
+                logits.append(model(**batch.to(job["device"])).logits.float())
+    by_label = torch.cat(logits).cpu().reshape(len(job["labels"]), len(texts), -1)
+    return scores(job, model.config, by_label.transpose(0, 1), len(texts))
+
+
+def through_onnx(job: dict, config, session, tokenizer, texts: list[str]) -> Scores:
+    """The batches of `direct` through ONNX Runtime."""
     import torch
 
     names = {entry.name for entry in session.get_inputs()}
     logits = []
-    for batch in encoded(job, tokenizer):
+    for batch in encoded(job, tokenizer, texts):
         feed = {name: values.numpy() for name, values in batch.items() if name in names}
         logits.append(torch.from_numpy(session.run(["logits"], feed)[0]))
-    return scores(job, config, torch.cat(logits))
+    return scores(job, config, torch.cat(logits), len(texts))
 
 
-def scores(job: dict, config, logits) -> Scores:
+def scores(job: dict, config, logits, texts: int) -> Scores:
     """What the pipeline makes of logits, text by text."""
     classes = {name.lower(): number for name, number in config.label2id.items()}
     entailment = next(number for name, number in classes.items() if name.startswith("entail"))
     contradiction = -1 if entailment == 0 else 0
-    by_text = logits.reshape(len(job["texts"]), len(job["labels"]), -1)
+    by_text = logits.reshape(texts, len(job["labels"]), -1)
     if job["multi"] or len(job["labels"]) == 1:
         return by_text[:, :, [contradiction, entailment]].softmax(-1)[..., 1].tolist()
     return by_text[:, :, entailment].softmax(-1).tolist()

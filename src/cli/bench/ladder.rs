@@ -26,9 +26,10 @@ const SCRIPT: &str = include_str!("../../../benches/ladder/rungs.py");
 /// Pairs in a batch of the rungs that are told so.
 const ROWS: usize = 16;
 /// Rungs from below, and what each is.
-const RUNGS: [(&str, &str); 6] = [
+const RUNGS: [(&str, &str); 7] = [
     ("pipeline", "pipeline, row by row"),
     ("pipeline-batches", "pipeline, batches of 16"),
+    ("direct-mixed", "torch, 16 posts a label, as they come"),
     ("direct", "torch, 16 rows a post"),
     ("direct-bf16", "torch bf16, 16 rows a post"),
     ("onnxruntime", "ONNX Runtime, 16 rows a post"),
@@ -50,7 +51,7 @@ pub struct Ladder {
     /// A Python with what tools/requirements.txt lists
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: PathBuf,
-    /// How often each rung is climbed, in turns with the others; one time more warms up
+    /// How often each rung is climbed, in turns with the others, after a first text that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Folder for ladder.json, ladder.csv and ladder.svg
@@ -87,15 +88,16 @@ impl Ladder {
                     .is_some_and(|known| known.iter().any(|n| n == name))
         };
         let mut climbed: BTreeMap<&str, Climbed> = BTreeMap::new();
-        // The first round warms up.
         for round in 0..=self.repeats {
+            // The first round warms up.
+            let texts = if round == 0 { 1 } else { bed.texts.len() };
             for (name, _) in RUNGS.iter().filter(|(name, _)| known_to_run(name)) {
                 if stop.is_cancelled() {
                     return Ok(Exit::Done);
                 }
                 let (seconds, scores) = match &mut python {
-                    Some(python) if *name != OURS => python.climb(name)?,
-                    _ => ours(&mut bed, clock)?,
+                    Some(python) if *name != OURS => python.climb(name, texts)?,
+                    _ => ours(&mut bed, texts, clock)?,
                 };
                 let rung = climbed.entry(name).or_default();
                 if round > 0 {
@@ -154,11 +156,16 @@ impl Ladder {
 }
 
 /// Tokenises, computes and scores, as `classify` does.
-fn ours(bed: &mut Bed, clock: &SharedClock) -> Result<(f64, Vec<Vec<f64>>), CliError> {
-    let mut scores = vec![Vec::new(); bed.texts.len()];
+fn ours(
+    bed: &mut Bed,
+    texts: usize,
+    clock: &SharedClock,
+) -> Result<(f64, Vec<Vec<f64>>), CliError> {
+    let texts = &bed.texts[..texts];
+    let mut scores = vec![Vec::new(); texts.len()];
     let mut failed = None;
     let began = clock.elapsed();
-    let encoded = bed.labeler.encoder().encode(&bed.texts);
+    let encoded = bed.labeler.encoder().encode(texts);
     let encoded = encoded.map_err(LabelerError::Tokenize)?;
     bed.labeler.score(
         &bed.prepared,
@@ -233,8 +240,8 @@ impl Python {
         })
     }
 
-    fn climb(&mut self, rung: &str) -> Result<(f64, Vec<Vec<f64>>), CliError> {
-        let answer = self.ask(rung)?;
+    fn climb(&mut self, rung: &str, texts: usize) -> Result<(f64, Vec<Vec<f64>>), CliError> {
+        let answer = self.ask(&format!("{rung} {texts}"))?;
         let scores = serde_json::from_value(answer["scores"].clone()).unwrap_or_default();
         Ok((answer["seconds"].as_f64().unwrap_or_default(), scores))
     }
