@@ -477,9 +477,12 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
     let scene = Scene::with_posts(20, clock).await;
     let heard = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let seen = Arc::clone(&heard);
-    // Computes nothing until the GPU was heard of.
+    // Computes nothing until the GPU was heard of, or for long enough.
     let engine = move |_| {
-        while !seen.load(Ordering::Relaxed) {
+        for _ in 0..10_000 {
+            if seen.load(Ordering::Relaxed) {
+                break;
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         Err(EngineError::Run("the device is gone".into()))
@@ -510,6 +513,7 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
     let labels = set(&["food"]);
     let ended = label(&worker, labelers, &labels, &options, &listen, &mut done).await;
     assert!(ended.is_err());
+    assert!(heard.load(Ordering::Relaxed));
     assert!(done.gpu[0].samples > 0, "{done:?}");
     assert_eq!(done.gpu[0].gpu_percent.unwrap().max, 90);
     assert_eq!((done.settings.cores, done.settings.batch_tokens), (7, 512));

@@ -94,6 +94,7 @@ fn the_gpu_is_the_one_that_cuda_counts() {
             "{number} {visible:?}"
         );
     }
+    assert_eq!(place(0, Some(""), &uuids[..1]), None);
 }
 
 #[test]

@@ -215,6 +215,13 @@ fn a_model_that_never_waits_is_told_how_it_gets_faster() {
             vec![],
         ),
         (
+            "finds no posts",
+            with(run("cpu", (0.0, 1.0, 0.0)), |run| run.posts = 0),
+            None,
+            vec!["computed nothing"],
+            vec!["--"],
+        ),
+        (
             "computes nothing",
             Labelled::default(),
             None,
