@@ -30,7 +30,7 @@
 //! ```
 //!
 //! `domain` and `clock` use nobody; `config` and `telemetry` neither. Inside `classify`, only `onnx` names
-//! the `ort` crate.
+//! the `ort` crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
 //!

@@ -4,6 +4,7 @@
 //! other. Where stderr is no terminal there is no bar, and the stages log a line now and then instead.
 
 use std::io::IsTerminal;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -68,6 +69,11 @@ pub fn init(format: LogFormat, verbosity: i8) {
     }
 }
 
+fn style(template: &str) -> ProgressStyle {
+    let style = ProgressStyle::with_template(template).expect("the template is well formed");
+    style.progress_chars("━╸─").with_key("rate", rate)
+}
+
 /// The rate of a bar in three digits; its own has as many as a float.
 fn rate(state: &ProgressState, out: &mut dyn std::fmt::Write) {
     // A bar has nobody to tell of an error.
@@ -81,6 +87,10 @@ pub struct Progress {
     unit: &'static str,
     /// Shows the bar, on a terminal.
     span: Option<tracing::Span>,
+    /// How the bar looks.
+    template: String,
+    /// What goes with it now.
+    note: Mutex<Option<String>>,
     /// Knows count, rate and time left, and draws nothing.
     count: ProgressBar,
     /// Whether log lines stand in for the bar.
@@ -122,9 +132,7 @@ impl Progress {
         let count = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let span = BARS.load(Ordering::Relaxed).then(|| {
             let span = tracing::info_span!("progress", name);
-            let style =
-                ProgressStyle::with_template(template).expect("the template is well formed");
-            span.pb_set_style(&style.progress_chars("━╸─").with_key("rate", rate));
+            span.pb_set_style(&style(template));
             if let Some(total) = total {
                 span.pb_set_length(total);
             }
@@ -136,9 +144,23 @@ impl Progress {
             name,
             unit,
             span,
+            template: template.to_owned(),
+            note: Mutex::default(),
             count,
             lines,
         }
+    }
+
+    /// What else there is to tell now: a line below the bar, or a part of the next log line.
+    pub fn note(&self, text: String) {
+        let mut note = self.note.lock().expect("no holder of this lock panics");
+        if let Some(span) = &self.span {
+            if note.is_none() {
+                span.pb_set_style(&style(&format!("{}\n{:10}{{msg}}", self.template, "")));
+            }
+            span.pb_set_message(&text);
+        }
+        *note = Some(text);
     }
 
     /// The amount, where it becomes known later.
@@ -169,6 +191,8 @@ impl Progress {
         }
         let left_secs = total.map(|_| self.count.eta().as_secs());
         let (name, unit) = (self.name, self.unit);
-        tracing::info!(done, total, rate = %format_args!("{:.1}/s", self.count.per_sec()), left_secs, "{name}: {unit}");
+        let note = self.note.lock().expect("no holder of this lock panics");
+        let note = note.as_deref().map(tracing::field::display);
+        tracing::info!(done, total, rate = %format_args!("{:.1}/s", self.count.per_sec()), left_secs, note, "{name}: {unit}");
     }
 }

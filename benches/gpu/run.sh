@@ -95,4 +95,10 @@ out_of_memory() {
 }
 step out-of-memory out_of_memory
 watched busy score_all all
+
+# The same through a database, as the run's own record tells it.
+database=sqlite:$work/demo.db
+step demo "$topicmill" --database "$database" demo --model "$model" --device "$device" &&
+    step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&
+    sed 's/^/    /' "$out/bottleneck.log" >>"$summary"
 cat "$summary"

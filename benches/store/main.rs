@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use topicmill::classify::backlog::{self, Labelled, Options, Worker};
 use topicmill::classify::batch::Batch;
 use topicmill::classify::engine::Logits;
+use topicmill::classify::gpu::Watch;
+use topicmill::classify::verdict::Settings;
 use topicmill::classify::{Engine, EngineError, Labeler};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Label, LabelSet, Mode, PairLogits, Scores, Stage};
@@ -427,6 +429,8 @@ impl Bench {
                 retry_failed: false,
                 watch: false,
                 make_current: true,
+                settings: Settings::default(),
+                gpus: Watch::default(),
             };
             let labeler = Labeler::load(folder()?, Box::new(Paced(cost)), 16_384)?;
             let mut done = Labelled::default();

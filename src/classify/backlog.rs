@@ -14,18 +14,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
-pub use self::stages::Stages;
+pub use self::stages::{Slow, Stages};
 use super::autotune::{self, Allowance, Found};
 use super::estimate::{self, Cost};
+use super::gpu::{self, Sampler};
 use super::labeler::{Labeler, LabelerError, Prepared};
 use super::tokenize::TokenizeError;
+use super::verdict::Settings;
 use crate::clock::SharedClock;
 use crate::domain::{LabelSet, TextHash, post_text};
 use crate::model_folder::ModelFolder;
@@ -70,6 +72,10 @@ pub struct Options {
     pub watch: bool,
     /// Make the model and the label set the current ones, which the views show.
     pub make_current: bool,
+    /// Kept in the run's record.
+    pub settings: Settings,
+    /// The GPUs of the engines.
+    pub gpus: gpu::Watch,
 }
 
 /// Who labels, and where.
@@ -88,7 +94,7 @@ pub struct Worker<'a> {
 }
 
 /// What labelling did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Labelled {
     /// Posts that got scores.
     pub posts: u64,
@@ -114,6 +120,15 @@ pub struct Labelled {
     pub padded_tokens: u64,
     /// Where the time went.
     pub stages: Stages,
+    /// What it was given.
+    #[serde(default)]
+    pub settings: Settings,
+    /// What each GPU did meanwhile.
+    #[serde(default)]
+    pub gpu: Vec<gpu::Figures>,
+    /// What is missing or doubtful of that, and why.
+    #[serde(default)]
+    pub gpu_note: Option<String>,
 }
 
 impl Labelled {
@@ -131,12 +146,14 @@ impl Labelled {
 }
 
 /// What a listener hears of labelling as it goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// This many posts can be claimed.
     Expect(u64),
     /// This many more are written.
     Done(u64),
+    /// What the GPUs do now, in one line.
+    Gpu(String),
 }
 
 /// Hears steps.
@@ -159,6 +176,10 @@ pub async fn label(
     done: &mut Labelled,
 ) -> Result<(), BacklogError> {
     let Worker { store, clock, .. } = *worker;
+    done.settings = options.settings.clone();
+    done.settings.batch_tokens = labelers[0].batch_tokens();
+    done.gpu_note = options.gpus.note().map(str::to_owned);
+    let mut sampler = options.gpus.sampler();
     let prepared = Arc::new(labelers[0].prepare(set)?);
     let target = target(store, worker, &labelers[0], set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
@@ -199,7 +220,8 @@ pub async fn label(
         let looked = clock.elapsed().saturating_sub(began);
         let waiting = waiting(worker, target, options.max_attempts).await?;
         progress(Step::Expect(waiting.claimable));
-        (labelers, ended) = shared.round(labelers, done).await;
+        (labelers, ended) = shared.round(labelers, &mut sampler, done).await;
+        done.gpu = sampler.figures();
         done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
         done.posts_per_sec = rate(done.posts, done.seconds);
         let Some(watch) = &mut watch else { break };
@@ -227,6 +249,7 @@ impl Shared<'_> {
     async fn round(
         &self,
         labelers: Vec<Labeler>,
+        sampler: &mut Sampler,
         done: &mut Labelled,
     ) -> (Vec<Labeler>, Result<(), BacklogError>) {
         let lanes = labelers.into_iter().map(async |labeler| {
@@ -241,12 +264,18 @@ impl Shared<'_> {
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
             never = leases::heartbeat(self.worker, lease, self.leases) => match never {},
+            never = sampler.sample(self.worker.clock, |line| (self.progress)(Step::Gpu(line))) => match never {},
         };
         let (mut labelers, mut outcome) = (Vec::new(), Ok(()));
         for (of_lane, ended) in lanes {
             done.add(&of_lane);
             match ended {
-                Ok(labeler) => labelers.push(labeler),
+                Ok(labeler) => {
+                    // Fewer than at first where the memory ran out.
+                    let tokens = &mut done.settings.batch_tokens;
+                    *tokens = labeler.batch_tokens().min(*tokens);
+                    labelers.push(labeler);
+                }
                 Err(error) if outcome.is_ok() => outcome = Err(error),
                 Err(_) => {}
             }

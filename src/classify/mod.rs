@@ -9,7 +9,8 @@
 //! token budget ([`batch`]), an [`Engine`] computes them ([`onnx`] is the real one and the only file that
 //! names the `ort` crate), and logits become scores in one place ([`score`]). [`Labeler`] glues these;
 //! [`files`] puts files through it. [`relabel`] asks what another label set would change, [`calibrate`] fits one
-//! to labels that are known ([`gold`]), and [`compare`] tells two labellings apart.
+//! to labels that are known ([`gold`]), and [`compare`] tells two labellings apart. [`gpu`] watches the GPUs of a run,
+//! and [`verdict`] tells what limits it.
 
 pub mod autotune;
 pub mod backlog;
@@ -21,6 +22,7 @@ pub mod engine;
 pub mod estimate;
 pub mod files;
 pub mod gold;
+pub mod gpu;
 pub mod hypothesis;
 pub mod labeler;
 pub mod library;
@@ -31,6 +33,7 @@ pub mod score;
 mod scripted;
 pub mod tokenize;
 pub mod vectors;
+pub mod verdict;
 
 pub use self::engine::{Device, Engine, EngineError};
 pub use self::files::{FileJob, FileReport, FilesError, score_files};

@@ -4,14 +4,17 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, Format};
-use super::setup::{Budget, Engines, ModelFlags, PipelineFlags, RunFlags, Setup};
+use super::setup::{Budget, Engines, ModelFlags, PipelineFlags, RunFlags, Setup, cores};
 use super::{CliError, Exit};
 use crate::classify::backlog::{self, Labelled, Options, Step};
+use crate::classify::engine::Device;
 use crate::classify::estimate::{Cost, Estimate};
+use crate::classify::gpu;
 use crate::classify::labeler::Labeler;
+use crate::classify::verdict::{self, Origin, Settings};
 use crate::domain::LabelSet;
 use crate::pipeline::Context;
-use crate::store::{Access, Missing, Table};
+use crate::store::{Access, Missing, Store, Table};
 use crate::telemetry::Progress;
 
 /// Flags of `classify`.
@@ -107,31 +110,32 @@ fn table((missing, cost): &(Missing, Cost)) -> Table {
     }
 }
 
-/// Labelers with the best token budget, as far as it is known or worth searching for.
+/// Labelers with the best token budget, as far as it is known or worth searching for, and where it comes from.
 async fn tuned(
     context: &Context,
-    engines: Engines,
+    mut labelers: Vec<Labeler>,
+    budget: &Budget,
     set: &LabelSet,
-) -> Result<Vec<Labeler>, CliError> {
-    let Engines {
-        mut labelers,
-        budget,
-    } = engines;
-    if !matches!(budget, Budget::Open(_)) {
-        return Ok(labelers);
+) -> Result<(Vec<Labeler>, Origin), CliError> {
+    match budget {
+        Budget::Open(_) => {}
+        Budget::Fixed => return Ok((labelers, Origin::Set)),
+        Budget::Remembered(_) => return Ok((labelers, Origin::Searched)),
     }
     let first = labelers.remove(0);
     let (first, found) = backlog::tune(&context.store, &context.clock, first, set).await?;
     let batch_tokens = first.batch_tokens();
+    let mut origin = Origin::Default;
     if found.is_some_and(|found| found.whole) {
         tracing::info!(batch_tokens, "found the best size of a batch");
         budget.remember(batch_tokens);
+        origin = Origin::Searched;
     }
     labelers.insert(0, first);
     for labeler in &mut labelers {
         labeler.set_batch_tokens(batch_tokens);
     }
-    Ok(labelers)
+    Ok((labelers, origin))
 }
 
 /// Labels the backlog of a store, with a bar, and tells what to exit with.
@@ -141,15 +145,53 @@ pub async fn label(
     set: &LabelSet,
     options: &Options,
 ) -> Result<Exit, CliError> {
-    let labelers = tuned(context, engines, set).await?;
+    let Engines {
+        labelers,
+        devices,
+        threads,
+        budget,
+    } = engines;
+    let (labelers, batch_tokens_from) = tuned(context, labelers, &budget, set).await?;
+    let settings = Settings {
+        devices: devices.iter().map(Device::to_string).collect(),
+        precision: labelers[0].folder().precision.clone(),
+        batch_tokens_from,
+        threads,
+        cores: cores(),
+        database: match context.store {
+            Store::Sqlite(_) => "sqlite".to_owned(),
+            Store::Postgres(_) => "postgres".to_owned(),
+        },
+        ..Settings::default()
+    };
+    let options = Options {
+        settings,
+        gpus: gpu::Watch::over(&devices),
+        ..options.clone()
+    };
+    if let Some(note) = options.gpus.note() {
+        tracing::warn!("GPU figures are missing or doubtful: {note}");
+    }
     let bar = Progress::start("classify", "posts", 0);
     let heard = |step: Step| match step {
         Step::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         Step::Done(n) => bar.add(n),
+        Step::Gpu(line) => bar.note(line),
     };
-    let labelled = context.classify(labelers, set, options, &heard).await;
+    let labelled = context.classify(labelers, set, &options, &heard).await;
     drop(bar);
     let (done, _) = labelled?;
+    told(&done);
+    Ok(match done {
+        _ if done.failed > 0 || done.set_aside > 0 => Exit::Partial,
+        // Someone else at work on all that is left is no failure, but not the end either.
+        _ if done.posts == 0 && done.held_elsewhere > 0 => Exit::TryAgain,
+        _ => Exit::Done,
+    })
+}
+
+/// Logs what labelling did.
+fn told(done: &Labelled) {
     let Labelled {
         posts,
         pairs,
@@ -157,7 +199,7 @@ pub async fn label(
         held_elsewhere,
         set_aside,
         ..
-    } = done;
+    } = *done;
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (refused, held) = (some(done.refused), some(held_elsewhere));
     let known = some(done.pairs_reused);
@@ -165,8 +207,7 @@ pub async fn label(
         posts, pairs, known, failed, refused, held_elsewhere = held,
         posts_per_sec = %format_args!("{:.1}", done.posts_per_sec), "classifying done"
     );
-    if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.bottleneck())
-    {
+    if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.slow()) {
         let percent = |part: f64| format!("{:.1} %", 100.0 * part);
         #[expect(clippy::cast_precision_loss, reason = "a share for people")]
         let padding = 1.0 - done.tokens as f64 / (done.padded_tokens as f64).max(1.0);
@@ -175,16 +216,16 @@ pub async fn label(
             "the limit is {limit}"
         );
     }
+    for gpu in &done.gpu {
+        tracing::info!("{}", verdict::line(gpu));
+    }
+    if verdict::verdict(done).on_target == Some(false) {
+        tracing::info!("`topicmill doctor --bottleneck` tells what to change");
+    }
     if set_aside > 0 {
         tracing::warn!(
             posts = set_aside,
             "set aside after failing too often: `topicmill status` has the errors, `classify --select failed` tries again"
         );
     }
-    Ok(match done {
-        _ if failed > 0 || set_aside > 0 => Exit::Partial,
-        // Someone else at work on all that is left is no failure, but not the end either.
-        _ if posts == 0 && held_elsewhere > 0 => Exit::TryAgain,
-        _ => Exit::Done,
-    })
 }

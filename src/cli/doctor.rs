@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::Value;
 
+use super::bottleneck;
 use super::output::{self, Format};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
@@ -16,7 +17,13 @@ pub struct Doctor {
     /// Do not ask Reddit whether the credentials are good
     #[arg(long)]
     offline: bool,
-    /// How to print
+    /// Tell what limited the latest run of `classify`, and what to change, instead
+    #[arg(long, conflicts_with = "offline")]
+    bottleneck: bool,
+    /// The run that --bottleneck tells of
+    #[arg(long, value_name = "ID", requires = "bottleneck")]
+    run: Option<i64>,
+    /// How to print; of --bottleneck, json holds everything
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -38,6 +45,9 @@ enum State {
 
 impl Doctor {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        if self.bottleneck {
+            return bottleneck::run(setup, self.run, self.format).await;
+        }
         let findings = [
             library(setup),
             model(setup),

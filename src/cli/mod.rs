@@ -4,6 +4,7 @@
 //! (settings, store, pipeline, model) is made in `setup`.
 
 mod bench;
+mod bottleneck;
 mod classify;
 mod collect;
 mod completions;

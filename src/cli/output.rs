@@ -152,6 +152,26 @@ fn cell(value: &Value) -> Cell {
     }
 }
 
+/// A text in lines of 80 columns, or as many as the terminal has where they are fewer.
+pub fn wrapped(text: &str) -> String {
+    let width = comfy_table::Table::new().width().map_or(80, usize::from);
+    let (mut lines, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width.min(80) {
+            lines.push('\n');
+            column = 0;
+        } else if column > 0 {
+            lines.push(' ');
+            column += 1;
+        }
+        lines.push_str(word);
+        column += length;
+    }
+    lines.push('\n');
+    lines
+}
+
 /// The beginning of a text that has `beside` columns of other things beside it, as long as the terminal is wide;
 /// whole where there is none.
 pub fn shortened(text: &str, beside: usize) -> String {
@@ -220,6 +240,14 @@ mod tests {
         let text = for_people(&sample());
         assert!(text.contains("a \"b\", c"), "{text}");
         assert_eq!(text.lines().count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_long_text_is_broken_between_words() {
+        let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
+        let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
+        assert_eq!(wrapped(&text), lines);
+        assert_eq!(wrapped("one  word\n"), "one word\n");
     }
 
     #[test]

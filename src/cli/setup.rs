@@ -11,8 +11,10 @@ use super::{CliError, Global};
 use crate::classify::autotune::remembered::{Key, Remembered};
 use crate::classify::backlog::{self, Options, worker_name};
 use crate::classify::engine::{self, Device};
+use crate::classify::gpu::Watch;
 use crate::classify::labeler::Labeler;
 use crate::classify::onnx::{Chosen, EngineOptions, OnnxEngine};
+use crate::classify::verdict;
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Settings};
@@ -247,15 +249,20 @@ impl Setup {
         let Engine {
             labeler: first,
             chosen,
+            threads,
             budget,
-            ..
         } = self.engine(flags, workers, devices[0])?;
         told(&first, &chosen);
-        let others = devices.iter().cycle().take(workers.into()).skip(1);
-        let others = others.map(|device| Ok(self.load_labeler(flags, workers, *device)?.0));
-        let labelers = std::iter::once(Ok(first)).chain(others);
+        let (mut labelers, mut on) = (vec![first], vec![chosen.device]);
+        for device in devices.iter().cycle().take(workers.into()).skip(1) {
+            let (labeler, chosen) = self.load_labeler(flags, workers, *device)?;
+            labelers.push(labeler);
+            on.push(chosen.device);
+        }
         Ok(Engines {
-            labelers: labelers.collect::<Result<_, CliError>>()?,
+            labelers,
+            devices: on,
+            threads,
             budget,
         })
     }
@@ -377,6 +384,8 @@ impl Setup {
             retry_failed: false,
             watch: false,
             make_current: true,
+            settings: verdict::Settings::default(),
+            gpus: Watch::default(),
         }
     }
 }
@@ -396,6 +405,10 @@ pub struct Engine {
 pub struct Engines {
     /// At least one.
     pub labelers: Vec<Labeler>,
+    /// What each runs on.
+    pub devices: Vec<Device>,
+    /// Threads of each within a batch.
+    pub threads: usize,
     /// Where their token budget comes from.
     pub budget: Budget,
 }
@@ -495,10 +508,14 @@ impl RunFlags {
     }
 }
 
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Cores for each of several workers of this machine.
 fn share_of_cores(workers: u16) -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (cores / usize::from(workers)).max(1)
+    (cores() / usize::from(workers)).max(1)
 }
 
 /// The shipped model is found from wherever the program runs: beside the binary's own folders, too.

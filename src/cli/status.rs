@@ -28,7 +28,7 @@ impl Status {
                 setup.clock.now().into(),
             )
             .await?;
-        let runs = store.recent_runs(RUNS).await?;
+        let runs = store.recent_runs(None, RUNS).await?;
         let gaps = store.gaps().await?;
         let failures = store
             .failures(setup.settings().classify.max_attempts)

@@ -485,8 +485,10 @@ face! {
     fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> RunId;
     /// Ends a run.
     fn finish_run(&self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp) -> ();
-    /// The latest runs, newest first.
-    fn recent_runs(&self, limit: u32) -> Vec<RunRow>;
+    /// The latest runs, of a stage or of all, newest first.
+    fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Vec<RunRow>;
+    /// A run.
+    fn run(&self, run: RunId) -> Option<RunRow>;
 
     /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
     fn save_page(&self, page: &Page<'_>) -> Upserted;

@@ -357,6 +357,7 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
         "folder",
     ),
     (&["nonsense"], 2, "nonsense"),
+    (&["doctor", "--run", "1"], 2, "--bottleneck"),
 ];
 
 #[test]

@@ -732,7 +732,7 @@ async fn children_that_are_no_posts_are_counted_by_reason() {
 
 /// What the latest run has counted, as its row says.
 async fn counts(store: &Store) -> Value {
-    store.recent_runs(1).await.unwrap()[0].counts.clone()
+    store.recent_runs(None, 1).await.unwrap()[0].counts.clone()
 }
 
 #[tokio::test]

@@ -83,7 +83,7 @@ fn modules_use_only_those_that_the_map_lists() {
 }
 
 #[test]
-fn only_onnx_names_the_runtime_and_only_source_names_roux() {
+fn a_crate_for_one_purpose_is_named_in_one_place() {
     for (path, code) in code() {
         let names = |word: &str| {
             code.contains(&format!("use {word}::")) || code.contains(&format!(" {word}::"))
@@ -95,6 +95,10 @@ fn only_onnx_names_the_runtime_and_only_source_names_roux() {
         assert!(
             !names("roux") || path.starts_with("source/"),
             "src/{path} names roux"
+        );
+        assert!(
+            !names("nvml_wrapper") || path == "classify/gpu.rs",
+            "src/{path} names nvml_wrapper"
         );
     }
 }
@@ -150,6 +154,31 @@ fn the_readme_names_every_command_and_no_other() {
             "README.md names `topicmill {word}`, which is not there"
         );
     }
+}
+
+#[test]
+fn the_verdict_on_a_run_names_only_flags_and_commands_that_there_are() {
+    let text = std::fs::read_to_string(repository("src/classify/verdict.rs")).unwrap();
+    let help = Program::new().ok(&["classify", "--help"]).stdout;
+    let words = |start: &'static str| {
+        text.split(start).skip(1).map(|rest| {
+            let end = |c: char| !c.is_ascii_lowercase() && c != '-';
+            rest.split(end).next().unwrap()
+        })
+    };
+    let flags: BTreeSet<&str> = words("`--").collect();
+    assert!(flags.len() >= 5, "{flags:?}");
+    for flag in flags {
+        let known = help
+            .split_whitespace()
+            .any(|word| word == format!("--{flag}"));
+        assert!(known, "`classify` has no --{flag}");
+    }
+    let commands = commands();
+    let mut named = words("`topicmill ")
+        .chain(words("`classify"))
+        .filter(|word| !word.is_empty());
+    assert!(named.all(|command| commands.iter().any(|known| known == command)));
 }
 
 #[test]

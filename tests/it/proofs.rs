@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::backlog::{self, Labelled, Options, Worker};
+use topicmill::classify::gpu::Watch;
+use topicmill::classify::verdict::Settings;
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Label, LabelSet, Mode, Post, SourceKind, Stage};
 use topicmill::store::{Access, Page, RunId, Store};
@@ -126,6 +128,8 @@ async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
         retry_failed: false,
         watch: false,
         make_current: true,
+        settings: Settings::default(),
+        gpus: Watch::default(),
     };
     let mut done = Labelled::default();
     let labelers = vec![scripted(|_| engine)];
@@ -180,6 +184,8 @@ async fn worker() {
             retry_failed: false,
             watch: false,
             make_current: true,
+            settings: Settings::default(),
+            gpus: Watch::default(),
         };
         let labelers = vec![labeler.take().unwrap_or_else(|| scripted(engine))];
         let mut done = Labelled::default();
@@ -644,6 +650,8 @@ async fn collecting_labelling_and_reading_do_not_stand_in_each_others_way() {
                 retry_failed: false,
                 watch: true,
                 make_current: true,
+                settings: Settings::default(),
+                gpus: Watch::default(),
             };
             let mut done = Labelled::default();
             let engine = Scripted {

@@ -770,7 +770,10 @@ async fn runs_are_recorded() {
             .begin_run(Stage::Import, "host:1", at(0))
             .await
             .unwrap();
-        assert_eq!(store.recent_runs(5).await.unwrap()[0].status, "running");
+        assert_eq!(
+            store.recent_runs(None, 5).await.unwrap()[0].status,
+            "running"
+        );
         store
             .finish_run(
                 run,
@@ -782,7 +785,7 @@ async fn runs_are_recorded() {
             )
             .await
             .unwrap();
-        let row = &store.recent_runs(5).await.unwrap()[0];
+        let row = &store.recent_runs(None, 5).await.unwrap()[0];
         assert_eq!(
             (
                 row.status.as_str(),
@@ -792,6 +795,13 @@ async fn runs_are_recorded() {
             ("partial", Some(3), Some("why"))
         );
         assert_eq!(row.finished_at, Some(at(9)));
+        let begin = async |stage| store.begin_run(stage, "host:1", at(0)).await.unwrap();
+        let (labelling, _) = (begin(Stage::Classify).await, begin(Stage::Collect).await);
+        let found = store.recent_runs(Some(Stage::Classify), 5).await.unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(store.run(labelling).await.unwrap().as_ref(), found.first());
+        assert_eq!(store.recent_runs(None, 5).await.unwrap().len(), 3);
+        assert_eq!(store.run(RunId(99)).await.unwrap(), None);
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where the time of a run goes: the engine's thread is watched, the other tasks count what they wait for.
 
+use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::clock::SharedClock;
 
@@ -10,7 +11,7 @@ use crate::clock::SharedClock;
 const BUSY: f64 = 0.03;
 
 /// Seconds, summed over the engines of a process.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stages {
     /// Computing.
     pub engine_busy_secs: f64,
@@ -46,21 +47,45 @@ impl Stages {
         (all > 0.0).then(|| (self.engine_idle_secs / all, self.engine_blocked_secs / all))
     }
 
-    /// What limits the run, in words.
-    pub fn bottleneck(&self) -> Option<&'static str> {
+    /// What limits the run; `None` where nothing was computed.
+    pub fn slow(&self) -> Option<Slow> {
         let (idle, blocked) = self.waiting()?;
-        let before = [
-            (self.claim_secs + self.look_up_secs, "reading the database"),
-            (self.tokenize_secs, "the tokenizer"),
-        ];
         Some(if idle <= BUSY && blocked <= BUSY {
-            "the model"
+            Slow::Model
         } else if blocked > idle {
-            "writing the database"
-        } else if before[0].0 >= before[1].0 {
-            before[0].1
+            Slow::Writing
+        } else if self.claim_secs + self.look_up_secs >= self.tokenize_secs {
+            Slow::Reading
         } else {
-            before[1].1
+            Slow::Tokenizer
+        })
+    }
+}
+
+/// What limits a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Slow {
+    /// The engine never waits.
+    Model,
+    /// The engine never waits, but its GPU does: batches are made ready. Stages alone do not tell.
+    Batches,
+    /// Claiming posts and looking up what is known of them.
+    Reading,
+    /// Tokenising.
+    Tokenizer,
+    /// Writing labels.
+    Writing,
+}
+
+impl fmt::Display for Slow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Model => "the model",
+            Self::Batches => "making batches ready for the GPU",
+            Self::Reading => "reading the database",
+            Self::Tokenizer => "the tokenizer",
+            Self::Writing => "writing the database",
         })
     }
 }
@@ -132,7 +157,7 @@ mod tests {
             }
         );
         assert_eq!(stages.waiting(), Some((0.03, 0.07)));
-        assert_eq!(stages.bottleneck(), Some("writing the database"));
+        assert_eq!(stages.slow(), Some(Slow::Writing));
     }
 
     #[test]
@@ -144,15 +169,9 @@ mod tests {
             tokenize_secs: tokenize,
             ..Stages::default()
         };
-        assert_eq!(stages(99.0, 1.0, 50.0, 9.0).bottleneck(), Some("the model"));
-        assert_eq!(
-            stages(50.0, 50.0, 40.0, 9.0).bottleneck(),
-            Some("reading the database")
-        );
-        assert_eq!(
-            stages(50.0, 50.0, 9.0, 40.0).bottleneck(),
-            Some("the tokenizer")
-        );
-        assert_eq!(Stages::default().bottleneck(), None);
+        assert_eq!(stages(99.0, 1.0, 50.0, 9.0).slow(), Some(Slow::Model));
+        assert_eq!(stages(50.0, 50.0, 40.0, 9.0).slow(), Some(Slow::Reading));
+        assert_eq!(stages(50.0, 50.0, 9.0, 40.0).slow(), Some(Slow::Tokenizer));
+        assert_eq!(Stages::default().slow(), None);
     }
 }

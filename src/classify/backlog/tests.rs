@@ -13,14 +13,20 @@ use crate::store::{Access, Page};
 
 const LEASE: Duration = Duration::from_mins(5);
 
-const OPTIONS: Options = Options {
-    lease: LEASE,
-    max_attempts: 3,
-    limit: None,
-    retry_failed: false,
-    watch: false,
-    make_current: true,
-};
+const MAX_ATTEMPTS: u32 = 3;
+
+fn options() -> Options {
+    Options {
+        lease: LEASE,
+        max_attempts: MAX_ATTEMPTS,
+        limit: None,
+        retry_failed: false,
+        watch: false,
+        make_current: true,
+        settings: Settings::default(),
+        gpus: gpu::Watch::default(),
+    }
+}
 
 /// An engine that asks before each batch, with the number of batches so far, whether it may go on.
 struct Asking<F>(Scripted, usize, F);
@@ -109,14 +115,14 @@ impl Scene {
     {
         let engine = Asking(Scripted::default(), 0, ask);
         let labels = set(&["food", "music", "travel"]);
-        self.label_with(vec![Box::new(engine)], &labels, OPTIONS)
+        self.label_with(vec![Box::new(engine)], &labels, options())
             .await
     }
 
     /// Labels under a label set with scripted engines, and tells what was done.
     async fn label_as(&self, labels: &LabelSet) -> Labelled {
         let engine = Box::new(Scripted::default());
-        let (ended, done) = self.label_with(vec![engine], labels, OPTIONS).await;
+        let (ended, done) = self.label_with(vec![engine], labels, options()).await;
         ended.unwrap();
         done
     }
@@ -338,7 +344,7 @@ async fn engines_side_by_side_do_what_one_does() {
     let scene = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
     let engines: Vec<Box<dyn Engine>> =
         (0..4).map(|_| Box::new(Scripted::default()) as _).collect();
-    let (ended, done) = scene.label_with(engines, &labels, OPTIONS).await;
+    let (ended, done) = scene.label_with(engines, &labels, options()).await;
     ended.unwrap();
     assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
     scene.assert_whole(3_000).await;
@@ -361,7 +367,7 @@ async fn engines_side_by_side_do_what_one_does() {
         ..Scripted::default()
     };
     let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(Scripted::default())];
-    let (ended, done) = scene.label_with(engines, &labels, OPTIONS).await;
+    let (ended, done) = scene.label_with(engines, &labels, options()).await;
     assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
     assert_eq!(scene.count("classifications").await, done.posts);
     assert_eq!(scene.count("leases").await, 0);
@@ -384,7 +390,7 @@ async fn what_failed_too_often_is_tried_again_when_asked_for() {
         let options = Options {
             retry_failed,
             limit: Some(posts),
-            ..OPTIONS
+            ..options()
         };
         let (ended, done) = scene
             .label_with(vec![Box::new(engine)], &labels, options)
@@ -394,7 +400,7 @@ async fn what_failed_too_often_is_tried_again_when_asked_for() {
     };
     for (attempt, posts) in [(1, 49), (2, 0), (3, 0)] {
         let done = run(poisoned(), false, posts + 1).await;
-        let set_aside = u64::from(attempt == OPTIONS.max_attempts);
+        let set_aside = u64::from(attempt == MAX_ATTEMPTS);
         assert_eq!(
             (done.posts, done.failed, done.set_aside),
             (posts, 1, set_aside),
@@ -417,7 +423,7 @@ async fn a_watcher_labels_what_comes() {
     let labels = set(&["food", "music"]);
     let options = Options {
         watch: true,
-        ..OPTIONS
+        ..options()
     };
     let watching = scene.label_with(vec![Box::new(Scripted::default())], &labels, options);
     let coming = async {
@@ -450,4 +456,85 @@ fn a_dead_process_of_this_machine_is_known_and_others_are_left_alone() {
     );
     assert!(!died("elsewhere:1:4194305", &me));
     assert!(!died("nonsense", &me));
+}
+
+/// Says the same each time.
+#[derive(Debug)]
+struct Busy;
+
+impl gpu::Probe for Busy {
+    fn read(&self) -> Vec<gpu::Reading> {
+        vec![gpu::Reading {
+            gpu_percent: Some(90),
+            ..gpu::Reading::default()
+        }]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fails() {
+    let clock = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
+    let scene = Scene::with_posts(20, clock).await;
+    let heard = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = Arc::clone(&heard);
+    // Computes nothing until the GPU was heard of, or for long enough.
+    let engine = move |_| {
+        for _ in 0..10_000 {
+            if seen.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(EngineError::Run("the device is gone".into()))
+    };
+    let engine = Box::new(Asking(Scripted::default(), 0, engine));
+    let labelers = vec![Labeler::load(nli_folder(), engine, 512).unwrap()];
+    let worker = Worker {
+        store: &scene.store,
+        clock: &scene.clock,
+        stop: &scene.stop,
+        name: "w",
+        run: scene.run,
+    };
+    let options = Options {
+        settings: Settings {
+            cores: 7,
+            ..Settings::default()
+        },
+        gpus: gpu::Watch::by(vec![gpu::Gpu::default()], Arc::new(Busy)),
+        ..options()
+    };
+    let mut done = Labelled::default();
+    let listen = |step| {
+        if step == Step::Gpu("GPU 90 %".into()) {
+            heard.store(true, Ordering::Relaxed);
+        }
+    };
+    let labels = set(&["food"]);
+    let ended = label(&worker, labelers, &labels, &options, &listen, &mut done).await;
+    assert!(ended.is_err());
+    assert!(heard.load(Ordering::Relaxed));
+    assert!(done.gpu[0].samples > 0, "{done:?}");
+    assert_eq!(done.gpu[0].gpu_percent.unwrap().max, 90);
+    assert_eq!((done.settings.cores, done.settings.batch_tokens), (7, 512));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
+    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
+    let options = Options {
+        gpus: gpu::Watch::without_nvml(),
+        ..options()
+    };
+    let engine = Box::new(Scripted::default());
+    let labels = set(&["food"]);
+    let (ended, done) = scene.label_with(vec![engine], &labels, options).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.gpu.len()), (20, 0));
+    let record = serde_json::to_value(&done).unwrap();
+    let note = record["gpu_note"].as_str().unwrap();
+    assert!(note.contains("NVML cannot be asked"), "{note}");
+    // And a record is read as it was written.
+    let read: Labelled = serde_json::from_value(record).unwrap();
+    assert_eq!((read.posts, read.gpu_note), (20, done.gpu_note));
 }

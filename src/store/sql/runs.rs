@@ -68,31 +68,50 @@ where
         Ok(())
     }
 
-    pub(in crate::store) async fn recent_runs(&self, limit: u32) -> Result<Vec<RunRow>> {
+    pub(in crate::store) async fn recent_runs(
+        &self,
+        stage: Option<Stage>,
+        limit: u32,
+    ) -> Result<Vec<RunRow>> {
         const WHAT: &str = "read the latest runs";
         let rows = sqlx::query::<DB>(
-            "SELECT id, stage, status, started_at, finished_at, counts, error FROM runs ORDER BY id DESC LIMIT $1",
+            "SELECT id, stage, status, started_at, finished_at, counts, error FROM runs \
+             WHERE stage = COALESCE($1, stage) ORDER BY id DESC LIMIT $2",
         )
+        .bind(stage.map(Stage::as_str))
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await
         .doing(WHAT)?;
-        let decode = |row: &DB::Row| -> Result<RunRow, sqlx::Error> {
-            Ok(RunRow {
-                id: row.try_get(0)?,
-                stage: row.try_get(1)?,
-                status: row.try_get(2)?,
-                started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
-                finished_at: row
-                    .try_get::<Option<DateTime<Utc>>, _>(4)?
-                    .map(Timestamp::from),
-                counts: row.try_get::<Json<Value>, _>(5)?.0,
-                error: row.try_get(6)?,
-            })
-        };
         rows.iter()
-            .map(decode)
+            .map(Self::run_row)
             .collect::<Result<_, _>>()
             .doing(WHAT)
+    }
+
+    pub(in crate::store) async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
+        const WHAT: &str = "read a run";
+        let row = sqlx::query::<DB>(
+            "SELECT id, stage, status, started_at, finished_at, counts, error FROM runs WHERE id = $1",
+        )
+        .bind(run.0)
+        .fetch_optional(&self.pool)
+        .await
+        .doing(WHAT)?;
+        row.as_ref().map(Self::run_row).transpose().doing(WHAT)
+    }
+
+    fn run_row(row: &DB::Row) -> Result<RunRow, sqlx::Error> {
+        Ok(RunRow {
+            id: row.try_get(0)?,
+            stage: row.try_get(1)?,
+            status: row.try_get(2)?,
+            started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
+            finished_at: row
+                .try_get::<Option<DateTime<Utc>>, _>(4)?
+                .map(Timestamp::from),
+            counts: row.try_get::<Json<Value>, _>(5)?.0,
+            error: row.try_get(6)?,
+        })
     }
 }

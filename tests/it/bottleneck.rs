@@ -1,0 +1,170 @@
+//! `doctor --bottleneck`: what it tells of runs that took place, and what it says where there is none.
+
+use serde_json::{Value, json};
+
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran};
+
+fn doctor(program: &Program, url: &str, flags: &[&str]) -> Ran {
+    program.run(&[&["--database", url, "doctor", "--bottleneck"], flags].concat())
+}
+
+fn found(program: &Program, url: &str, flags: &[&str]) -> Value {
+    let ran = doctor(program, url, &[&["--format", "json"], flags].concat());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+/// Stores posts, each in a run of its own kind: an import, then a run of `classify`.
+fn label(program: &Program, url: &str) {
+    let posts: String = (0..40)
+        .map(|i| {
+            let post = json!({"id": format!("p{i}"), "title": format!("Post {i} on bread"), "selftext": "",
+                "subreddit": "food", "created_utc": 1_700_000_000 + i});
+            format!("{post}\n")
+        })
+        .collect();
+    let posts = program.write("posts.ndjson", posts);
+    program.ok(&["--database", url, "import", &posts]);
+    classify(program, url);
+}
+
+fn classify(program: &Program, url: &str) {
+    program.ok(&[
+        "--database",
+        url,
+        "classify",
+        "--device",
+        "cpu",
+        "--batch-tokens",
+        "512",
+    ]);
+}
+
+#[test]
+fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        label(&program, url);
+        // Finds nothing to do.
+        classify(&program, url);
+
+        let told = found(&program, url, &[]);
+        let status = program
+            .ok(&["--database", url, "status", "--format", "json"])
+            .stdout;
+        let status: Value = serde_json::from_str(&status).unwrap();
+        let recorded = &status["runs"][1];
+        assert_eq!(told["run"], recorded["id"]);
+        assert_eq!(told["posts"], 40);
+        assert_eq!(told["stages"], recorded["counts"]["stages"]);
+        let secs = |stage: &str| told["stages"][stage].as_f64().unwrap();
+        for stage in [
+            "engine_busy_secs",
+            "claim_secs",
+            "tokenize_secs",
+            "write_secs",
+        ] {
+            assert!(secs(stage) > 0.0, "{stage}: {told}");
+        }
+        let settings = &told["settings"];
+        assert_eq!(settings["devices"], json!(["cpu"]));
+        assert_eq!(settings["batch_tokens"], 512);
+        assert_eq!(settings["batch_tokens_from"], "set");
+        let kind = url.split(':').next().unwrap();
+        assert_eq!(settings["database"], kind, "{url}");
+        assert!(told["verdict"]["limit"].is_string(), "{told}");
+        assert_eq!(told["verdict"]["on_target"], Value::Null);
+        assert_eq!(
+            (&told["gpu"], &told["gpu_note"]),
+            (&json!([]), &Value::Null)
+        );
+
+        let text = doctor(&program, url, &[]).stdout;
+        for part in [
+            "40 posts in",
+            "on cpu in fp32",
+            "engine: computing",
+            "The limit is",
+        ] {
+            assert!(text.contains(part), "no `{part}` in\n{text}");
+        }
+        assert!(!text.contains("GPU %"), "{text}");
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        let csv = doctor(&program, url, &["--format", "csv"]).stdout;
+        assert!(
+            csv.starts_with("stage,seconds,") && csv.lines().count() == 8,
+            "{csv}"
+        );
+    }
+}
+
+#[test]
+fn a_run_is_told_by_its_number() {
+    let database = crate::support::postgres::sqlite();
+    let program = Program::new();
+    let url = database.url.as_str();
+    label(&program, url);
+    classify(&program, url);
+    assert_eq!(found(&program, url, &["--run", "2"])["posts"], 40);
+    let nothing = found(&program, url, &["--run", "3"]);
+    assert_eq!(
+        (&nothing["posts"], &nothing["verdict"]["limit"]),
+        (&json!(0), &Value::Null)
+    );
+    for (run, said) in [("1", "one of `import`"), ("99", "no run 99")] {
+        let ran = doctor(&program, url, &["--run", run]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn where_there_is_nothing_to_tell_it_says_why() {
+    let program = Program::new();
+    let ran = doctor(&program, "sqlite:none.db", &[]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(!program.folder.path().join("none.db").exists());
+    for database in databases() {
+        let url = database.url.as_str();
+        database.open().await.close().await.unwrap();
+        let ran = doctor(&program, url, &[]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("no run of `classify` yet"),
+            "{}",
+            ran.stderr
+        );
+
+        // Versions that did not measure, and runs that computed nothing.
+        database
+            .run(
+                "INSERT INTO runs (stage, status, worker, started_at, counts) \
+                 VALUES ('classify', 'done', 'w', '2025-01-01T00:00:00Z', '{\"posts\": 3, \"pairs\": 9}')",
+            )
+            .await;
+        let ran = doctor(&program, url, &[]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("run 1 (done) did not record"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_record_without_settings_is_told_all_the_same() {
+    let database = crate::support::postgres::sqlite();
+    let program = Program::new();
+    label(&program, &database.url);
+    database
+        .run("UPDATE runs SET counts = json_remove(counts, '$.settings', '$.gpu', '$.gpu_note')")
+        .await;
+    let told = found(&program, &database.url, &[]);
+    assert!(told["verdict"]["limit"].is_string(), "{told}");
+    assert_eq!(told["settings"]["devices"], json!([]));
+}
