@@ -118,7 +118,7 @@ fn main() -> Outcome<()> {
     writeln!(
         std::io::stdout(),
         "{} texts, {pairs} pairs, {tokens} tokens; pairs with other ids: {other}\n\
-         each pair theirs: {each:.3} s\neach post once, spliced: {once:.3} s\n{:.1} times as fast",
+         each pair encoded: {each:.3} s\neach post once, spliced: {once:.3} s\n{:.1} times as fast",
         texts.len(),
         each / once,
     )?;
