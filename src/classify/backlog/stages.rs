@@ -22,6 +22,8 @@ pub struct Stages {
     pub claim_secs: f64,
     /// Looking up what is known of the texts claimed.
     pub look_up_secs: f64,
+    /// Picking labels for a shortlist.
+    pub shortlist_secs: f64,
     /// Tokenising.
     pub tokenize_secs: f64,
     /// Writing labels.
@@ -36,6 +38,7 @@ impl Stages {
         self.engine_blocked_secs += other.engine_blocked_secs;
         self.claim_secs += other.claim_secs;
         self.look_up_secs += other.look_up_secs;
+        self.shortlist_secs += other.shortlist_secs;
         self.tokenize_secs += other.tokenize_secs;
         self.write_secs += other.write_secs;
     }
@@ -51,16 +54,18 @@ impl Stages {
         let (idle, blocked) = self.waiting()?;
         let before = [
             (self.claim_secs + self.look_up_secs, "reading the database"),
+            (self.shortlist_secs, "the shortlist's model"),
             (self.tokenize_secs, "the tokenizer"),
         ];
+        let slowest = before
+            .into_iter()
+            .reduce(|a, b| if b.0 > a.0 { b } else { a });
         Some(if idle <= BUSY && blocked <= BUSY {
             "the model"
         } else if blocked > idle {
             "writing the database"
-        } else if before[0].0 >= before[1].0 {
-            before[0].1
         } else {
-            before[1].1
+            slowest?.1
         })
     }
 }
@@ -153,6 +158,11 @@ mod tests {
             stages(50.0, 50.0, 9.0, 40.0).bottleneck(),
             Some("the tokenizer")
         );
+        let picking = Stages {
+            shortlist_secs: 50.0,
+            ..stages(50.0, 50.0, 9.0, 40.0)
+        };
+        assert_eq!(picking.bottleneck(), Some("the shortlist's model"));
         assert_eq!(Stages::default().bottleneck(), None);
     }
 }
