@@ -188,6 +188,15 @@ fn in_multi_mode_a_label_of_the_shortlist_has_the_score_that_it_has_without() {
             assert!((scores[label] - whole[post][label]).abs() < 1e-12, "{post}");
         }
     }
+    // The precision asked for is the large model's; the small one has no such graph.
+    let made = model("tiny-bart-made");
+    let bytes = ["--model", &made, "--precision", "int8", "--shortlist", "3"];
+    let (counts, _) = scene.classify(&bytes);
+    assert_eq!(count(&counts, "posts"), POSTS as u64);
+    let own = "SELECT COUNT(*) AS n FROM pair_logits l JOIN models m ON m.id = l.model_id \
+                WHERE m.name = 'tiny-bart-made+shortlist-3-minilm-reddit-topics'";
+    assert_eq!(scene.rows(own)[0]["n"], 3 * (POSTS - 1));
+
     // A shortlist of every label leaves nothing out, and is the model itself.
     let (counts, said) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
     assert_eq!(count(&counts, "posts"), 0);
