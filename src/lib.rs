@@ -41,6 +41,7 @@
 //! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
 //! - **none of these**: the verdict on a post whose best score lies under the threshold; it abstains from a label.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
+//! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
 //! - **backlog**: posts that have no classification yet under a model and a label set.

@@ -348,7 +348,11 @@ impl Bench {
                     margin: 0.3,
                     abstained: false,
                 },
-                logits: self.hypotheses.iter().map(|id| (*id, logits)).collect(),
+                logits: self
+                    .hypotheses
+                    .iter()
+                    .map(|id| (self.target.model, *id, logits))
+                    .collect(),
             }
         };
         claim.posts.iter().map(one).collect()

@@ -23,9 +23,10 @@ use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
 pub use self::stages::{Slow, Stages};
 use super::autotune::{self, Allowance, Found};
+use super::compare::Moves;
 use super::estimate::{self, Cost};
 use super::gpu::{self, Sampler};
-use super::labeler::{Labeler, LabelerError, Prepared};
+use super::labeler::{Labeler, LabelerError, Pair, Prepared};
 use super::tokenize::TokenizeError;
 use super::verdict::Settings;
 use crate::clock::SharedClock;
@@ -129,6 +130,18 @@ pub struct Labelled {
     /// What is missing or doubtful of that, and why.
     #[serde(default)]
     pub gpu_note: Option<String>,
+    /// With a shortlist: how its labels compare with those without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_shortlist: Option<Alike>,
+}
+
+/// Posts that have a label by two ways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alike {
+    /// All of them, of this run and of earlier ones.
+    pub posts: u64,
+    /// Those whose label is the same.
+    pub same: u64,
 }
 
 impl Labelled {
@@ -181,7 +194,16 @@ pub async fn label(
     done.gpu_note = options.gpus.note().map(str::to_owned);
     let mut sampler = options.gpus.sampler();
     let prepared = Arc::new(labelers[0].prepare(set)?);
-    let target = target(store, worker, &labelers[0], set).await?;
+    let small = labelers[0].shortlist.as_mut();
+    let picking = small.map(|small| small.prepare(set)).transpose()?;
+    let small = labelers[0].shortlist.as_ref();
+    let labels = set.labels.len();
+    let scored_labels = small.map_or(labels, |small| small.of(labels));
+    let Targets {
+        target,
+        without_shortlist,
+        logits_model,
+    } = targets(worker, &labelers[0], set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
     if options.make_current {
         store.set_current(target).await?;
@@ -207,6 +229,9 @@ pub async fn label(
         set,
         options,
         prepared: &prepared,
+        picking: &picking.map(Arc::new),
+        scored_labels,
+        logits_model,
         hypotheses: &hypotheses,
         leases: &leases,
         left: &left,
@@ -241,6 +266,14 @@ pub async fn label(
     ended?;
     let waiting = waiting(worker, target, options.max_attempts).await?;
     (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
+    if let Some(whole) = without_shortlist {
+        let counts = patiently(worker, async || store.compare(whole, target).await);
+        let moves = Moves::from_iter(counts.await?);
+        done.without_shortlist = Some(Alike {
+            posts: moves.posts(),
+            same: moves.same(),
+        });
+    }
     Ok(())
 }
 
@@ -287,7 +320,7 @@ impl Shared<'_> {
 /// Texts of the sample on which the cost is measured.
 const SAMPLE: u32 = 2_000;
 
-/// Tells what labelling would take, without writing anything.
+/// Tells what labelling would take, without writing anything; of a labeler without a shortlist.
 ///
 /// # Errors
 /// See [`BacklogError`].
@@ -301,16 +334,16 @@ pub async fn dry_run(
     let sought = sought(store, &labeler, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
-    let mut known = vec![vec![None; set.labels.len()]; hashes.len()];
+    let mut pairs = vec![vec![Pair::Wanted; set.labels.len()]; hashes.len()];
     if let Some(model) = sought.model {
         let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
             .zip(&sought.hypotheses)
             .filter_map(|(label, id)| Some((label, (*id)?)))
             .unzip();
         let stored = store.stored_logits(model, &ids, &hashes).await?;
-        for (known, stored) in known.iter_mut().zip(stored) {
+        for (pairs, stored) in pairs.iter_mut().zip(stored) {
             for (label, logits) in labels.iter().zip(stored) {
-                known[*label] = logits;
+                pairs[*label] = logits.map_or(Pair::Wanted, Pair::Known);
             }
         }
     }
@@ -321,7 +354,7 @@ pub async fn dry_run(
         .collect();
     let (clock, count) = (clock.clone(), missing.texts);
     let cost = tokio::task::spawn_blocking(move || {
-        estimate::cost(&mut labeler, &prepared, &clock, &texts, &known, count)
+        estimate::cost(&mut labeler, &prepared, &clock, &texts, &pairs, count)
     });
     let cost = cost
         .await
@@ -335,7 +368,10 @@ async fn sought(
     set: &LabelSet,
     prepared: &Prepared,
 ) -> Result<Sought, StoreError> {
-    let model = model_row(labeler.folder());
+    let mut model = model_row(labeler.folder());
+    if let Some(small) = &labeler.shortlist {
+        model = small.row(model);
+    }
     store.seek(&model, &set.hash(), prepared.keys()).await
 }
 
@@ -379,6 +415,10 @@ pub async fn tune(
         // A label set that only grew has fewer pairs to compute than texts × labels.
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
+        let labels = prepared.keys().len();
+        let scored = labeler.shortlist.as_ref().map(|small| small.of(labels));
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let share = share * scored.unwrap_or(labels) as f64 / labels as f64;
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let allowance = Allowance::Share {
             share: TUNING.0,
@@ -453,19 +493,45 @@ fn rate(posts: u64, seconds: f64) -> f64 {
     }
 }
 
-async fn target(
-    store: &Store,
+/// Where labels and logits go.
+struct Targets {
+    target: Target,
+    /// With a shortlist: where the model's labels go without it.
+    without_shortlist: Option<Target>,
+    logits_model: i64,
+}
+
+async fn targets(
     worker: &Worker<'_>,
     labeler: &Labeler,
     set: &LabelSet,
-) -> Result<Target, StoreError> {
-    let model = model_row(labeler.folder());
-    let label_set = store
-        .ensure_label_set(set, worker.clock.now().into())
-        .await?;
-    Ok(Target {
-        model: store.ensure_model(&model).await?,
-        label_set,
+) -> Result<Targets, StoreError> {
+    let Worker { store, clock, .. } = *worker;
+    let folder = labeler.folder();
+    let label_set = store.ensure_label_set(set, clock.now().into()).await?;
+    let target = async |model: &ModelRow| {
+        let model = store.ensure_model(model).await?;
+        Ok::<_, StoreError>(Target { model, label_set })
+    };
+    let whole = target(&model_row(folder)).await?;
+    let Some(small) = &labeler.shortlist else {
+        return Ok(Targets {
+            target: whole,
+            without_shortlist: None,
+            logits_model: whole.model,
+        });
+    };
+    let target = target(&small.row(model_row(folder))).await?;
+    // A pair says the same with a shortlist and without, unless it depends on the pairs computed with it.
+    let logits = if folder.depends_on_batch() {
+        target
+    } else {
+        whole
+    };
+    Ok(Targets {
+        target,
+        without_shortlist: Some(whole),
+        logits_model: logits.model,
     })
 }
 

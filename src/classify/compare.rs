@@ -11,6 +11,16 @@ pub struct Moves {
     counts: BTreeMap<(Verdict, Verdict), u64>,
 }
 
+impl FromIterator<(Verdict, Verdict, u64)> for Moves {
+    fn from_iter<I: IntoIterator<Item = (Verdict, Verdict, u64)>>(counts: I) -> Self {
+        let mut moves = Self::default();
+        for (from, to, posts) in counts {
+            moves.add(from, to, posts);
+        }
+        moves
+    }
+}
+
 impl Moves {
     /// Counts posts with these verdicts.
     pub fn add(&mut self, from: Verdict, to: Verdict, posts: u64) {

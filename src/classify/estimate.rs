@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::labeler::{Known, Labeler, LabelerError, Prepared};
+use super::labeler::{Labeler, LabelerError, Pairs, Prepared};
 use super::tokenize::EncodedText;
 use crate::clock::SharedClock;
 
@@ -76,22 +76,22 @@ pub fn cost(
     prepared: &Prepared,
     clock: &SharedClock,
     sample: &[String],
-    known: &[Known],
+    pairs: &[Pairs],
     texts: u64,
 ) -> Result<Cost, LabelerError> {
     let encoded = labeler.encoder().encode(sample)?;
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     let texts = texts as f64;
     let tokens: Vec<f64> = (0..encoded.len())
-        .map(|i| labeler.tokens(prepared, &encoded[i], known.get(i)))
+        .map(|i| labeler.tokens(prepared, &encoded[i], &pairs[i]))
         .collect();
     let mut seconds = Vec::new();
     let mut measured_texts = 0;
     let began = clock.elapsed();
     // The first round warms up and does not count.
-    for (round, (texts, known)) in rounds(&encoded, known).enumerate() {
+    for (round, (texts, pairs)) in rounds(&encoded, pairs).enumerate() {
         let start = clock.elapsed();
-        labeler.score(prepared, texts, known, &|| false, &mut |_, _| {})?;
+        labeler.score(prepared, texts, pairs, &|| false, &mut |_, _| {})?;
         let took = clock.elapsed().saturating_sub(start).as_secs_f64();
         if round > 0 {
             #[expect(clippy::cast_precision_loss, reason = "a round is small")]
@@ -112,15 +112,16 @@ pub fn cost(
 /// The sample in rounds of one size, smaller ones where it is small.
 fn rounds<'a>(
     texts: &'a [EncodedText],
-    known: &'a [Known],
-) -> impl Iterator<Item = (&'a [EncodedText], &'a [Known])> {
+    pairs: &'a [Pairs],
+) -> impl Iterator<Item = (&'a [EncodedText], &'a [Pairs])> {
     let size = (texts.len() / (LEAST_ROUNDS + 1)).clamp(1, TEXTS_A_ROUND);
-    texts.chunks_exact(size).zip(known.chunks_exact(size))
+    texts.chunks_exact(size).zip(pairs.chunks_exact(size))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::classify::labeler::Pair;
     use crate::classify::scripted::{Scripted, nli_folder, set};
     use crate::clock::SystemClock;
 
@@ -149,7 +150,7 @@ mod tests {
         let clock = SystemClock::shared();
         let whole = cost(&mut labeler, &prepared, &clock, &texts, &nothing, 20).unwrap();
         let pair = labeler.encoder().encode(&texts[..1]).unwrap();
-        let one = labeler.tokens(&prepared, &pair[0], None);
+        let one = labeler.tokens(&prepared, &pair[0], &[]);
         let tokens = whole.tokens.unwrap();
         assert!((tokens.mean - 20.0 * one).abs() < 1e-6);
         assert!((tokens.high - tokens.low).abs() < 1e-6, "all alike");
@@ -161,7 +162,7 @@ mod tests {
             contradiction: Some(0.0),
             neutral: Some(0.0),
         };
-        let half = vec![vec![Some(logits), None]; 20];
+        let half = vec![vec![Pair::Known(logits), Pair::Wanted]; 20];
         let half = cost(&mut labeler, &prepared, &clock, &texts, &half, 20).unwrap();
         assert!(half.tokens.unwrap().mean < 0.6 * tokens.mean);
     }

@@ -15,7 +15,9 @@ use std::thread;
 
 use self::input::{Entry, Window};
 use self::output::Partial;
-use super::labeler::{Ended, Labeler, LabelerError, Prepared, TextError, TextResult};
+use super::labeler::{Ended, Labeler, LabelerError, Pairs, Prepared, TextError, TextResult};
+use super::shortlist::Shortlist;
+use super::tokenize::EncodedText;
 use crate::domain::LabelSet;
 
 /// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
@@ -123,7 +125,15 @@ pub fn score_files(
     input::check(&job.inputs)?;
     output::check(job)?;
     let prepared = labeler.prepare(set)?;
-    let fingerprint = output::fingerprint(job, labeler.folder(), set);
+    let of_small = match &mut labeler.shortlist {
+        Some(small) => Some(small.prepare(set)?),
+        None => None,
+    };
+    let model = &labeler.folder().manifest_hash;
+    let fingerprint = match &labeler.shortlist {
+        Some(small) => output::fingerprint(job, &small.hash(model), set),
+        None => output::fingerprint(job, model, set),
+    };
     let mut partial = Partial::open(&job.output, fingerprint)?;
     let mut report = FileReport {
         lines: partial.lines,
@@ -132,23 +142,32 @@ pub fn score_files(
         stopped: false,
     };
 
-    let texts = (job.window_rows / prepared.rows_per_text()).max(1);
+    let mut picking = of_small.zip(labeler.shortlist.take());
+    let rows = prepared.rows_per_text();
+    let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
+        small.of(rows).max(of_small.rows_per_text())
+    });
+    let texts = (job.window_rows / rows).max(1);
+    let plain = picking.is_some();
     let encoder = labeler.encoder();
-    thread::scope(|scope| {
+    let scored = thread::scope(|scope| {
         // One window waits while one is computed and one is read: memory is bounded.
         let (sender, windows) = mpsc::sync_channel(1);
         let skip = report.resumed;
-        scope.spawn(move || input::read(job, &encoder, skip, texts, &sender));
+        scope.spawn(move || input::read(job, &encoder, (skip, texts), plain, &sender));
         let mut run = Run {
             job,
-            labeler,
+            labeler: &mut *labeler,
             set,
             prepared: &prepared,
+            picking: &mut picking,
             partial: &mut partial,
             report: &mut report,
         };
         run.score_windows(windows, stop, progress)
-    })?;
+    });
+    labeler.shortlist = picking.map(|(_, small)| small);
+    scored?;
     if report.lines == 0 && !report.stopped {
         partial.discard()?;
         return Err(FilesError::Empty(job.inputs.clone()));
@@ -166,8 +185,26 @@ struct Run<'a> {
     labeler: &'a mut Labeler,
     set: &'a LabelSet,
     prepared: &'a Prepared,
+    picking: &'a mut Option<(Prepared, Box<Shortlist>)>,
     partial: &'a mut Partial,
     report: &'a mut FileReport,
+}
+
+/// Texts that are scored, with the labels that a shortlist picked for them.
+#[derive(Default)]
+struct Picked {
+    /// Where each is in the window; none where all of it is here.
+    places: Vec<usize>,
+    texts: Vec<EncodedText>,
+    pairs: Vec<Pairs>,
+}
+
+impl Picked {
+    fn push(&mut self, place: usize, text: EncodedText, pairs: Pairs) {
+        self.places.push(place);
+        self.texts.push(text);
+        self.pairs.push(pairs);
+    }
 }
 
 type Outcome = Result<TextResult, TextError>;
@@ -181,8 +218,7 @@ impl Run<'_> {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<(), FilesError> {
         for window in windows {
-            let window = window?;
-            if stop() || self.score_window(&window, stop, progress)? == Ended::Stopped {
+            if stop() || self.score_window(window?, stop, progress)? == Ended::Stopped {
                 self.report.stopped = true;
                 break;
             }
@@ -192,24 +228,43 @@ impl Run<'_> {
 
     fn score_window(
         &mut self,
-        window: &Window,
+        window: Window,
         stop: &dyn Fn() -> bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Ended, FilesError> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
         let (mut done, mut failed) = (self.report.lines, self.report.failed);
-        let ended = self.labeler.score(
-            self.prepared,
-            &window.texts,
-            &[],
-            stop,
-            &mut |text, outcome| {
-                done += 1;
-                failed += u64::from(outcome.is_err());
-                outcomes[text] = Some(outcome);
-                progress(done, failed);
-            },
-        )?;
+        let mut tell = |text: usize, outcome: Outcome| {
+            done += 1;
+            failed += u64::from(outcome.is_err());
+            outcomes[text] = Some(outcome);
+            progress(done, failed);
+        };
+        let mut picked = Picked::default();
+        match self.picking {
+            None => picked.texts = window.texts,
+            Some((prepared, small)) => {
+                let Some(orders) = small.order(prepared, &window.plain, stop)? else {
+                    return Ok(Ended::Stopped);
+                };
+                for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
+                    match order {
+                        Ok(order) => picked.push(place, text, small.pairs(&order)),
+                        Err(error) => tell(place, Err(error)),
+                    }
+                }
+            }
+        }
+        let Picked {
+            places,
+            texts,
+            pairs,
+        } = picked;
+        let ended =
+            self.labeler
+                .score(self.prepared, &texts, &pairs, stop, &mut |text, outcome| {
+                    tell(places.get(text).copied().unwrap_or(text), outcome);
+                })?;
         if ended == Ended::Stopped {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);

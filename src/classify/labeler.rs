@@ -11,6 +11,7 @@ use super::batch::{self, Batch, Grouping, Row};
 use super::engine::{Engine, EngineError, Logits};
 use super::hypothesis;
 use super::score;
+use super::shortlist::Shortlist;
 use super::tokenize::{EncodedText, Encoder, Sequence, TokenizeError};
 use crate::domain::{LabelSet, LabelSetError, Mode, PairLogits, Scores};
 use crate::model_folder::{ModelFolder, ModelKind};
@@ -88,6 +89,11 @@ enum Labels {
 }
 
 impl Prepared {
+    /// How scores are made.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// For each label the key under which its logits are stored, in the order of the set.
     pub fn keys(&self) -> &[String] {
         &self.keys
@@ -107,19 +113,32 @@ impl Prepared {
 pub struct TextResult {
     /// Its scores.
     pub scores: Scores,
-    /// Its logits, one a label.
-    pub logits: Vec<PairLogits>,
+    /// Its logits, one a label; of labels that were left out there are none.
+    pub logits: Vec<Option<PairLogits>>,
     /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
-    /// where the logits were known.
+    /// where the logits were known, or the label left out.
     pub raw: Vec<Vec<f32>>,
 }
 
-/// Logits of a text that were computed before, one a label; an empty list where there are none.
-pub type Known = Vec<Option<PairLogits>>;
+/// How it stands with a text and a label.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Pair {
+    /// To be computed.
+    #[default]
+    Wanted,
+    /// Computed before.
+    Known(PairLogits),
+    /// Left out by a shortlist: never computed, and its score is 0.
+    LeftOut,
+}
 
-/// What is known of a text and a label.
-fn known_pair(known: &[Known], text: usize, label: usize) -> Option<PairLogits> {
-    known.get(text)?.get(label).copied().flatten()
+/// The pairs of a text, one a label; an empty list where all of them are wanted.
+pub type Pairs = Vec<Pair>;
+
+/// How it stands with a text and a label.
+fn pair_of(pairs: &[Pairs], text: usize, label: usize) -> Pair {
+    let of_text = pairs.get(text).and_then(|pairs| pairs.get(label));
+    of_text.copied().unwrap_or_default()
 }
 
 /// How a call to [`Labeler::score`] ended.
@@ -154,6 +173,8 @@ pub struct Labeler {
     engine: Box<dyn Engine>,
     budget: usize,
     computed: Computed,
+    /// Picks the labels to be scored; whoever hands in texts asks it, so that it works while this one does.
+    pub(super) shortlist: Option<Box<Shortlist>>,
 }
 
 impl Labeler {
@@ -173,9 +194,15 @@ impl Labeler {
             engine,
             budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
+            shortlist: None,
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)
+    }
+
+    /// Has labels picked by a small model: only those of the shortlist are scored.
+    pub fn set_shortlist(&mut self, shortlist: Shortlist) {
+        self.shortlist = Some(Box::new(shortlist));
     }
 
     /// What was computed since this was asked last; a batch that failed does not count.
@@ -262,7 +289,7 @@ impl Labeler {
             .map(drop)
     }
 
-    /// The model.
+    /// The model, without its shortlist.
     pub fn folder(&self) -> &ModelFolder {
         &self.folder
     }
@@ -357,7 +384,8 @@ impl Labeler {
     /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
     /// particular order. Between batches `stop` is asked whether to go on.
     ///
-    /// Only what `known` lacks is computed; a text of which all is known costs no inference.
+    /// Only pairs that are wanted are computed; a text without one costs no inference. At least one label of a
+    /// text is not left out.
     ///
     /// A batch that fails is tried again in halves, down to the row at fault; where the memory ran out the
     /// budget is halved too, for good.
@@ -369,21 +397,27 @@ impl Labeler {
         &mut self,
         prepared: &Prepared,
         texts: &[EncodedText],
-        known: &[Known],
+        pairs: &[Pairs],
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
         let kind = self.folder.kind.clone();
         let count = prepared.keys.len();
         let finish = |text: usize, raw: Vec<Vec<f32>>| {
-            let logits: Vec<PairLogits> = (0..count)
-                .map(|label| {
-                    known_pair(known, text, label)
-                        .unwrap_or_else(|| pair_logits(&kind, &raw[label]))
+            let logits: Vec<Option<PairLogits>> = (0..count)
+                .map(|label| match pair_of(pairs, text, label) {
+                    Pair::Wanted => Some(pair_logits(&kind, &raw[label])),
+                    Pair::Known(logits) => Some(logits),
+                    Pair::LeftOut => None,
                 })
                 .collect();
-            let scores = score::evidence(&kind, prepared.mode, &logits)
+            let (labels, some): (Vec<usize>, Vec<PairLogits>) = (0..)
+                .zip(&logits)
+                .filter_map(|(label, logits)| Some((label, (*logits)?)))
+                .unzip();
+            let scores = score::evidence(&kind, prepared.mode, &some)
                 .scores(prepared.temperature, prepared.threshold);
+            let scores = score::among(scores, &labels, count);
             TextResult {
                 scores,
                 logits,
@@ -393,7 +427,7 @@ impl Labeler {
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
                 (0..count)
-                    .filter(|label| known_pair(known, text, *label).is_none())
+                    .filter(|label| pair_of(pairs, text, *label) == Pair::Wanted)
                     .count()
             })
             .collect();
@@ -405,7 +439,7 @@ impl Labeler {
                 let mut rows = Vec::new();
                 for (text, ids) in texts.iter().enumerate() {
                     for (label, hypothesis) in hypotheses.iter().enumerate() {
-                        if known_pair(known, text, label).is_none() {
+                        if pair_of(pairs, text, label) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
                             rows.push(Row { text, label, len });
                         }
@@ -454,9 +488,8 @@ impl Labeler {
 
     /// Tokens that scoring a text takes, special ones included, padding not.
     #[expect(clippy::cast_precision_loss, reason = "tokens of one text")]
-    pub fn tokens(&self, prepared: &Prepared, text: &EncodedText, known: Option<&Known>) -> f64 {
-        let missing =
-            |label: usize| known.is_none_or(|known| !matches!(known.get(label), Some(Some(_))));
+    pub fn tokens(&self, prepared: &Prepared, text: &EncodedText, pairs: &[Pair]) -> f64 {
+        let missing = |label: usize| pairs.get(label).is_none_or(|pair| *pair == Pair::Wanted);
         let tokens: usize = match &prepared.labels {
             Labels::Hypotheses(hypotheses) => hypotheses
                 .iter()

@@ -8,9 +8,10 @@
 //! Each text is tokenised once ([`tokenize`]), its rows are sorted by length and packed into batches within a
 //! token budget ([`batch`]), an [`Engine`] computes them ([`onnx`] is the real one and the only file that
 //! names the `ort` crate), and logits become scores in one place ([`score`]). [`Labeler`] glues these;
-//! [`files`] puts files through it. [`relabel`] asks what another label set would change, [`calibrate`] fits one
-//! to labels that are known ([`gold`]), and [`compare`] tells two labellings apart. [`gpu`] watches the GPUs of a run,
-//! and [`verdict`] tells what limits it.
+//! [`files`] puts files through it. Where a [`shortlist`] picks the labels of each text, only those are computed.
+//! [`relabel`] asks what another label set would change, [`calibrate`] fits one to labels that are known
+//! ([`gold`]), and [`compare`] tells two labellings apart. [`gpu`] watches the GPUs of a run, and [`verdict`] tells
+//! what limits it.
 
 pub mod autotune;
 pub mod backlog;
@@ -31,6 +32,7 @@ pub mod relabel;
 pub mod score;
 #[cfg(test)]
 mod scripted;
+pub mod shortlist;
 pub mod tokenize;
 pub mod vectors;
 pub mod verdict;
@@ -39,3 +41,4 @@ pub use self::engine::{Device, Engine, EngineError};
 pub use self::files::{FileJob, FileReport, FilesError, score_files};
 pub use self::labeler::{Ended, Labeler, LabelerError, Prepared, TextError, TextResult};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
+pub use self::shortlist::Shortlist;

@@ -62,6 +62,13 @@ impl Evidence {
         rank(scores, threshold)
     }
 
+    /// The places of the labels, the best first; of equals the first.
+    pub fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.logits.len()).collect();
+        order.sort_by(|a, b| self.logits[*b].total_cmp(&self.logits[*a]));
+        order
+    }
+
     /// Minus the log of the probability that scores under a temperature give to the right labels. `None` where
     /// they share one softmax and none of them is right: that has no place in it.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
@@ -75,6 +82,23 @@ impl Evidence {
         let top = logits().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = logits().map(|x| (x - top).exp()).sum();
         Some(sum.ln() + top - self.logits[*right] / temperature)
+    }
+}
+
+/// Scores of some labels as scores of all: those that were left out get 0. `labels` are the places of the
+/// others, in order.
+pub fn among(some: Scores, labels: &[usize], count: usize) -> Scores {
+    if labels.len() == count {
+        return some;
+    }
+    let mut scores = vec![0.0; count];
+    for (label, score) in labels.iter().zip(&some.scores) {
+        scores[*label] = *score;
+    }
+    Scores {
+        best: labels[some.best],
+        scores,
+        ..some
     }
 }
 
@@ -239,6 +263,33 @@ mod tests {
         let of = |x: f64| 1.0 / (1.0 + (-x).exp());
         let multi = evidence(&NLI, Mode::Multi, &pairs);
         close(&multi.scores(4.0, 0.0).scores, &[of(-0.5), of(0.75)]);
+    }
+
+    #[test]
+    fn what_is_left_out_has_no_score_and_is_never_best() {
+        let all = [(1.0, 9.0), (5.0, 0.0), (2.0, -9.0), (0.0, 0.0)];
+        let some = pairs(&[all[0], all[2]]);
+        for mode in [Mode::Single, Mode::Multi] {
+            let of_some = scores(&NLI, mode, 0.0, &some);
+            let spread = among(of_some.clone(), &[0, 2], 4);
+            close(
+                &spread.scores,
+                &[of_some.scores[0], 0.0, of_some.scores[1], 0.0],
+            );
+            assert_eq!(spread.best, 2);
+            close(&[spread.margin], &[of_some.margin]);
+        }
+        // Scores of nothing are no reason to take a label that was left out.
+        let lost = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(-3e38, 3e38)]));
+        assert_eq!(among(lost, &[1], 3).best, 1);
+        assert_eq!(
+            evidence(&NLI, Mode::Single, &pairs(&all)).order(),
+            [1, 2, 0, 3]
+        );
+        assert_eq!(
+            evidence(&NLI, Mode::Multi, &pairs(&all)).order(),
+            [2, 1, 3, 0]
+        );
     }
 
     #[test]

@@ -107,6 +107,7 @@ pub fn verdict(run: &Labelled) -> Verdict {
         Some(Slow::Model) => model(run),
         Some(Slow::Batches) => batches(run),
         Some(Slow::Reading) => reading(run),
+        Some(Slow::Shortlist) => shortlist(run),
         Some(Slow::Tokenizer) => tokenizer(run),
         Some(Slow::Writing) => writing(run),
     }];
@@ -277,6 +278,14 @@ fn reading(run: &Labelled) -> String {
     )
 }
 
+fn shortlist(run: &Labelled) -> String {
+    format!(
+        "{}, because picking labels takes longest of what comes before it. A smaller model picks sooner \
+         (`--shortlist-model`); `topicmill bench shortlist` tells what it keeps.",
+        waited(run)
+    )
+}
+
 fn tokenizer(run: &Labelled) -> String {
     let Settings {
         devices,
@@ -310,8 +319,13 @@ fn tokenizer(run: &Labelled) -> String {
 fn waited(run: &Labelled) -> String {
     let stages = &run.stages;
     let (idle, _) = stages.waiting().unwrap_or_default();
+    let picking = if stages.shortlist_secs > 0.0 {
+        format!("picking labels {:.1} s, ", stages.shortlist_secs)
+    } else {
+        String::new()
+    };
     format!(
-        "The engine waits for posts {:.0} % of the time (claiming {:.1} s, looking up {:.1} s, tokenising {:.1} s)",
+        "The engine waits for posts {:.0} % of the time (claiming {:.1} s, looking up {:.1} s, {picking}tokenising {:.1} s)",
         100.0 * idle,
         stages.claim_secs,
         stages.look_up_secs,

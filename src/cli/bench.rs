@@ -4,6 +4,7 @@ mod chart;
 mod ladder;
 mod sample;
 mod search;
+mod shortlist;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +37,8 @@ enum What {
     Sample(Sample),
     /// Search for the best token budget, show the search, and remember the result
     Autotune(search::Autotune),
+    /// What a shortlist of each size keeps of the model's labels, and what it saves
+    Shortlist(shortlist::Shortlisting),
 }
 
 /// Flags of `bench sample`.
@@ -166,6 +169,11 @@ impl Bench {
             What::Autotune(autotune) => {
                 let bed = autotune.subject.load(setup, 2_000)?;
                 Box::new(move || autotune.run(bed, &clock))
+            }
+            What::Shortlist(shortlist) => {
+                let bed = shortlist.subject.load(setup, 100)?;
+                let small = shortlist.small(setup, &bed)?;
+                Box::new(move || shortlist.run(bed, small, &clock, &stop))
             }
         };
         tokio::task::spawn_blocking(measured)

@@ -141,6 +141,7 @@ fn stages(done: &Labelled) -> Table {
             row("engine: waiting for the writer", of.engine_blocked_secs),
             row("beside it: claiming posts", of.claim_secs),
             row("beside it: looking up known pairs", of.look_up_secs),
+            row("beside it: picking labels", of.shortlist_secs),
             row("beside it: tokenising", of.tokenize_secs),
             row("beside it: writing labels", of.write_secs),
         ],

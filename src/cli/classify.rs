@@ -4,9 +4,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, Format};
-use super::setup::{Budget, Engines, ModelFlags, PipelineFlags, RunFlags, Setup, cores};
+use super::setup::{
+    Budget, Engines, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags, cores,
+};
 use super::{CliError, Exit};
-use crate::classify::backlog::{self, Labelled, Options, Step};
+use crate::classify::backlog::{self, Alike, Labelled, Options, Step};
 use crate::classify::engine::Device;
 use crate::classify::estimate::{Cost, Estimate};
 use crate::classify::gpu;
@@ -24,6 +26,8 @@ pub struct Classify {
     pipeline: PipelineFlags,
     #[command(flatten)]
     model: ModelFlags,
+    #[command(flatten)]
+    shortlist: ShortlistFlags,
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -37,7 +41,7 @@ pub struct Classify {
     #[arg(long)]
     watch: bool,
     /// Tell what is missing and how long it would take, and write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json"])]
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist"])]
     dry_run: bool,
     /// How --dry-run prints
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
@@ -67,7 +71,8 @@ impl Classify {
             return Ok(Exit::Done);
         }
         let workers = self.workers.unwrap_or(setup.settings().classify.workers);
-        let engines = setup.engines(&self.model, workers)?;
+        let mut engines = setup.engines(&self.model, workers)?;
+        setup.shortlisted(&mut engines.labelers, &self.shortlist, &self.model, &set)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
@@ -207,6 +212,13 @@ fn told(done: &Labelled) {
         posts, pairs, known, failed, refused, held_elsewhere = held,
         posts_per_sec = %format_args!("{:.1}", done.posts_per_sec), "classifying done"
     );
+    if let Some(Alike { posts, same }) = done.without_shortlist.filter(|alike| alike.posts > 0) {
+        tracing::info!(
+            posts,
+            same,
+            "of the posts that the model labelled without a shortlist, too, this many have the same label"
+        );
+    }
     if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.slow()) {
         let percent = |part: f64| format!("{:.1} %", 100.0 * part);
         #[expect(clippy::cast_precision_loss, reason = "a share for people")]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::setup::{ModelFlags, PipelineFlags, Setup};
+use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
 use crate::classify::files::{FileJob, WINDOW_ROWS, score_files};
 use crate::classify::labeler::Labeler;
@@ -38,6 +38,8 @@ pub struct Score {
     pipeline: PipelineFlags,
     #[command(flatten)]
     model: ModelFlags,
+    #[command(flatten)]
+    shortlist: ShortlistFlags,
 }
 
 impl Score {
@@ -51,7 +53,9 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        let labeler = setup.labeler(&self.model, 1)?;
+        let mut labeler = setup.labeler(&self.model, 1)?;
+        let one = std::slice::from_mut(&mut labeler);
+        setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =

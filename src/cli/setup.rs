@@ -14,12 +14,13 @@ use crate::classify::engine::{self, Device};
 use crate::classify::gpu::Watch;
 use crate::classify::labeler::Labeler;
 use crate::classify::onnx::{Chosen, EngineOptions, OnnxEngine};
+use crate::classify::shortlist::Shortlist;
 use crate::classify::verdict;
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Settings};
 use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
-use crate::model_folder::{ModelFolder, Target};
+use crate::model_folder::{ModelFolder, ModelKind, Target};
 use crate::pipeline::{Context, Pipeline, RunRecord};
 use crate::source::arctic_shift::{self, ArcticShift};
 use crate::source::reddit::{self, Reddit};
@@ -63,6 +64,20 @@ pub struct ModelFlags {
     mode: Option<String>,
 }
 
+/// Flags of commands that may score a few labels only.
+#[derive(Debug, Clone, Args)]
+pub struct ShortlistFlags {
+    /// Score only the K labels of each text that a small model puts first
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    shortlist: Option<u32>,
+    /// Folder of the small model
+    #[arg(long, value_name = "DIR", requires = "shortlist", default_value = SMALL_MODEL)]
+    shortlist_model: PathBuf,
+}
+
+/// The model that ships.
+pub const SMALL_MODEL: &str = "models/minilm-reddit-topics";
+
 /// Flags of commands that read a pipeline file.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineFlags {
@@ -86,6 +101,16 @@ impl ModelFlags {
             model,
             mode,
             ..Self::default()
+        }
+    }
+
+    /// Those of a second model beside this one: on the same device, in its own precision.
+    pub fn beside(&self, model: &Path) -> Self {
+        Self {
+            model: Some(model.to_owned()),
+            precision: Some("auto".into()),
+            batch_tokens: Some("auto".into()),
+            ..self.clone()
         }
     }
 }
@@ -267,6 +292,52 @@ impl Setup {
         })
     }
 
+    /// Has labels picked by a small model, where flags ask for it and it leaves any out.
+    pub fn shortlisted(
+        &self,
+        labelers: &mut [Labeler],
+        flags: &ShortlistFlags,
+        beside: &ModelFlags,
+        set: &LabelSet,
+    ) -> Result<(), CliError> {
+        let Some(labels) = flags.shortlist.map(|labels| labels as usize) else {
+            return Ok(());
+        };
+        if labels >= set.labels.len() {
+            tracing::warn!(
+                "a shortlist of {labels} leaves out none of {} labels: all are scored, without it",
+                set.labels.len()
+            );
+            return Ok(());
+        }
+        let workers = u16::try_from(labelers.len()).unwrap_or(u16::MAX);
+        let devices = self.devices(beside)?;
+        for (labeler, device) in labelers.iter_mut().zip(devices.iter().cycle()) {
+            let small = self.small_model(&flags.shortlist_model, beside, workers, *device)?;
+            fit_together(labeler.folder(), small.folder())?;
+            labeler.set_shortlist(Shortlist::new(small, labels));
+        }
+        let small = find_model(&flags.shortlist_model);
+        tracing::info!(
+            "only the {labels} labels that {} puts first are scored",
+            small.display()
+        );
+        Ok(())
+    }
+
+    /// The model that picks labels for another.
+    pub fn small_model(
+        &self,
+        folder: &Path,
+        beside: &ModelFlags,
+        workers: u16,
+        device: Device,
+    ) -> Result<Labeler, CliError> {
+        Ok(self
+            .load_labeler(&beside.beside(folder), workers, device)?
+            .0)
+    }
+
     /// The devices that flag or setting name, at least one.
     pub fn devices(&self, flags: &ModelFlags) -> Result<Vec<Device>, CliError> {
         let set = &self.settings().classify.device;
@@ -388,6 +459,23 @@ impl Setup {
             gpus: Watch::default(),
         }
     }
+}
+
+/// Whether a model gains anything by having its labels picked by another.
+pub fn fit_together(large: &ModelFolder, small: &ModelFolder) -> Result<(), CliError> {
+    let name = &large.name;
+    let wrong = if matches!(large.kind, ModelKind::Embedding(_)) {
+        format!("`{name}` scores any number of labels in one pass: name an NLI model with --model")
+    } else if large.manifest_hash == small.manifest_hash {
+        format!(
+            "`{name}` would pick labels for itself: name a smaller model with --shortlist-model"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(CliError::Usage(format!(
+        "a shortlist saves nothing: {wrong}"
+    )))
 }
 
 /// A labeler, and how it was made.

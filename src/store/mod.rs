@@ -304,8 +304,8 @@ pub struct Classified {
     pub text_hash: TextHash,
     /// One a label of the set, in its order.
     pub scores: Scores,
-    /// Logits that are not stored yet: (row of `hypotheses`, logits).
-    pub logits: Vec<(i64, PairLogits)>,
+    /// Logits that are not stored yet: (row of `models`, row of `hypotheses`, logits).
+    pub logits: Vec<(i64, i64, PairLogits)>,
 }
 
 /// Where a model, a label set and its hypotheses stand, if they do.

@@ -568,7 +568,7 @@ async fn label_all(scene: &Scene) -> u64 {
                 margin: 1.0,
                 abstained: false,
             },
-            logits: vec![(hypothesis, logits)],
+            logits: vec![(target.model, hypothesis, logits)],
         })
         .collect();
     let written = store

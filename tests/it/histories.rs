@@ -356,7 +356,7 @@ impl Real {
                     margin: 0.5,
                     abstained: false,
                 },
-                logits: vec![(self.hypothesis, logits)],
+                logits: vec![(self.target.model, self.hypothesis, logits)],
             })
             .collect();
         let (target, run) = (self.target, self.run);

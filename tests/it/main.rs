@@ -17,6 +17,7 @@ mod purge;
 mod quota;
 mod readme;
 mod replay;
+mod shortlist;
 mod source;
 mod store;
 mod support;

@@ -248,7 +248,7 @@ impl Scene {
                     margin: 0.75,
                     abstained: false,
                 },
-                logits: vec![(hypothesis, logits)],
+                logits: vec![(target.model, hypothesis, logits)],
             })
             .collect();
         let now = self.clock.now().into();

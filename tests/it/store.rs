@@ -153,8 +153,8 @@ impl Fixture {
                     abstained: false,
                 },
                 logits: vec![
-                    (self.hypotheses[0], logits(2.0)),
-                    (self.hypotheses[1], logits(0.5)),
+                    (self.target.model, self.hypotheses[0], logits(2.0)),
+                    (self.target.model, self.hypotheses[1], logits(0.5)),
                 ],
             })
             .collect()

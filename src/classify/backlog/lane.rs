@@ -1,5 +1,6 @@
-//! One engine at work: a task claims the next window of posts and tokenises it, a thread of its own scores,
-//! and another task writes what comes out, joined by bounded channels.
+//! One engine at work: a task claims the next window of posts, has its labels picked where there is a shortlist,
+//! and tokenises it; a thread of its own scores, and another task writes what comes out, joined by bounded
+//! channels.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::leases::LiveLeases;
 use super::stages::{Stages, Watched};
 use super::{BacklogError, Labelled, OnStep, Options, Step, Worker, patiently};
-use crate::classify::labeler::{Computed, Known, Labeler, LabelerError, Prepared};
+use crate::classify::labeler::{Computed, Labeler, LabelerError, Pair, Pairs, Prepared, TextError};
+use crate::classify::shortlist::Shortlist;
 use crate::classify::tokenize::{EncodedText, Encoder};
 use crate::domain::{LabelSet, PairLogits, TextHash, post_text};
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
@@ -36,10 +38,12 @@ const WRITE_EVERY: Duration = Duration::from_secs(2);
 struct Window {
     lease: Lease,
     texts: Vec<EncodedText>,
-    /// What is stored of each text.
-    stored: Vec<Known>,
+    /// What is stored of each text, and what is left out.
+    stored: Vec<Pairs>,
     /// The posts of each text, one or more.
     posts: Vec<Vec<ClaimedPost>>,
+    /// Posts of texts for which no labels could be picked.
+    unpicked: Vec<(Vec<ClaimedPost>, TextError)>,
     /// Given back when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
 }
@@ -62,6 +66,12 @@ pub(super) struct Shared<'a> {
     pub set: &'a LabelSet,
     pub options: &'a Options,
     pub prepared: &'a Arc<Prepared>,
+    /// The label set as the shortlists' model reads it.
+    pub picking: &'a Option<Arc<Prepared>>,
+    /// Labels of each post that are scored.
+    pub scored_labels: usize,
+    /// Row of `models` under which logits are stored.
+    pub logits_model: i64,
     /// Rows of `hypotheses`, one a label.
     pub hypotheses: &'a Arc<Vec<i64>>,
     pub leases: &'a LiveLeases,
@@ -78,22 +88,23 @@ impl Shared<'_> {
     /// are written.
     pub(super) async fn lane(
         &self,
-        labeler: Labeler,
+        mut labeler: Labeler,
         done: &mut Labelled,
     ) -> Result<Labeler, BacklogError> {
+        let mut shortlist = labeler.shortlist.take();
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = labeler.encoder();
         let engine = {
-            let (prepared, hypotheses) = (Arc::clone(self.prepared), Arc::clone(self.hypotheses));
+            let prepared = Arc::clone(self.prepared);
+            let keys = (self.logits_model, Arc::clone(self.hypotheses));
             let (halt, clock) = (self.halt.clone(), self.worker.clock.clone());
             tokio::task::spawn_blocking(move || {
-                let mut labeler = labeler;
                 let mut stages = Stages::default();
                 let ended = score_windows(
                     &mut labeler,
                     &prepared,
-                    &hypotheses,
+                    (keys.0, &keys.1),
                     window_rx,
                     &event_tx,
                     &halt,
@@ -108,7 +119,7 @@ impl Shared<'_> {
         // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
         let mut claiming = Stages::default();
         let (claimed, written) = tokio::join!(
-            self.claim_windows(&encoder, window_tx, &mut claiming),
+            self.claim_windows(&encoder, &mut shortlist, window_tx, &mut claiming),
             self.write_events(event_rx, done)
         );
         let scored = engine
@@ -125,13 +136,16 @@ impl Shared<'_> {
         done.stages.add(&computing);
         (done.tokens, done.padded_tokens) =
             (done.tokens + tokens, done.padded_tokens + padded_tokens);
-        Ok(scored?)
+        let mut labeler = scored?;
+        labeler.shortlist = shortlist;
+        Ok(labeler)
     }
 
     /// Claims and tokenises window after window until nothing is left.
     async fn claim_windows(
         &self,
         encoder: &Arc<Encoder>,
+        shortlist: &mut Option<Box<Shortlist>>,
         windows: mpsc::Sender<Window>,
         stages: &mut Stages,
     ) -> Result<(), BacklogError> {
@@ -148,7 +162,9 @@ impl Shared<'_> {
             max_attempts: self.options.max_attempts,
             lease: self.options.lease,
         };
-        let most = window_posts(self.prepared.rows_per_text(), self.set.labels.len());
+        let picking = self.picking.as_deref().map(Prepared::rows_per_text);
+        let rows = self.prepared.rows_per_text().min(self.scored_labels);
+        let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
         while !self.halt.is_cancelled() {
             // A place in the channel first: posts are claimed only when the engine is about to need them.
             let Ok(place) = windows.reserve().await else {
@@ -192,40 +208,92 @@ impl Shared<'_> {
                 break;
             }
             self.leases.add(claim.lease);
-            let posts = by_text(claim.posts);
-            let hashes: Vec<TextHash> = posts.iter().map(|same| same[0].text_hash).collect();
-            let stored = patiently(self.worker, async || {
-                let Target { model, .. } = self.target;
-                store.stored_logits(model, self.hypotheses, &hashes).await
-            });
-            let stored = stored.await?;
+            let mut window = Window {
+                lease: claim.lease,
+                texts: Vec::new(),
+                stored: Vec::new(),
+                posts: by_text(claim.posts),
+                unpicked: Vec::new(),
+                suspects,
+            };
+            self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
-            let texts: Vec<String> = posts
+            if !self.pick(shortlist, &mut window).await? {
+                break;
+            }
+            stages.shortlist_secs += lap();
+            let texts: Vec<String> = window
+                .posts
                 .iter()
-                .zip(&stored)
+                .zip(&window.stored)
                 .map(|(same, stored)| {
                     // What needs no inference needs no tokens.
-                    if stored.iter().all(Option::is_some) {
-                        String::new()
-                    } else {
+                    if stored.contains(&Pair::Wanted) {
                         post_text(&same[0].title, &same[0].selftext)
+                    } else {
+                        String::new()
                     }
                 })
                 .collect();
             let encoder = Arc::clone(encoder);
-            let texts = tokio::task::spawn_blocking(move || encoder.encode(&texts))
-                .await
-                .map_err(|error| BacklogError::Thread(error.to_string()))??;
+            window.texts = blocking(move || encoder.encode(&texts)).await??;
             stages.tokenize_secs += lap();
-            place.send(Window {
-                lease: claim.lease,
-                texts,
-                stored,
-                posts,
-                suspects,
-            });
+            place.send(window);
         }
         Ok(())
+    }
+
+    /// Looks up what is stored of the texts of a window.
+    async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
+        let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
+        let stored = patiently(self.worker, async || {
+            let (store, model) = (self.worker.store, self.logits_model);
+            store.stored_logits(model, self.hypotheses, &hashes).await
+        });
+        let pair = |logits: Option<PairLogits>| logits.map_or(Pair::Wanted, Pair::Known);
+        let stored = stored.await?.into_iter();
+        window.stored = stored
+            .map(|of_text| of_text.into_iter().map(pair).collect())
+            .collect();
+        Ok(())
+    }
+
+    /// Leaves out what a shortlist does not pick, whatever is stored of it; false if a stop was heard on the way.
+    async fn pick(
+        &self,
+        shortlist: &mut Option<Box<Shortlist>>,
+        window: &mut Window,
+    ) -> Result<bool, BacklogError> {
+        let (Some(prepared), Some(mut small)) = (self.picking, shortlist.take()) else {
+            return Ok(true);
+        };
+        let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
+        let texts = window.posts.iter();
+        let texts: Vec<String> = texts
+            .map(|same| post_text(&same[0].title, &same[0].selftext))
+            .collect();
+        let picked = blocking(move || {
+            let orders = small.order(&prepared, &texts, &|| halt.is_cancelled());
+            orders.map(|orders| (small, orders))
+        });
+        let (small, orders) = picked.await??;
+        let small = shortlist.insert(small);
+        let Some(orders) = orders else {
+            return Ok(false);
+        };
+        let posts = std::mem::take(&mut window.posts);
+        let stored = std::mem::take(&mut window.stored);
+        for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
+            match order {
+                Ok(order) => {
+                    small.leave_out(&mut pairs, &order);
+                    window.posts.push(same);
+                    window.stored.push(pairs);
+                }
+                Err(error) => window.unpicked.push((same, error)),
+            }
+        }
+        Ok(true)
     }
 
     /// Takes up to `most` from the posts that may still be claimed.
@@ -257,7 +325,7 @@ impl Shared<'_> {
                 Event::Scored(lease, one, computed) => {
                     waiting.push(one);
                     done.pairs += computed as u64;
-                    done.pairs_reused += (self.set.labels.len() - computed) as u64;
+                    done.pairs_reused += (self.scored_labels - computed) as u64;
                     (lease, false, None)
                 }
                 Event::Failed(lease, fullname, error) => {
@@ -329,6 +397,14 @@ impl Shared<'_> {
     }
 }
 
+/// Runs on a thread where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BacklogError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BacklogError::Thread(error.to_string()))
+}
+
 /// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than
 /// one wants to redo.
 fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
@@ -350,31 +426,44 @@ fn by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
     groups
 }
 
-/// The engine's thread: scores windows as they come.
+/// The engine's thread: scores windows as they come. `keys` are the rows of `models` and, one a label, of
+/// `hypotheses` under which logits are stored.
 fn score_windows(
     labeler: &mut Labeler,
     prepared: &Prepared,
-    hypotheses: &[i64],
+    keys: (i64, &[i64]),
     mut windows: mpsc::Receiver<Window>,
     events: &mpsc::Sender<Event>,
     stop: &CancellationToken,
     mut watched: Watched<'_>,
 ) -> Result<(), LabelerError> {
     // What was computed for the latest windows may not have been stored yet when the next ones were claimed.
-    let mut recent: VecDeque<HashMap<TextHash, Vec<PairLogits>>> = VecDeque::new();
+    let mut recent: VecDeque<HashMap<TextHash, Vec<Option<PairLogits>>>> = VecDeque::new();
     while let Some(window) = watched.idle(|| windows.blocking_recv()) {
         let Window {
             lease,
             texts,
             stored,
             posts,
+            unpicked,
             suspects,
         } = window;
         let mut known = stored.clone();
         for (known, same) in known.iter_mut().zip(&posts) {
             let hash = &same[0].text_hash;
             if let Some(logits) = recent.iter().find_map(|of_window| of_window.get(hash)) {
-                *known = logits.iter().copied().map(Some).collect();
+                for (pair, logits) in known.iter_mut().zip(logits) {
+                    if let (Pair::Wanted, Some(logits)) = (*pair, logits) {
+                        *pair = Pair::Known(*logits);
+                    }
+                }
+            }
+        }
+        for (same, error) in unpicked {
+            for post in same {
+                let error = format!("pick its labels: {error}");
+                let failed = Event::Failed(lease, post.fullname, error);
+                watched.told(|| drop(events.blocking_send(failed)));
             }
         }
         // A writer that went away wants nothing more.
@@ -386,10 +475,15 @@ fn score_windows(
             let same = &posts[text];
             match result {
                 Ok(scored) => {
-                    let mut computed = known[text].iter().filter(|pair| pair.is_none()).count();
-                    let unstored = (0..).zip(&stored[text]).filter(|(_, pair)| pair.is_none());
-                    let unstored: Vec<(i64, PairLogits)> = unstored
-                        .map(|(label, _): (usize, _)| (hypotheses[label], scored.logits[label]))
+                    let wanted = |pairs: &Pairs| {
+                        let wanted = (0..).zip(pairs).filter(|(_, pair)| **pair == Pair::Wanted);
+                        wanted.map(|(label, _)| label).collect::<Vec<usize>>()
+                    };
+                    let mut computed = wanted(&known[text]).len();
+                    let (model, hypotheses) = keys;
+                    let unstored: Vec<(i64, i64, PairLogits)> = wanted(&stored[text])
+                        .into_iter()
+                        .filter_map(|label| Some((model, hypotheses[label], scored.logits[label]?)))
                         .collect();
                     for post in same {
                         let one = Classified {

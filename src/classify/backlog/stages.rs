@@ -12,6 +12,7 @@ const BUSY: f64 = 0.03;
 
 /// Seconds, summed over the engines of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Stages {
     /// Computing.
     pub engine_busy_secs: f64,
@@ -23,6 +24,8 @@ pub struct Stages {
     pub claim_secs: f64,
     /// Looking up what is known of the texts claimed.
     pub look_up_secs: f64,
+    /// Picking labels for a shortlist.
+    pub shortlist_secs: f64,
     /// Tokenising.
     pub tokenize_secs: f64,
     /// Writing labels.
@@ -37,6 +40,7 @@ impl Stages {
         self.engine_blocked_secs += other.engine_blocked_secs;
         self.claim_secs += other.claim_secs;
         self.look_up_secs += other.look_up_secs;
+        self.shortlist_secs += other.shortlist_secs;
         self.tokenize_secs += other.tokenize_secs;
         self.write_secs += other.write_secs;
     }
@@ -50,14 +54,20 @@ impl Stages {
     /// What limits the run; `None` where nothing was computed.
     pub fn slow(&self) -> Option<Slow> {
         let (idle, blocked) = self.waiting()?;
+        let before = [
+            (self.claim_secs + self.look_up_secs, Slow::Reading),
+            (self.shortlist_secs, Slow::Shortlist),
+            (self.tokenize_secs, Slow::Tokenizer),
+        ];
+        let slowest = before
+            .into_iter()
+            .reduce(|a, b| if b.0 > a.0 { b } else { a });
         Some(if idle <= BUSY && blocked <= BUSY {
             Slow::Model
         } else if blocked > idle {
             Slow::Writing
-        } else if self.claim_secs + self.look_up_secs >= self.tokenize_secs {
-            Slow::Reading
         } else {
-            Slow::Tokenizer
+            slowest?.1
         })
     }
 }
@@ -72,6 +82,8 @@ pub enum Slow {
     Batches,
     /// Claiming posts and looking up what is known of them.
     Reading,
+    /// Picking labels with the small model.
+    Shortlist,
     /// Tokenising.
     Tokenizer,
     /// Writing labels.
@@ -84,6 +96,7 @@ impl fmt::Display for Slow {
             Self::Model => "the model",
             Self::Batches => "making batches ready for the GPU",
             Self::Reading => "reading the database",
+            Self::Shortlist => "the shortlist's model",
             Self::Tokenizer => "the tokenizer",
             Self::Writing => "writing the database",
         })
@@ -172,6 +185,11 @@ mod tests {
         assert_eq!(stages(99.0, 1.0, 50.0, 9.0).slow(), Some(Slow::Model));
         assert_eq!(stages(50.0, 50.0, 40.0, 9.0).slow(), Some(Slow::Reading));
         assert_eq!(stages(50.0, 50.0, 9.0, 40.0).slow(), Some(Slow::Tokenizer));
+        let picking = Stages {
+            shortlist_secs: 50.0,
+            ..stages(50.0, 50.0, 9.0, 40.0)
+        };
+        assert_eq!(picking.slow(), Some(Slow::Shortlist));
         assert_eq!(Stages::default().slow(), None);
     }
 }

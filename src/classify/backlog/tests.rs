@@ -7,8 +7,10 @@ use super::*;
 use crate::classify::batch::Batch;
 use crate::classify::engine::{Engine, EngineError, Logits};
 use crate::classify::scripted::{Scripted, nli_folder, set};
+use crate::classify::shortlist::Shortlist;
 use crate::clock::{Clock, ManualClock};
 use crate::domain::{Mode, Post, SourceKind, Stage, Timestamp};
+use crate::model_folder::{ModelKind, NliClasses};
 use crate::store::{Access, Page};
 
 const LEASE: Duration = Duration::from_mins(5);
@@ -37,6 +39,32 @@ impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
         (self.2)(self.1)?;
         self.0.infer(batch)
     }
+}
+
+fn labeler(engine: Box<dyn Engine>) -> Labeler {
+    Labeler::load(nli_folder(), engine, 512).unwrap()
+}
+
+/// A labeler for which another engine picks labels.
+fn shortlisted(small: impl Engine + 'static, labels: usize) -> Labeler {
+    let mut large = labeler(Box::new(Scripted::default()));
+    // As if of another graph: it puts the labels into another order.
+    let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
+    large.set_shortlist(Shortlist::new(small, labels));
+    large
+}
+
+/// An NLI model that reads the classes of the scripted engine the other way round.
+fn other_folder() -> ModelFolder {
+    let mut folder = nli_folder();
+    folder.manifest_hash = "small".into();
+    folder.kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 0,
+        contradiction: 2,
+        neutral: Some(1),
+    });
+    folder
 }
 
 struct Scene {
@@ -133,10 +161,16 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, Labelled) {
-        let labelers = engines
-            .into_iter()
-            .map(|engine| Labeler::load(nli_folder(), engine, 512).unwrap())
-            .collect();
+        let labelers = engines.into_iter().map(labeler).collect();
+        self.label_by(labelers, labels, options).await
+    }
+
+    async fn label_by(
+        &self,
+        labelers: Vec<Labeler>,
+        labels: &LabelSet,
+        options: Options,
+    ) -> (Result<(), BacklogError>, Labelled) {
         let worker = Worker {
             store: &self.store,
             clock: &self.clock,
@@ -425,7 +459,9 @@ async fn a_watcher_labels_what_comes() {
         watch: true,
         ..options()
     };
-    let watching = scene.label_with(vec![Box::new(Scripted::default())], &labels, options);
+    // What picks labels is there for posts that come later, too.
+    let labelers = vec![shortlisted(Scripted::default(), 1)];
+    let watching = scene.label_by(labelers, &labels, options);
     let coming = async {
         for (i, expected) in [(0, 20), (1, 21), (2, 22)] {
             if i > 0 {
@@ -440,7 +476,142 @@ async fn a_watcher_labels_what_comes() {
     };
     let ((ended, done), ()) = tokio::join!(watching, coming);
     ended.unwrap();
-    assert_eq!(done.posts, 22);
+    assert_eq!((done.posts, done.pairs), (22, 22));
+}
+
+/// How many labels of each post have a score, the fewest and the most.
+const SCORED: &str = "SELECT MIN(n), MAX(n) FROM (SELECT SUM(CASE WHEN s.score > 0 THEN 1 ELSE 0 END) AS n \
+     FROM label_scores s JOIN models m ON m.id = s.model_id WHERE m.name LIKE '%shortlist%' \
+    GROUP BY s.fullname) AS of_post";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shortlist_has_only_its_labels_computed_and_shares_them_with_the_model() {
+    let labels = set(&["food", "music", "travel", "chess", "news"]);
+    let scene = Scene::with_posts(1_200, crate::clock::SystemClock::shared()).await;
+    scene
+        .add(std::iter::once(("again".into(), "post 0 ".into())))
+        .await;
+    // Two engines, each with a model that picks for it.
+    let two = || {
+        (0..2)
+            .map(|_| shortlisted(Scripted::default(), 2))
+            .collect()
+    };
+    let (ended, done) = scene.label_by(two(), &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed), (1_201, 0));
+    assert_eq!(done.pairs + done.pairs_reused, 2 * 1_201);
+    assert!(done.pairs >= 2 * 1_200 && done.stages.shortlist_secs > 0.0);
+    assert_eq!(scene.count("pair_logits").await, 2 * 1_200);
+    let scored = scene.store.query(SCORED).await.unwrap();
+    assert_eq!(scored.rows, [[2, 2]]);
+    assert_eq!(
+        done.without_shortlist,
+        Some(Alike { posts: 0, same: 0 }),
+        "the model has labelled nothing yet"
+    );
+
+    // Without it the model computes the rest, and labels everything anew.
+    let done = scene.label_as(&labels).await;
+    assert_eq!((done.posts, done.pairs), (1_201, 3 * 1_200));
+    assert_eq!(done.without_shortlist, None);
+    // And what was computed without it need not be computed for another one.
+    let three = vec![shortlisted(Scripted::default(), 3)];
+    let (ended, done) = scene.label_by(three, &labels, options()).await;
+    ended.unwrap();
+    assert_eq!(
+        (done.posts, done.pairs, done.pairs_reused),
+        (1_201, 0, 3 * 1_201)
+    );
+    let alike = done.without_shortlist.unwrap();
+    assert_eq!(alike.posts, 1_201);
+    assert!((1..1_201).contains(&alike.same), "{alike:?}");
+    // Each of the three has labels of its own.
+    assert_eq!(scene.count("classifications").await, 3 * 1_201);
+    let (ended, done) = scene.label_by(two(), &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.pairs), (0, 0), "it is done already");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_pairs_depend_on_each_other_a_shortlist_keeps_its_own() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(30, crate::clock::SystemClock::shared()).await;
+    let of_bytes = || {
+        let mut folder = nli_folder();
+        folder.precision = "int8".into();
+        Labeler::load(folder, Box::new(Scripted::default()), 512).unwrap()
+    };
+    let run = async |labeler| {
+        let (ended, done) = scene.label_by(vec![labeler], &labels, options()).await;
+        ended.unwrap();
+        (done.pairs, done.pairs_reused)
+    };
+    let mut large = of_bytes();
+    let small = Labeler::load(other_folder(), Box::new(Scripted::default()), 512).unwrap();
+    large.set_shortlist(Shortlist::new(small, 2));
+    assert_eq!(run(large).await, (60, 0));
+    assert_eq!(run(of_bytes()).await, (90, 0));
+    assert_eq!(scene.count("pair_logits").await, 150);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let encoder = labeler(Box::new(Scripted::default())).encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let poisoned = Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    };
+    let options = Options {
+        limit: Some(50),
+        ..options()
+    };
+    let labelers = vec![shortlisted(poisoned, 2)];
+    let (ended, done) = scene.label_by(labelers, &labels, options).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed, done.pairs), (49, 1, 98));
+    let error = "backlog WHERE attempts = 1 AND error LIKE 'pick its labels:%'";
+    assert_eq!(scene.count(error).await, 1);
+    assert_eq!(scene.count("leases").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
+    let broken = Scripted {
+        life: 5,
+        ..Scripted::default()
+    };
+    let labelers = vec![shortlisted(broken, 2)];
+    let (ended, done) = scene.label_by(labelers, &labels, options()).await;
+    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert_eq!((done.posts, scene.count("leases").await), (0, 0));
+
+    let (stop, batches) = (scene.stop.clone(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&batches);
+    let stopping = move |batch| {
+        if batch == 5 {
+            stop.cancel();
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    let labelers = vec![shortlisted(Asking(Scripted::default(), 0, stopping), 2)];
+    let (ended, done) = scene.label_by(labelers, &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed), (0, 0));
+    assert_eq!(batches.load(Ordering::Relaxed), 5, "between two batches");
+    assert_eq!(scene.count("leases").await, 0);
+    assert_eq!(
+        scene
+            .count("backlog WHERE lease_id IS NULL AND attempts = 0")
+            .await,
+        600
+    );
 }
 
 #[test]

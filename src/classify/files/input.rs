@@ -24,6 +24,8 @@ pub(super) struct Window {
     pub(super) entries: Vec<Entry>,
     /// The texts of the entries that have one, in order.
     pub(super) texts: Vec<EncodedText>,
+    /// The same as they came, where they are asked for.
+    pub(super) plain: Vec<String>,
 }
 
 /// A line of an input.
@@ -61,12 +63,12 @@ fn open(path: &PathBuf) -> Result<BufReader<File>, FilesError> {
 }
 
 /// Reads the inputs after the first `skip` lines that are not blank, and sends windows of up to `size` lines
-/// until the end, an error, or until nobody receives.
+/// until the end, an error, or until nobody receives. With `plain` they hold the texts as they came, too.
 pub(super) fn read(
     job: &FileJob,
     encoder: &Encoder,
-    skip: u64,
-    size: usize,
+    (skip, size): (u64, usize),
+    plain: bool,
     windows: &SyncSender<Result<Window, FilesError>>,
 ) {
     let mut reader = Reader {
@@ -74,6 +76,7 @@ pub(super) fn read(
         encoder,
         skip,
         size,
+        plain,
         entries: Vec::new(),
         texts: Vec::new(),
         bytes: 0,
@@ -110,6 +113,7 @@ struct Reader<'a> {
     encoder: &'a Encoder,
     skip: u64,
     size: usize,
+    plain: bool,
     entries: Vec<Entry>,
     texts: Vec<String>,
     bytes: usize,
@@ -171,14 +175,18 @@ impl Reader<'_> {
 
     fn window(&mut self) -> Result<Window, FilesError> {
         self.bytes = 0;
-        let texts = std::mem::take(&mut self.texts);
+        let mut plain = std::mem::take(&mut self.texts);
         let texts = self
             .encoder
-            .encode(&texts)
+            .encode(&plain)
             .map_err(crate::classify::LabelerError::from)?;
+        if !self.plain {
+            plain = Vec::new();
+        }
         Ok(Window {
             entries: std::mem::take(&mut self.entries),
             texts,
+            plain,
         })
     }
 }

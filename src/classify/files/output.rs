@@ -14,7 +14,6 @@ use sha2::{Digest, Sha256};
 use super::{FileJob, FilesError, write_error};
 use crate::classify::labeler::TextResult;
 use crate::domain::{LabelSet, hex};
-use crate::model_folder::ModelFolder;
 
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
@@ -45,7 +44,7 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
 
 /// A hash of all that decides the output: two runs of one fingerprint write the same lines. `None` where an
 /// input is a pipe, which nobody can read again.
-pub(super) fn fingerprint(job: &FileJob, folder: &ModelFolder, set: &LabelSet) -> Option<String> {
+pub(super) fn fingerprint(job: &FileJob, model: &str, set: &LabelSet) -> Option<String> {
     let inputs = job.inputs.iter().map(|input| {
         let meta = input.metadata().ok().filter(fs::Metadata::is_file)?;
         let changed = meta
@@ -64,7 +63,7 @@ pub(super) fn fingerprint(job: &FileJob, folder: &ModelFolder, set: &LabelSet) -
     let inputs = inputs.collect::<Option<Vec<Value>>>()?;
     let content = json!([
         env!("CARGO_PKG_VERSION"),
-        folder.manifest_hash,
+        model,
         set.hash(),
         job.text_column,
         inputs
@@ -79,7 +78,9 @@ pub(super) fn result_line(id: &Value, set: &LabelSet, result: &TextResult) -> Va
         .zip(result.scores.scores.iter().map(|score| json!(score)))
         .collect();
     let logits: Map<String, Value> = slugs()
-        .zip(result.raw.iter().map(|row| json!(row)))
+        .zip(&result.raw)
+        .filter(|(_, row)| !row.is_empty()) // Left out by a shortlist.
+        .map(|(slug, row)| (slug, json!(row)))
         .collect();
     // None of these is no label; what came nearest is in `scores`.
     let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);

@@ -203,6 +203,58 @@ fn a_text_that_fails_is_told_in_its_place() {
     );
 }
 
+/// Scores food, music and travel with a shortlist of one label.
+fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
+    let labeler = |engine| Labeler::load(nli_folder(), Box::new(engine), 200).unwrap();
+    let mut large = labeler(Scripted::default());
+    large.set_shortlist(Shortlist::new(labeler(small), 1));
+    let set = set(&["food", "music", "travel"]);
+    let report = score_files(&bench.job, &mut large, &set, &|| false, &mut |_, _| {}).unwrap();
+    assert!(large.shortlist.is_some(), "it is there for the next files");
+    report
+}
+
+#[test]
+fn a_shortlist_leaves_labels_out_and_fails_a_text_in_its_place() {
+    let whole = Bench::new(&[&lines(20)]);
+    shortlisted(&whole, Scripted::default());
+    let mut bench = Bench::new(&[&lines(20)]);
+    bench.job.window_rows = 60; // All in one window.
+    let short_of_memory = Scripted {
+        memory: 45,
+        ..Scripted::default()
+    };
+    let report = shortlisted(&bench, short_of_memory);
+    assert!(report.lines == 20 && (1..20).contains(&report.failed));
+    for (line, expected) in bench.output().iter().zip(whole.output()) {
+        assert_eq!(line["id"], expected["id"]);
+        if line["error"].is_null() {
+            assert_eq!(*line, expected);
+            let logits = line["logits"].as_object().unwrap();
+            let scores = line["scores"].as_object().unwrap();
+            assert_eq!((logits.len(), scores.len()), (1, 3));
+            assert!(logits.contains_key(line["label"].as_str().unwrap()));
+            let left_out = scores.values().filter(|score| **score == json!(0.0));
+            assert_eq!(left_out.count(), 2);
+        }
+    }
+}
+
+#[test]
+fn a_shortlist_does_not_go_on_with_what_was_scored_without() {
+    let bench = Bench::new(&[&lines(40)]);
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 20
+    };
+    let mut large = Labeler::load(nli_folder(), Box::new(Scripted::default()), 200).unwrap();
+    let set = set(&["food", "music", "travel"]);
+    let report = score_files(&bench.job, &mut large, &set, &stop, &mut |_, _| {}).unwrap();
+    assert!(report.stopped && report.lines > 0);
+    assert_eq!(shortlisted(&bench, Scripted::default()).resumed, 0);
+}
+
 #[test]
 fn progress_counts_every_line() {
     let bench = Bench::new(&[&format!("broken\n{}", lines(20))]);

@@ -60,7 +60,46 @@ fn results_do_not_depend_on_the_budget_or_on_batch_mates() {
     }
     let result = expected[0].as_ref().unwrap().as_ref().unwrap();
     assert_eq!((result.raw.len(), result.raw[0].len()), (3, 3));
-    assert!((result.logits[1].entailment - result.raw[1][2]).abs() < f32::EPSILON);
+    assert!((result.logits[1].unwrap().entailment - result.raw[1][2]).abs() < f32::EPSILON);
+}
+
+#[test]
+fn only_wanted_pairs_are_computed_and_those_left_out_score_nothing() {
+    let (set, texts) = (set(&["sports", "food", "climate change"]), texts());
+    let whole = score(&mut labeler(Scripted::default(), 4096), &set, &texts);
+    let whole = |text: usize| whole[text].clone().unwrap().unwrap();
+    let mut labeler = labeler(Scripted::default(), 4096);
+    let prepared = labeler.prepare(&set).unwrap();
+    let encoded = labeler.encoder().encode(&texts).unwrap();
+    let pairs: Vec<Pairs> = (0..texts.len())
+        .map(|text| {
+            let known = Pair::Known(whole(text).logits[2].unwrap());
+            vec![Pair::LeftOut, Pair::Wanted, known]
+        })
+        .collect();
+    let mut seen = 0;
+    labeler
+        .score(&prepared, &encoded, &pairs, &|| false, &mut |text, one| {
+            let (one, whole) = (one.unwrap(), whole(text));
+            assert_eq!(one.logits[0], None);
+            assert_eq!(one.logits[1..], whole.logits[1..]);
+            assert_eq!(one.raw, [vec![], whole.raw[1].clone(), vec![]]);
+            assert!(one.scores.scores[0].abs() < f64::EPSILON);
+            assert!((one.scores.scores[1..].iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            if whole.scores.best > 0 {
+                assert_eq!(one.scores.best, whole.scores.best);
+            }
+            seen += 1;
+        })
+        .unwrap();
+    assert_eq!(seen, texts.len());
+    let tokens = encoded.iter().zip(&pairs);
+    let tokens: f64 = tokens
+        .map(|(text, pairs)| labeler.tokens(&prepared, text, pairs))
+        .sum();
+    #[expect(clippy::cast_precision_loss, reason = "a few tokens")]
+    let computed = labeler.take_computed().tokens as f64;
+    assert!((computed - tokens).abs() < 0.5, "one row a text");
 }
 
 #[test]

@@ -15,6 +15,7 @@ fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> Labelled {
             engine_blocked_secs: blocked,
             claim_secs: 20.0,
             look_up_secs: 3.0,
+            shortlist_secs: 0.0,
             tokenize_secs: 10.0,
             write_secs: 5.0,
         },
@@ -114,6 +115,15 @@ fn the_slow_stage_is_named_with_what_to_change() {
             Some(Slow::Reading),
             vec!["waits for posts 40 %", "local disk"],
             vec!["--workers"],
+        ),
+        (
+            "waits for the shortlist",
+            with(on_gpu(waits, 50.0, 85), |run| {
+                run.stages.shortlist_secs = 31.0;
+            }),
+            Some(Slow::Shortlist),
+            vec!["picking labels 31.0 s", "--shortlist-model"],
+            vec!["--threads", "--workers"],
         ),
         (
             "waits for the tokenizer",

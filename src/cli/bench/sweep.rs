@@ -45,10 +45,10 @@ pub struct Sweep {
 
 /// Numbers with colons between them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Span {
-    first: usize,
-    last: usize,
-    step: usize,
+pub struct Span {
+    pub first: usize,
+    pub last: usize,
+    pub step: usize,
 }
 
 impl FromStr for Span {

@@ -162,11 +162,7 @@ impl Found {
 }
 
 async fn compare(store: &Store, from: Target, to: Target) -> Result<Moves, CliError> {
-    let mut moves = Moves::default();
-    for (from, to, posts) in store.compare(from, to).await? {
-        moves.add(from, to, posts);
-    }
-    Ok(moves)
+    Ok(store.compare(from, to).await?.into_iter().collect())
 }
 
 /// The one model that a word means.

@@ -368,7 +368,7 @@ where
                 continue;
             }
             stored += chunk.len() as u64;
-            Self::insert_logits(&mut tx, target, &chunk).await?;
+            Self::insert_logits(&mut tx, &chunk).await?;
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }
@@ -430,7 +430,6 @@ where
 
     pub(super) async fn insert_logits(
         tx: &mut Transaction<'static, DB>,
-        target: Target,
         done: &[&Classified],
     ) -> Result<()> {
         let mut rows: Vec<_> = done
@@ -438,10 +437,10 @@ where
             .flat_map(|one| {
                 one.logits
                     .iter()
-                    .map(move |(id, logits)| (&one.text_hash, id, logits))
+                    .map(move |(model, id, logits)| (*model, &one.text_hash, *id, logits))
             })
             .collect();
-        rows.sort_unstable_by_key(|(hash, hypothesis, _)| (**hash, **hypothesis));
+        rows.sort_unstable_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
         let real = |of: fn(&PairLogits) -> Option<f32>| {
             let values = rows.iter().map(|(.., logits)| of(logits).map(f64::from));
             Values::Real(values.collect())
@@ -450,14 +449,17 @@ where
             table: "pair_logits",
             rows: rows.len(),
             columns: vec![
-                ("model_id", Values::all(target.model, rows.len())),
+                (
+                    "model_id",
+                    Values::Integer(rows.iter().map(|(model, ..)| Some(*model)).collect()),
+                ),
                 (
                     "text_hash",
-                    Values::Bytes(rows.iter().map(|(hash, ..)| hash.as_bytes()).collect()),
+                    Values::Bytes(rows.iter().map(|(_, hash, ..)| hash.as_bytes()).collect()),
                 ),
                 (
                     "hypothesis_id",
-                    Values::Integer(rows.iter().map(|(_, id, _)| Some(**id)).collect()),
+                    Values::Integer(rows.iter().map(|(_, _, id, _)| Some(*id)).collect()),
                 ),
                 ("entailment", real(|logits| Some(logits.entailment))),
                 ("contradiction", real(|logits| logits.contradiction)),

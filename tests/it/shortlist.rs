@@ -1,0 +1,316 @@
+//! `--shortlist`: a small model picks labels, the large one scores only those.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::Program;
+
+/// Posts, of which the last has the text of the first.
+const POSTS: usize = 31;
+const LABELS: usize = 16;
+const SHORTLIST: &str = "4";
+
+fn model(name: &str) -> String {
+    let folder = match name {
+        "minilm-reddit-topics" => repository("models"),
+        _ => repository("tests/it/fixtures/models"),
+    };
+    folder.join(name).display().to_string()
+}
+
+/// NDJSON of short posts about several topics.
+fn posts() -> String {
+    let titles = [
+        "a new boss fight in this game",
+        "how long to roast a chicken",
+        "my band recorded a song",
+        "glaciers melt and the sea rises",
+        "the striker scored in the last minute",
+    ];
+    let post = |i: usize| {
+        let of = i % (POSTS - 1);
+        json!({
+            "id": format!("k{i}"), "title": format!("{} {of}", titles[of % 5]), "selftext": "",
+            "subreddit": "gaming", "created_utc": 1_700_000_000 + i,
+        })
+    };
+    (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
+}
+
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+}
+
+/// The scores of each post under a model, by label.
+type Scores = BTreeMap<String, BTreeMap<String, f64>>;
+
+impl<'a> Scene<'a> {
+    fn new(database: &'a TestDatabase) -> Self {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts());
+        let scene = Self { program, database };
+        scene
+            .program
+            .ok(&["--database", &scene.database.url, "import", &file]);
+        scene
+    }
+
+    /// Labels, and tells what was counted and what was said.
+    fn classify(&self, args: &[&str]) -> (Value, String) {
+        let record = self.program.folder.path().join("run.json");
+        let head = ["--database", &self.database.url, "classify", "--run-json"];
+        let ran = self
+            .program
+            .ok(&[&head[..], &[record.to_str().unwrap()], args].concat());
+        let record: Value =
+            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+        (record["counts"].clone(), ran.stderr)
+    }
+
+    fn rows(&self, sql: &str) -> Vec<Value> {
+        let args = ["--database", &self.database.url, "sql", sql, "--format"];
+        let answer = self.program.ok(&[&args[..], &["json"]].concat()).stdout;
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    fn scores(&self, model: &str) -> Scores {
+        let sql = format!(
+            "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
+               JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
+              WHERE m.name = '{model}' AND s.label_set_id = (SELECT MAX(id) FROM label_sets)"
+        );
+        let mut scores = Scores::new();
+        for row in self.rows(&sql) {
+            let text = |name: &str| row[name].as_str().unwrap().to_owned();
+            let of_post = scores.entry(text("fullname")).or_default();
+            of_post.insert(text("slug"), row["score"].as_f64().unwrap());
+        }
+        assert_eq!(scores.len(), POSTS, "{model}");
+        scores
+    }
+}
+
+/// The labels with a score, and the best one.
+fn picked(scores: &BTreeMap<String, f64>) -> (BTreeSet<&str>, &str) {
+    assert_eq!(scores.len(), LABELS);
+    let some = scores.iter().filter(|(_, score)| **score > 0.0);
+    let best = scores.iter().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+    (some.map(|(label, _)| label.as_str()).collect(), best.0)
+}
+
+/// The labels that a model puts first.
+fn first(scores: &BTreeMap<String, f64>, labels: usize) -> BTreeSet<&str> {
+    let mut sorted: Vec<_> = scores.iter().collect();
+    sorted.sort_by(|a, b| b.1.total_cmp(a.1));
+    let first = sorted.iter().take(labels);
+    first.map(|(label, _)| label.as_str()).collect()
+}
+
+fn count(counts: &Value, what: &str) -> u64 {
+    counts[what].as_u64().unwrap()
+}
+
+#[test]
+fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
+    let texts = POSTS as u64 - 1;
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let large = model("tiny-bart-mnli");
+        let alone = ["--model", large.as_str()];
+        for (small, computed) in [("minilm-reddit-topics", 4 * texts), ("tiny-bert-nli", 0)] {
+            let folder = model(small);
+            let flags = ["--shortlist", SHORTLIST, "--shortlist-model", &folder];
+            let short = [&alone[..], &flags].concat();
+            let name = format!("tiny-bart-mnli+shortlist-4-{small}");
+            let (counts, _) = scene.classify(&short);
+            assert_eq!(count(&counts, "posts"), POSTS as u64);
+            // What the model computed alone meanwhile serves the second shortlist.
+            let reused = 4 * POSTS as u64 - computed;
+            let pairs = (count(&counts, "pairs"), count(&counts, "pairs_reused"));
+            assert_eq!(pairs, (computed, reused), "{small}");
+            let shown = scene
+                .rows("SELECT m.name FROM current_target t JOIN models m ON m.id = t.model_id");
+            assert_eq!(shown[0]["name"], name);
+            let before = scene.scores(&name);
+            let (counts, said) = scene.classify(&short);
+            assert_eq!((count(&counts, "posts"), count(&counts, "pairs")), (0, 0));
+            if computed > 0 {
+                assert!(!said.contains("without a shortlist"), "{said}");
+            }
+
+            let (counts, _) = scene.classify(&alone);
+            if computed > 0 {
+                assert_eq!(count(&counts, "posts"), POSTS as u64);
+                assert_eq!(count(&counts, "pairs"), 12 * texts, "4 of 16 were stored");
+            }
+            scene.classify(&["--model", &folder]);
+            let (of_small, of_large) = (scene.scores(small), scene.scores("tiny-bart-mnli"));
+            assert_eq!(scene.scores(&name), before, "nothing else touches them");
+            let mut same = 0;
+            for (post, scores) in &before {
+                let (labels, best) = picked(scores);
+                assert_eq!(labels, first(&of_small[post], 4), "{small} {post}");
+                let sum: f64 = scores.values().sum();
+                assert!((sum - 1.0).abs() < 1e-9, "a softmax over the four");
+                let (_, best_of_all) = picked(&of_large[post]);
+                assert_eq!(best == best_of_all, labels.contains(best_of_all), "{post}");
+                same += usize::from(best == best_of_all);
+            }
+            assert!(same < POSTS);
+            let (counts, said) = scene.classify(&short);
+            let alike = json!({"posts": POSTS, "same": same});
+            assert_eq!(counts["without_shortlist"], alike);
+            assert!(
+                said.contains(&format!("posts={POSTS} same={same}")),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn in_multi_mode_a_label_of_the_shortlist_has_the_score_that_it_has_without() {
+    let database = &databases()[0];
+    let scene = Scene::new(database);
+    let args = ["--model", &model("tiny-bart-mnli"), "--mode", "multi"];
+    scene.classify(&[&args[..], &["--shortlist", "3", "--workers", "2"]].concat());
+    scene.classify(&args);
+    let short = scene.scores("tiny-bart-mnli+shortlist-3-minilm-reddit-topics");
+    let whole = scene.scores("tiny-bart-mnli");
+    for (post, scores) in &short {
+        let (labels, _) = picked(scores);
+        assert_eq!(labels.len(), 3);
+        for label in labels {
+            assert!((scores[label] - whole[post][label]).abs() < 1e-12, "{post}");
+        }
+    }
+    // The precision asked for is the large model's; the small one has no such graph.
+    let made = model("tiny-bart-made");
+    let bytes = ["--model", &made, "--precision", "int8", "--shortlist", "3"];
+    let (counts, _) = scene.classify(&bytes);
+    assert_eq!(count(&counts, "posts"), POSTS as u64);
+    let own = "SELECT COUNT(*) AS n FROM pair_logits l JOIN models m ON m.id = l.model_id \
+                WHERE m.name = 'tiny-bart-made+shortlist-3-minilm-reddit-topics'";
+    assert_eq!(scene.rows(own)[0]["n"], 3 * (POSTS - 1));
+
+    // A shortlist of every label leaves nothing out, and is the model itself.
+    let (counts, said) = scene.classify(&[&args[..], &["--shortlist", "16"]].concat());
+    assert_eq!(count(&counts, "posts"), 0);
+    assert!(said.contains("leaves out none of 16 labels"), "{said}");
+}
+
+#[test]
+fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
+    let database = &databases()[0];
+    let scene = Scene::new(database);
+    let (bart, minilm) = (model("tiny-bart-mnli"), model("minilm-reddit-topics"));
+    let empty = scene.program.folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    let large = ["--model", bart.as_str()];
+    let misuse: [(&[&str], i32, &str); 7] = [
+        (&["--shortlist", "0"], 2, "0 is not in 1.."),
+        (&["--shortlist-model", &minilm], 2, "--shortlist <K>"),
+        (&["--shortlist", "4", "--dry-run"], 2, "--dry-run"),
+        (
+            &["--shortlist", "4", "--shortlist-model", "nowhere"],
+            5,
+            "`nowhere`",
+        ),
+        (
+            &["--shortlist", "4", "--shortlist-model", "empty"],
+            5,
+            "config.json",
+        ),
+        (
+            &["--shortlist", "4", "--shortlist-model", &bart],
+            2,
+            "for itself",
+        ),
+        (&["--shortlist", "4", "--model", &minilm], 2, "in one pass"),
+    ];
+    for (args, code, said) in misuse {
+        let before = if args.contains(&"--model") {
+            &[][..]
+        } else {
+            &large[..]
+        };
+        let head = ["--database", &database.url, "classify"];
+        let ran = scene.program.run(&[&head[..], before, args].concat());
+        assert_eq!(ran.code, code, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
+    }
+    assert!(scene.rows("SELECT 1 FROM classifications").is_empty());
+    let args = ["bench", "shortlist", "--model", &minilm, "--posts", "1"];
+    assert_eq!(scene.program.run(&args).code, 2);
+}
+
+#[test]
+fn the_bench_tells_what_each_size_keeps_and_score_keeps_as_much() {
+    let program = Program::new();
+    let texts = program.write("texts.ndjson", posts());
+    let large = model("tiny-bart-mnli");
+    let out = program.folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let args = [
+        "bench",
+        "shortlist",
+        "--model",
+        &large,
+        "--texts",
+        &texts,
+        "--shortlist",
+        "1:16",
+        "--format",
+        "json",
+        "--out",
+        out,
+    ];
+    let ran = program.ok(&args);
+    let rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(rows.len(), LABELS);
+    let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    assert!(rows.is_sorted_by_key(|row| number(row, "kept %")));
+    let leaving_out = &rows[..LABELS - 1];
+    assert!(leaving_out.is_sorted_by_key(|row| number(row, "s/post")));
+    assert_eq!(
+        (number(&rows[15], "kept %"), number(&rows[15], "times")),
+        (100.0, 1.0)
+    );
+    let written = std::fs::read_to_string(format!("{out}/shortlist.json")).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    assert_eq!(written["shortlists"], json!(rows));
+    assert_eq!(written["facts"]["posts"], POSTS);
+    assert!(written["seconds"]["shortlist_model"][0].as_f64().unwrap() > 0.0);
+    let csv = std::fs::read_to_string(format!("{out}/shortlist.csv")).unwrap();
+    assert_eq!(csv.lines().count(), LABELS + 1);
+
+    let labels = |name: &str, flags: &[&str]| {
+        let to = program.folder.path().join(name).display().to_string();
+        program.ok(&[&["score", &texts, &to, "--model", &large][..], flags].concat());
+        let lines = std::fs::read_to_string(to).unwrap();
+        let lines = lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<Value>>()
+    };
+    let (whole, short) = (labels("whole", &[]), labels("short", &["--shortlist", "5"]));
+    assert!(
+        short
+            .iter()
+            .all(|line| line["logits"].as_object().unwrap().len() == 5)
+    );
+    let same = whole
+        .iter()
+        .zip(&short)
+        .filter(|(a, b)| a["label"] == b["label"]);
+    #[expect(clippy::cast_precision_loss, reason = "a few posts")]
+    let percent = 100.0 * same.count() as f64 / POSTS as f64;
+    assert!(
+        (number(&rows[4], "kept %") - percent).abs() < 0.1,
+        "{percent}"
+    );
+}
