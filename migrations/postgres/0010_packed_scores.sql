@@ -1,10 +1,5 @@
-DROP VIEW uncertain_posts;
-DROP VIEW topic_daily;
-DROP VIEW topic_agreement;
-DROP VIEW post_scores;
-DROP VIEW labeled_posts;
-
--- The topic for which a post was collected last, beside the post rather than looked up in `sightings`.
+-- The topic for which a post was collected last, beside the post rather than looked up in `sightings`. Of several in
+-- one run it is the one that was stored last.
 ALTER TABLE posts ADD COLUMN topic TEXT;
 UPDATE posts SET topic = (SELECT s.topic FROM sightings s WHERE s.fullname = posts.fullname
                            ORDER BY s.run_id DESC, s.topic LIMIT 1);
@@ -26,19 +21,27 @@ INSERT INTO packed_scores (fullname, model_id, label_set_id, scores)
 SELECT fullname, model_id, label_set_id, array_agg(score ORDER BY position)
   FROM label_scores
  GROUP BY model_id, label_set_id, fullname;
-DROP TABLE label_scores;
+ALTER TABLE label_scores RENAME TO label_scores_before;
 CREATE VIEW label_scores AS
 SELECT p.fullname, p.model_id, p.label_set_id, s.n - 1 AS position, s.score
   FROM packed_scores p CROSS JOIN LATERAL unnest(p.scores) WITH ORDINALITY AS s (score, n);
 
 -- Checked for each of the 16 pairs of a post, they took a third of the time that its labels take. The ids come
--- from rows that are looked up or made a moment before, and that nothing deletes.
+-- from rows that are looked up or made a moment before. Nothing deletes those; who deletes a model by hand takes its
+-- logits along.
 ALTER TABLE pair_logits DROP CONSTRAINT pair_logits_model_id_fkey;
 ALTER TABLE pair_logits DROP CONSTRAINT pair_logits_hypothesis_id_fkey;
+CREATE FUNCTION topicmill_forget_logits() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM pair_logits WHERE model_id = OLD.id;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER models_forget_logits AFTER DELETE ON models
+    FOR EACH ROW EXECUTE FUNCTION topicmill_forget_logits();
 
 -- One row a post, under the current model and label set. `topic` is what it was last collected for.
 -- Unlabelled posts, and those whose text changed since, have NULL in the columns of the label.
-CREATE VIEW labeled_posts AS
+CREATE OR REPLACE VIEW labeled_posts AS
 SELECT p.fullname,
        p.subreddit,
        p.topic,
@@ -60,14 +63,14 @@ SELECT p.fullname,
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
 
 -- Every score under the current model and label set, by name.
-CREATE VIEW post_scores AS
+CREATE OR REPLACE VIEW post_scores AS
 SELECT s.fullname, l.slug AS label_topic, l.label, s.score
   FROM current_target t
   JOIN label_scores s ON s.model_id = t.model_id AND s.label_set_id = t.label_set_id
   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position;
 
 -- For each topic: how often the label agrees with what the post was collected for.
-CREATE VIEW topic_agreement AS
+CREATE OR REPLACE VIEW topic_agreement AS
 SELECT p.topic,
        COUNT(*) AS posts,
        COUNT(c.fullname) AS labelled,
@@ -84,7 +87,7 @@ SELECT p.topic,
 
 -- Posts a day and label. The comparison of the hashes is wrapped up, because the planner takes it for
 -- one more coincidence, expects a single row and plans for that.
-CREATE VIEW topic_daily AS
+CREATE OR REPLACE VIEW topic_daily AS
 SELECT (p.created_at AT TIME ZONE 'UTC')::date AS day,
        CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
        COUNT(*) AS posts,
@@ -96,7 +99,7 @@ SELECT (p.created_at AT TIME ZONE 'UTC')::date AS day,
  GROUP BY (p.created_at AT TIME ZONE 'UTC')::date, CASE WHEN c.abstained THEN NULL ELSE c.label END;
 
 -- Posts whose label could as well be another one, the closest calls first.
-CREATE VIEW uncertain_posts AS
+CREATE OR REPLACE VIEW uncertain_posts AS
 SELECT p.fullname,
        p.subreddit,
        p.topic,
@@ -117,3 +120,5 @@ SELECT p.fullname,
    AND c.label_set_id = (SELECT label_set_id FROM current_target)
    AND (c.margin < 0.2 OR c.abstained)
  ORDER BY c.margin, c.fullname;
+
+DROP TABLE label_scores_before;

@@ -4,7 +4,8 @@ DROP VIEW topic_agreement;
 DROP VIEW post_scores;
 DROP VIEW labeled_posts;
 
--- The topic for which a post was collected last, beside the post rather than looked up in `sightings`.
+-- The topic for which a post was collected last, beside the post rather than looked up in `sightings`. Of several in
+-- one run it is the one that was stored last.
 ALTER TABLE posts ADD COLUMN topic TEXT;
 UPDATE posts SET topic = (SELECT s.topic FROM sightings s WHERE s.fullname = posts.fullname
                            ORDER BY s.run_id DESC, s.topic LIMIT 1);
@@ -24,7 +25,10 @@ CREATE TABLE packed_scores (
 ) WITHOUT ROWID;
 INSERT INTO packed_scores (fullname, model_id, label_set_id, scores)
 SELECT fullname, model_id, label_set_id, '[' || group_concat(printf('%!.17g', score), ',' ORDER BY position) || ']'
-  FROM label_scores
+  FROM label_scores s
+ -- A shell that does not enforce foreign keys may have left scores of nothing.
+ WHERE EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = s.model_id
+                  AND c.label_set_id = s.label_set_id AND c.fullname = s.fullname)
  GROUP BY model_id, label_set_id, fullname;
 DROP TABLE label_scores;
 CREATE VIEW label_scores AS

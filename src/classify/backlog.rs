@@ -190,6 +190,7 @@ pub async fn label(
 ) -> Result<(), BacklogError> {
     let Worker { store, clock, .. } = *worker;
     done.settings = options.settings.clone();
+    done.settings.model = row_of(&labelers[0]).name;
     done.settings.batch_tokens = labelers[0].batch_tokens();
     done.gpu_note = options.gpus.note().map(str::to_owned);
     let mut sampler = options.gpus.sampler();
@@ -221,6 +222,7 @@ pub async fn label(
     let leases = LiveLeases::default();
     let halt = worker.stop.child_token();
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
+    let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
     let shared = Shared {
         worker,
@@ -235,6 +237,8 @@ pub async fn label(
         hypotheses: &hypotheses,
         leases: &leases,
         left: &left,
+        waiting: &backlog,
+        lanes: labelers.len() as u64,
         suspects: &suspects,
         progress,
     };
@@ -244,6 +248,7 @@ pub async fn label(
         patiently(worker, async || store.enqueue_missing(target).await).await?;
         let looked = clock.elapsed().saturating_sub(began);
         let waiting = waiting(worker, target, options.max_attempts).await?;
+        backlog.store(waiting.claimable, Ordering::Relaxed);
         progress(Step::Expect(waiting.claimable));
         (labelers, ended) = shared.round(labelers, &mut sampler, done).await;
         done.gpu = sampler.figures();
@@ -266,13 +271,21 @@ pub async fn label(
     ended?;
     let waiting = waiting(worker, target, options.max_attempts).await?;
     (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
-    if let Some(whole) = without_shortlist {
-        let counts = patiently(worker, async || store.compare(whole, target).await);
-        let moves = Moves::from_iter(counts.await?);
-        done.without_shortlist = Some(Alike {
-            posts: moves.posts(),
-            same: moves.same(),
-        });
+    if let Some(whole) = without_shortlist
+        && done.posts > 0
+        && !worker.stop.is_cancelled()
+    {
+        match store.compare(whole, target).await {
+            Ok(counts) => {
+                let moves = Moves::from_iter(counts);
+                done.without_shortlist = Some(Alike {
+                    posts: moves.posts(),
+                    same: moves.same(),
+                });
+            }
+            // Every label is stored; this is only told beside them.
+            Err(error) => tracing::warn!("what the shortlist kept is not known: {error}"),
+        }
     }
     Ok(())
 }
@@ -368,11 +381,17 @@ async fn sought(
     set: &LabelSet,
     prepared: &Prepared,
 ) -> Result<Sought, StoreError> {
-    let mut model = model_row(labeler.folder());
-    if let Some(small) = &labeler.shortlist {
-        model = small.row(model);
-    }
+    let model = row_of(labeler);
     store.seek(&model, &set.hash(), prepared.keys()).await
+}
+
+/// What `models` holds of a labeler's model and shortlist.
+fn row_of(labeler: &Labeler) -> ModelRow {
+    let model = model_row(labeler.folder());
+    match &labeler.shortlist {
+        Some(small) => small.row(model),
+        None => model,
+    }
 }
 
 /// A backlog of fewer texts is not worth a search for the best budget.

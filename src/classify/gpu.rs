@@ -119,7 +119,8 @@ impl Watch {
         }
         Self {
             gpus,
-            probe: Some(Arc::new(Nvidia { nvml, places })),
+            probe: (!places.is_empty())
+                .then(|| Arc::new(Nvidia { nvml, places }) as Arc<dyn Probe>),
             note: (!notes.is_empty()).then(|| notes.join("; ")),
         }
     }

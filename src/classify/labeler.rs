@@ -563,7 +563,7 @@ impl Labeler {
                 done(row, Err(error));
             } else {
                 if out_of_memory {
-                    self.budget = (longest * rows.len() / 2).max(1);
+                    self.set_batch_tokens(longest * rows.len() / 2);
                 }
                 tracing::warn!(
                     rows = rows.len(),

@@ -18,6 +18,8 @@ const SHORT_SECS: f64 = 10.0;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
+    /// Name of the model, with that of its shortlist.
+    pub model: String,
     /// What each engine computed on: `cpu`, `cuda:0`.
     pub devices: Vec<String>,
     /// Of the graph.
@@ -45,6 +47,8 @@ pub enum Origin {
     Set,
     /// A search on this device.
     Searched,
+    /// The model, whose scores depend on it.
+    Model,
 }
 
 /// How a figure stands to its target.
@@ -237,7 +241,7 @@ fn batches(run: &Labelled) -> String {
         devices.len() + distinct(devices)
     );
     let change = match batch_tokens_from {
-        Origin::Searched => second,
+        Origin::Searched | Origin::Model => second,
         Origin::Default | Origin::Set => format!("{SEARCH}; {second}"),
     };
     format!(
@@ -377,6 +381,8 @@ fn memory(run: &Labelled) -> Option<String> {
     let tokens = run.settings.batch_tokens;
     let why = if starved && run.stages.slow() != Some(Slow::Model) {
         "larger batches would not help while the GPU waits for something else".to_owned()
+    } else if run.settings.batch_tokens_from == Origin::Model {
+        "the model computes in batches of one size".to_owned()
     } else if run.settings.batch_tokens_from == Origin::Searched {
         format!("{tokens} padded tokens were the fastest size of a batch that was found here")
     } else {

@@ -96,9 +96,11 @@ fn for_people(run: &RunRow, done: &Labelled, verdict: &Verdict) -> String {
             Origin::Default => "the default",
             Origin::Set => "as set",
             Origin::Searched => "found by search",
+            Origin::Model => "of this precision",
         };
         format!(
-            "; on {} in {}, batches of {} padded tokens ({from})",
+            "; {} on {} in {}, batches of {} padded tokens ({from})",
+            settings.model,
             settings.devices.join(", "),
             settings.precision,
             settings.batch_tokens

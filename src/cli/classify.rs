@@ -125,6 +125,7 @@ async fn tuned(
     match budget {
         Budget::Open(_) => {}
         Budget::Fixed => return Ok((labelers, Origin::Set)),
+        Budget::OfModel => return Ok((labelers, Origin::Model)),
         Budget::Remembered(_) => return Ok((labelers, Origin::Searched)),
     }
     let first = labelers.remove(0);

@@ -406,8 +406,8 @@ impl Setup {
             runtime: engine.runtime(),
         };
         let (budget, tokens) = match batch_tokens {
+            _ if folder.depends_on_batch() => (Budget::OfModel, default),
             Some(tokens) => (Budget::Fixed, tokens),
-            None if folder.depends_on_batch() => (Budget::Fixed, default),
             None => match remembered().and_then(|remembered| remembered.get(&key)) {
                 Some(tokens) => (Budget::Remembered(key), tokens),
                 None => (Budget::Open(key), default),
@@ -506,6 +506,8 @@ pub struct Engines {
 pub enum Budget {
     /// Flag or setting.
     Fixed,
+    /// The model: with another one its scores would be others.
+    OfModel,
     /// An earlier search.
     Remembered(Key),
     /// The default, for want of a search.

@@ -25,6 +25,8 @@ const WINDOW_POSTS: usize = 1_024;
 const WINDOW_ROWS: usize = 4_096;
 /// Most scores that one claim gives.
 const WINDOW_SCORES: usize = 100_000;
+/// Fewest posts of a claim that is made small for the sake of other lanes.
+const LEAST_SHARE: u32 = 16;
 /// Windows that may be claimed before what was computed for one is written.
 const WINDOWS_IN_FLIGHT: usize = 3;
 /// Scored posts that wait for the writer; with it busy, the engine waits.
@@ -77,6 +79,10 @@ pub(super) struct Shared<'a> {
     pub leases: &'a LiveLeases,
     /// Posts that may still be claimed.
     pub left: &'a AtomicU64,
+    /// Posts that waited when the round began, less those that its lanes claimed.
+    pub waiting: &'a AtomicU64,
+    /// Lanes of the round.
+    pub lanes: u64,
     /// One permit: of posts whose workers died, a process holds one window at a time, so that its death can
     /// be blamed on that one.
     pub suspects: &'a Arc<Semaphore>,
@@ -170,7 +176,7 @@ impl Shared<'_> {
             let Ok(place) = windows.reserve().await else {
                 break;
             };
-            let wanted = self.take(most);
+            let wanted = self.take(self.share(most));
             if wanted == 0 {
                 break;
             }
@@ -207,6 +213,12 @@ impl Shared<'_> {
             if count == 0 {
                 break;
             }
+            // The closure never declines. Posts may have come since they were counted.
+            let _ = self
+                .waiting
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                    Some(waiting.saturating_sub(count))
+                });
             self.leases.add(claim.lease);
             let mut window = Window {
                 lease: claim.lease,
@@ -218,10 +230,12 @@ impl Shared<'_> {
             };
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
-            if !self.pick(shortlist, &mut window).await? {
-                break;
+            if shortlist.is_some() {
+                if !self.pick(shortlist, &mut window).await? {
+                    break;
+                }
+                stages.shortlist_secs += lap();
             }
-            stages.shortlist_secs += lap();
             let texts: Vec<String> = window
                 .posts
                 .iter()
@@ -294,6 +308,16 @@ impl Shared<'_> {
             }
         }
         Ok(true)
+    }
+
+    /// Posts of the next claim: of a backlog that a few claims would empty, no lane takes so many that the
+    /// others have nothing to do.
+    fn share(&self, most: u32) -> u32 {
+        if self.lanes == 1 {
+            return most;
+        }
+        let share = self.waiting.load(Ordering::Relaxed) / (2 * self.lanes);
+        most.min(u32::try_from(share).unwrap_or(most).max(LEAST_SHARE))
     }
 
     /// Takes up to `most` from the posts that may still be claimed.

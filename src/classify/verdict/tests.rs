@@ -20,6 +20,7 @@ fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> Labelled {
             write_secs: 5.0,
         },
         settings: Settings {
+            model: "m".into(),
             devices: vec![device.into()],
             precision: "fp32".into(),
             batch_tokens: 16_384,

@@ -91,7 +91,7 @@ impl Ladder {
         for round in 0..=self.repeats {
             // The first round warms up.
             let texts = if round == 0 { 1 } else { bed.texts.len() };
-            for (name, _) in RUNGS.iter().filter(|(name, _)| known_to_run(name)) {
+            for (name, what) in RUNGS.iter().filter(|(name, _)| known_to_run(name)) {
                 if stop.is_cancelled() {
                     return Ok(Exit::Done);
                 }
@@ -101,6 +101,7 @@ impl Ladder {
                 };
                 let rung = climbed.entry(name).or_default();
                 if round > 0 {
+                    tracing::info!(round, seconds = %format_args!("{seconds:.1}"), "climbed: {what}");
                     rung.seconds.push(seconds);
                 }
                 rung.scores = scores;

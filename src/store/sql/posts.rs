@@ -1,6 +1,6 @@
 //! Posts as pages and blocks bring them, sightings, and how far a source was read.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::error::DatabaseError;
 use sqlx::types::chrono::{DateTime, Utc};
@@ -273,8 +273,16 @@ where
                 })
                 .doing("look up known posts")?;
         let mut changed = Vec::new();
+        // Collected for a topic by a source that changes nothing of them.
+        let mut for_topic: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for row in rows {
-            match known.get(row.post.fullname.as_str()) {
+            let fullname = row.post.fullname.as_str();
+            if let (Some(topic), Some((_, source))) = (row.page.topic, known.get(fullname))
+                && is_older(row.post, source)
+            {
+                for_topic.entry(topic).or_default().push(fullname);
+            }
+            match known.get(fullname) {
                 None => upserted.new += 1,
                 // Retention took its text, whatever it is now.
                 Some((None, _)) => upserted.unchanged += 1,
@@ -285,13 +293,25 @@ where
                 }
                 Some(_) => {
                     upserted.changed += 1;
-                    changed.push(row.post.fullname.as_str());
+                    changed.push(fullname);
                 }
             }
         }
         DB::insert(&mut *tx, insert_posts(rows))
             .await
             .doing("store posts")?;
+        for (topic, fullnames) in for_topic {
+            let update = format!(
+                "UPDATE posts SET topic = $2 WHERE fullname IN {}",
+                DB::AMONG
+            );
+            sqlx::query::<DB>(AssertSqlSafe(update))
+                .bind(names(fullnames.into_iter()))
+                .bind(topic)
+                .execute(&mut **tx)
+                .await
+                .doing("store the topic of posts")?;
+        }
         if !changed.is_empty() {
             Self::forgive_failures(tx, &changed).await?;
         }
