@@ -272,7 +272,6 @@ pub async fn label(
     let waiting = waiting(worker, target, options.max_attempts).await?;
     (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
     if let Some(whole) = without_shortlist
-        && done.posts > 0
         && !worker.stop.is_cancelled()
     {
         match store.compare(whole, target).await {

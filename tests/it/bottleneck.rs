@@ -84,7 +84,7 @@ fn the_latest_run_that_labelled_anything_is_told_on_both_databases() {
         let text = doctor(&program, url, &[]).stdout;
         for part in [
             "40 posts in",
-            "on cpu in fp32",
+            "minilm-reddit-topics on cpu",
             "engine: computing",
             "The limit is",
         ] {
