@@ -202,6 +202,36 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
+    let scene = Scene::with_posts(100, crate::clock::SystemClock::shared()).await;
+    let (to_one, from_other) = std::sync::mpsc::channel();
+    let (to_other, from_one) = std::sync::mpsc::channel();
+    // Each waits in its first batch until the other has posts, too. The labels' own batch is no post's.
+    let both = Arc::new(AtomicU64::new(0));
+    let meets = |to: std::sync::mpsc::Sender<()>, from: std::sync::mpsc::Receiver<()>| {
+        let met = Arc::clone(&both);
+        let ask = move |batch: usize| {
+            if batch > 1 {
+                return Ok(());
+            }
+            // The other one may have ended already.
+            let _ = to.send(());
+            if from.recv_timeout(Duration::from_secs(10)).is_ok() {
+                met.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        Box::new(Asking(Scripted::default(), 0, ask)) as Box<dyn Engine>
+    };
+    let engines = vec![meets(to_one, from_one), meets(to_other, from_other)];
+    let labels = set(&["food", "music", "travel"]);
+    let (ended, done) = scene.label_with(engines, &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed), (100, 0));
+    assert_eq!(both.load(Ordering::Relaxed), 2, "both have posts at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_post_is_labelled_once() {
     let scene = Scene::with_posts(2_000, crate::clock::SystemClock::shared()).await;
     let (ended, done) = scene.label(|_| Ok(())).await;
