@@ -8,6 +8,7 @@
 mod lane;
 mod leases;
 mod stages;
+mod targets;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,8 @@ use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
 pub use self::stages::{Slow, Stages};
+pub use self::targets::model_row;
+use self::targets::{Targets, row_of, targets};
 use super::autotune::{self, Allowance, Found};
 use super::compare::Moves;
 use super::estimate::{self, Cost};
@@ -31,8 +34,7 @@ use super::tokenize::TokenizeError;
 use super::verdict::Settings;
 use crate::clock::SharedClock;
 use crate::domain::{LabelSet, TextHash, post_text};
-use crate::model_folder::ModelFolder;
-use crate::store::{Missing, ModelRow, RunId, Sought, Store, StoreError, Target, Waiting, Watch};
+use crate::store::{Missing, RunId, Sought, Store, StoreError, Target, Waiting, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -384,15 +386,6 @@ async fn sought(
     store.seek(&model, &set.hash(), prepared.keys()).await
 }
 
-/// What `models` holds of a labeler's model and shortlist.
-fn row_of(labeler: &Labeler) -> ModelRow {
-    let model = model_row(labeler.folder());
-    match &labeler.shortlist {
-        Some(small) => small.row(model),
-        None => model,
-    }
-}
-
 /// A backlog of fewer texts is not worth a search for the best budget.
 const WORTH_TUNING: u64 = 4_000;
 /// Share of the expected time that a search may take, and its longest.
@@ -508,60 +501,6 @@ fn rate(posts: u64, seconds: f64) -> f64 {
         posts as f64 / seconds
     } else {
         0.0
-    }
-}
-
-/// Where labels and logits go.
-struct Targets {
-    target: Target,
-    /// With a shortlist: where the model's labels go without it.
-    without_shortlist: Option<Target>,
-    logits_model: i64,
-}
-
-async fn targets(
-    worker: &Worker<'_>,
-    labeler: &Labeler,
-    set: &LabelSet,
-) -> Result<Targets, StoreError> {
-    let Worker { store, clock, .. } = *worker;
-    let folder = labeler.folder();
-    let label_set = store.ensure_label_set(set, clock.now().into()).await?;
-    let target = async |model: &ModelRow| {
-        let model = store.ensure_model(model).await?;
-        Ok::<_, StoreError>(Target { model, label_set })
-    };
-    let whole = target(&model_row(folder)).await?;
-    let Some(small) = &labeler.shortlist else {
-        return Ok(Targets {
-            target: whole,
-            without_shortlist: None,
-            logits_model: whole.model,
-        });
-    };
-    let target = target(&small.row(model_row(folder))).await?;
-    // A pair says the same with a shortlist and without, unless it depends on the pairs computed with it.
-    let logits = if folder.depends_on_batch() {
-        target
-    } else {
-        whole
-    };
-    Ok(Targets {
-        target,
-        without_shortlist: Some(whole),
-        logits_model: logits.model,
-    })
-}
-
-/// A model folder as `models` has it.
-pub fn model_row(folder: &ModelFolder) -> ModelRow {
-    ModelRow {
-        name: folder.name.clone(),
-        kind: folder.kind.as_str().to_owned(),
-        manifest_hash: folder.manifest_hash.clone(),
-        precision: folder.precision.clone(),
-        tokenizer_hash: folder.tokenizer_hash.clone(),
-        max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
     }
 }
 

@@ -1,6 +1,6 @@
 //! ONNX Runtime, behind [`Engine`]. The only file that names the `ort` crate.
 //!
-//! The library is loaded once a process, from where [`library`](super::library) finds it, always by its
+//! The library is loaded once a process, from where [`library`] finds it, always by its
 //! path: left to itself `ort` panics where it finds none. One session computes one batch at a time.
 
 use std::path::{Path, PathBuf};

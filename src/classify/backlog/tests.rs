@@ -10,6 +10,7 @@ use crate::classify::scripted::{Scripted, nli_folder, set};
 use crate::classify::shortlist::Shortlist;
 use crate::clock::{Clock, ManualClock};
 use crate::domain::{Mode, Post, SourceKind, Stage, Timestamp};
+use crate::model_folder::ModelFolder;
 use crate::model_folder::{ModelKind, NliClasses};
 use crate::store::{Access, Page};
 
@@ -545,6 +546,7 @@ async fn a_shortlist_has_only_its_labels_computed_and_shares_them_with_the_model
     let done = scene.label_as(&labels).await;
     assert_eq!((done.posts, done.pairs), (1_201, 3 * 1_200));
     assert_eq!(done.without_shortlist, None);
+    assert!(done.stages.shortlist_secs <= 0.0, "nobody picked any");
     // And what was computed without it need not be computed for another one.
     let three = vec![shortlisted(Scripted::default(), 3)];
     let (ended, done) = scene.label_by(three, &labels, options()).await;
