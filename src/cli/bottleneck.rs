@@ -133,20 +133,23 @@ fn stages(done: &Labelled) -> Table {
         };
         vec![json!(stage), json!(secs), share]
     };
+    let mut rows = vec![
+        row("engine: computing", of.engine_busy_secs),
+        row("engine: waiting for posts", of.engine_idle_secs),
+        row("engine: waiting for the writer", of.engine_blocked_secs),
+        row("beside it: claiming posts", of.claim_secs),
+        row("beside it: looking up known pairs", of.look_up_secs),
+        row("beside it: tokenising", of.tokenize_secs),
+        row("beside it: writing labels", of.write_secs),
+    ];
+    if of.shortlist_secs > 0.0 {
+        rows.insert(5, row("beside it: picking labels", of.shortlist_secs));
+    }
     Table {
         columns: ["stage", "seconds", "share of the engine's time"]
             .map(String::from)
             .to_vec(),
-        rows: vec![
-            row("engine: computing", of.engine_busy_secs),
-            row("engine: waiting for posts", of.engine_idle_secs),
-            row("engine: waiting for the writer", of.engine_blocked_secs),
-            row("beside it: claiming posts", of.claim_secs),
-            row("beside it: looking up known pairs", of.look_up_secs),
-            row("beside it: picking labels", of.shortlist_secs),
-            row("beside it: tokenising", of.tokenize_secs),
-            row("beside it: writing labels", of.write_secs),
-        ],
+        rows,
     }
 }
 

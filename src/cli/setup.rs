@@ -414,6 +414,13 @@ impl Setup {
             },
         };
         let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
+        if budget == Budget::OfModel && batch_tokens.is_some() {
+            tracing::warn!(
+                "`batch_tokens` is left aside: in {} a score depends on its batch, so batches keep to {} tokens",
+                labeler.folder().precision,
+                labeler.batch_tokens(),
+            );
+        }
         Ok(Engine {
             labeler,
             chosen,

@@ -84,6 +84,13 @@ impl Sweep {
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
+        if bed.labeler.folder().depends_on_batch() {
+            tracing::warn!(
+                "with {} a score depends on its batch, so scoring keeps to {} tokens whatever is fastest here",
+                bed.labeler.folder().precision,
+                bed.labeler.batch_tokens(),
+            );
+        }
         let mut settings = self.settings(&bed);
         for setting in &mut settings {
             // A fresh engine: what another size took is not counted as this one's.
