@@ -40,5 +40,5 @@ pub mod verdict;
 pub use self::engine::{Device, Engine, EngineError};
 pub use self::files::{FileJob, FileReport, FilesError, score_files};
 pub use self::labeler::{Ended, Labeler, LabelerError, Prepared, TextError, TextResult};
-pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError};
+pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};
 pub use self::shortlist::Shortlist;

@@ -1,22 +1,24 @@
-//! ONNX Runtime, behind [`Engine`]. The only file that names the `ort` crate.
+//! ONNX Runtime, behind [`Engine`]. Nothing outside this room names the `ort` crate.
 //!
-//! The library is loaded once a process, from where [`library`] finds it, always by its
+//! The library is loaded once a process, from where [`library`](super::library) finds it, always by its
 //! path: left to itself `ort` panics where it finds none. One session computes one batch at a time.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+mod initializers;
+mod runtime;
+mod session;
+mod weights;
 
-use ort::environment::Environment;
-use ort::ep::{self, ArenaExtendStrategy, ExecutionProvider};
-use ort::logging::LogLevel;
-use ort::session::builder::GraphOptimizationLevel;
+use std::path::{Path, PathBuf};
+
 use ort::session::{Session, SessionInputValue};
 use ort::value::{TensorElementType, TensorRef, ValueType};
 
+pub use self::runtime::{Runtime, load_runtime};
+use self::session::Source;
+pub use self::weights::SharedWeights;
 use super::batch::Batch;
 use super::contract::{Filling, Input, Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, Logits};
-use super::library::{self, Place};
 use super::vectors;
 use crate::model_folder::{ModelError, ModelFolder, ModelKind, Target};
 
@@ -101,78 +103,6 @@ pub enum OnnxError {
     },
 }
 
-/// ONNX Runtime, loaded.
-#[derive(Debug)]
-pub struct Runtime {
-    environment: Environment,
-    library: PathBuf,
-}
-
-impl Runtime {
-    /// The file it was loaded from.
-    pub fn library(&self) -> &Path {
-        &self.library
-    }
-
-    /// Whether it was built for CUDA; says nothing of a GPU being there.
-    pub fn knows_cuda(&self) -> bool {
-        ep::CUDA::is_available().unwrap_or(false)
-    }
-}
-
-/// Loads ONNX Runtime; `setting` is `onnxruntime.library`. A process has one: later calls give the first.
-///
-/// # Errors
-/// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
-pub fn load_runtime(setting: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
-    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
-    static LOADING: Mutex<()> = Mutex::new(());
-
-    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(runtime) = RUNTIME.get() {
-        return Ok(runtime);
-    }
-    let load = |path: &Path| {
-        // Display says too little of a failed dlopen.
-        ort::init_from(path).map_err(|e| OnnxError::Load {
-            path: path.to_owned(),
-            detail: format!("{e:?}"),
-        })
-    };
-    let (builder, library) = match library::place(
-        setting,
-        std::env::var_os("ORT_DYLIB_PATH"),
-        &library::starts(),
-    ) {
-        Place::Told { path, by } if !path.is_file() => return Err(OnnxError::Missing { path, by }),
-        Place::Told { path, .. } | Place::Found(path) => (load(&path)?, path),
-        Place::System(names) => {
-            let mut tried = Vec::new();
-            let loaded = names.into_iter().find_map(|name| match load(&name) {
-                Ok(builder) => Some((builder, name)),
-                Err(error) => {
-                    if let OnnxError::Load { detail, .. } = error {
-                        tried.push(detail);
-                    }
-                    None
-                }
-            });
-            loaded.ok_or_else(|| OnnxError::NotFound(tried.join("; ")))?
-        }
-    };
-    let start = |e: ort::Error| OnnxError::Start(plain(&e.to_string()));
-    let environment = builder
-        .with_name("topicmill")
-        .with_telemetry(false)
-        .build()
-        .map_err(start)?;
-    environment.set_log_level(LogLevel::Warning);
-    Ok(RUNTIME.get_or_init(|| Runtime {
-        environment,
-        library,
-    }))
-}
-
 /// How a model is loaded.
 #[derive(Debug, Clone, Default)]
 pub struct EngineOptions {
@@ -182,6 +112,8 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// Setting `onnxruntime.library`.
     pub library: Option<PathBuf>,
+    /// On a CPU, where several engines compute with one graph: given to all of them, they load its weights once.
+    pub weights: Option<SharedWeights>,
 }
 
 /// What a model runs on, and why.
@@ -207,15 +139,6 @@ pub struct OnnxEngine {
     session: Option<Session>,
 }
 
-/// What a session is made of.
-#[derive(Debug)]
-struct Source {
-    graph: PathBuf,
-    /// Entries of its configuration.
-    entries: Vec<(String, String)>,
-    threads: usize,
-}
-
 impl OnnxEngine {
     /// Opens a folder with the graph for the device and loads it. [`Device::Auto`] takes the first GPU where it
     /// and a graph for it can be used, else the CPU.
@@ -234,7 +157,7 @@ impl OnnxEngine {
                 Device::Cpu | Device::Auto => Target::Cpu,
             };
             let folder = ModelFolder::open_for(dir, target, precision)?;
-            let engine = Self::checked(runtime, &folder, device, options.threads)?;
+            let engine = Self::checked(runtime, &folder, device, options)?;
             Ok((folder, engine))
         })?;
         engine.chosen = chosen;
@@ -248,7 +171,7 @@ impl OnnxEngine {
     pub fn load(folder: &ModelFolder, options: &EngineOptions) -> Result<Self, OnnxError> {
         let runtime = load_runtime(options.library.as_deref())?;
         let (mut engine, chosen) = settle(runtime, options.device, |device| {
-            Self::checked(runtime, folder, device, options.threads)
+            Self::checked(runtime, folder, device, options)
         })?;
         engine.chosen = chosen;
         Ok(engine)
@@ -263,16 +186,16 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
         let runtime = load_runtime(options.library.as_deref())?;
-        Self::on(runtime, folder, options.device, options.threads)
+        Self::on(runtime, folder, options.device, options)
     }
 
     fn checked(
         runtime: &'static Runtime,
         folder: &ModelFolder,
         device: Device,
-        threads: Option<usize>,
+        options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
-        let mut engine = Self::on(runtime, folder, device, threads)?;
+        let mut engine = Self::on(runtime, folder, device, options)?;
         if let (Some(made), ModelKind::Nli(classes)) = (&folder.made, &folder.kind) {
             let path = folder.graph.clone();
             match vectors::in_one_batch(&mut engine, made, classes) {
@@ -298,7 +221,7 @@ impl OnnxEngine {
         runtime: &'static Runtime,
         folder: &ModelFolder,
         device: Device,
-        threads: Option<usize>,
+        options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let made = folder.made.as_ref();
@@ -306,7 +229,8 @@ impl OnnxEngine {
         let source = Source {
             graph: folder.graph.clone(),
             entries,
-            threads: threads.filter(|n| *n > 0).unwrap_or_else(cores),
+            threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
+            weights: options.weights.clone(),
         };
         let session = source.session(runtime, device)?;
         let contract = |detail| OnnxError::Contract {
@@ -344,8 +268,8 @@ impl OnnxEngine {
 
     /// The runtime, told from other versions of it: name and size of its file.
     pub fn runtime(&self) -> String {
-        let library = &self.runtime.library;
-        let file = std::fs::canonicalize(library).unwrap_or_else(|_| library.clone());
+        let library = self.runtime.library();
+        let file = std::fs::canonicalize(library).unwrap_or_else(|_| library.to_owned());
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let bytes = file.metadata().map_or(0, |metadata| metadata.len());
         format!("{name} of {bytes} bytes")
@@ -448,17 +372,6 @@ fn compute(
     }
 }
 
-/// The runtime's words without the place in its source and what follows the first line.
-fn plain(message: &str) -> String {
-    let message = message
-        .split_once("[ONNXRuntimeError] : ")
-        .map_or(message, |(_, rest)| rest);
-    let message = message
-        .split_once(" : FAIL : ")
-        .map_or(message, |(_, rest)| rest);
-    message.lines().next().unwrap_or_default().trim().to_owned()
-}
-
 /// Tells out of memory from the rest: the runtime has no code for it.
 fn classify_error(message: &str, batch: &Batch) -> EngineError {
     const SIGNS: &[&str] = &[
@@ -510,112 +423,6 @@ fn settle<T>(
         device => (device, "asked for".to_owned()),
     };
     Ok((load(device)?, Chosen { device, reason }))
-}
-
-impl Source {
-    fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
-        let Device::Cuda(number) = device else {
-            return self
-                .build(runtime, None)
-                .map_err(|e| graph_error(&self.graph, &plain(&e.to_string())));
-        };
-        let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
-            device: number,
-            detail,
-        })?;
-        self.build(runtime, Some(number)).map_err(|e| {
-            let said = plain(&e.to_string());
-            // A damaged file is no fault of the GPU.
-            if said.starts_with("Load model from") || said.contains("External ") {
-                return graph_error(&self.graph, &said);
-            }
-            let detail = if missing.is_empty() {
-                said
-            } else {
-                let missing = missing.join(", ");
-                format!("{said}; neither beside ONNX Runtime nor where the system looks there is {missing}: install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
-            };
-            OnnxError::Cuda {
-                device: number,
-                detail,
-            }
-        })
-    }
-
-    fn build(&self, runtime: &Runtime, cuda: Option<u16>) -> ort::Result<Session> {
-        let mut builder = Session::builder(&runtime.environment)?
-            .with_optimization_level(GraphOptimizationLevel::Level3)?
-            .with_intra_threads(self.threads)?
-            .with_inter_threads(1)?
-            // Threads that spin between batches take the core from the tokenizer.
-            .with_intra_op_spinning(false)?;
-        for (key, value) in &self.entries {
-            builder = builder.with_config_entry(key, value)?;
-        }
-        if let Some(number) = cuda {
-            let provider = ep::CUDA::default()
-                .with_device_id(i32::from(number))
-                .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-                // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
-                .with_tf32(false)
-                .build()
-                // Without it a provider that fails is left out in silence.
-                .error_on_failure();
-            builder = builder.with_execution_providers([provider])?;
-        }
-        builder.commit_from_file(&self.graph)
-    }
-}
-
-/// What CUDA needs besides ONNX Runtime.
-mod cuda {
-    use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
-    use ort::util::preload_dylib;
-
-    use super::{Runtime, library};
-
-    /// The driver, which comes with the kernel's module and in no wheel.
-    const DRIVER: &str = if cfg!(windows) {
-        "nvcuda.dll"
-    } else {
-        "libcuda.so.1"
-    };
-
-    /// Loads the libraries that the CUDA provider needs, from pip's folders beside ONNX Runtime or from where
-    /// the system looks, so that the provider finds them; gives the names of those that are nowhere. Fails where
-    /// CUDA cannot work whatever else is there.
-    pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
-        if !runtime.knows_cuda() {
-            return Err(format!(
-                "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu` and set `onnxruntime.library` to it",
-                runtime.library.display()
-            ));
-        }
-        if preload_dylib(DRIVER).is_err() {
-            return Err(format!(
-                "`{DRIVER}` cannot be loaded, so there is no NVIDIA driver and no GPU here; install the driver"
-            ));
-        }
-        let folders = library::nvidia_folders(&runtime.library);
-        let load = |name: &str| {
-            folders
-                .iter()
-                .any(|folder| preload_dylib(folder.join(name)).is_ok())
-                || preload_dylib(name).is_ok()
-        };
-        let needed = CUDA_DYLIBS.iter().chain(CUDNN_DYLIBS);
-        Ok(needed.copied().filter(|name| !load(name)).collect())
-    }
-}
-
-/// A graph that does not load, without the path that the error tells anyway.
-fn graph_error(graph: &Path, said: &str) -> OnnxError {
-    let preface = format!("Load model from {} failed:", graph.display());
-    let detail = said.strip_prefix(&preface).unwrap_or(said);
-    OnnxError::Graph {
-        path: graph.to_owned(),
-        detail: detail.trim_end_matches('.').to_owned(),
-    }
 }
 
 fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Input>, String> {
@@ -699,6 +506,8 @@ fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> 
 
 #[cfg(test)]
 mod tests {
+    use super::runtime::plain;
+    use super::session::graph_error;
     use super::*;
 
     #[test]

@@ -92,7 +92,7 @@ impl Subject {
             chosen,
             threads,
             budget,
-        } = setup.engine(&self.model, 1, setup.devices(&self.model)?[0])?;
+        } = setup.only_engine(&self.model, setup.devices(&self.model)?[0])?;
         let prepared = labeler.prepare(&set)?;
         let encoded = labeler
             .encoder()

@@ -31,7 +31,7 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Engines that work side by side in this process; each loads the model
+    /// Engines that work side by side in this process; on a CPU they share the model's weights
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
     /// `failed`: try again what failed too often, too
@@ -64,14 +64,13 @@ impl Classify {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
-            let labeler = setup.labeler(&self.model, 1)?;
+            let labeler = setup.labeler(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
             let told = backlog::dry_run(&store, &setup.clock, labeler, &set).await?;
             output::print_table(&table(&told), self.format)?;
             return Ok(Exit::Done);
         }
-        let workers = self.workers.unwrap_or(setup.settings().classify.workers);
-        let mut engines = setup.engines(&self.model, workers)?;
+        let mut engines = setup.engines(&self.model, self.workers)?;
         setup.shortlisted(&mut engines.labelers, &self.shortlist, &self.model, &set)?;
         let options = Options {
             limit: self.limit,

@@ -28,7 +28,7 @@ impl Demo {
         };
         let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
-        let engines = setup.engines(&self.model, setup.settings().classify.workers)?;
+        let engines = setup.engines(&self.model, None)?;
         let what = What {
             source: "sample".into(),
             ..What::default()

@@ -120,11 +120,11 @@ fn model(setup: &Setup) -> Finding {
     let flags = ModelFlags::default();
     let found = setup
         .devices(&flags)
-        .and_then(|devices| setup.load_labeler(&flags, 1, devices[0]));
+        .and_then(|devices| setup.only_engine(&flags, devices[0]));
     finding(
         "model",
-        found.map(|(labeler, chosen)| {
-            let folder = labeler.folder();
+        found.map(|engine| {
+            let (folder, chosen) = (engine.labeler.folder(), &engine.chosen);
             format!(
                 "{}: {}, graph {} in {}, {} tokens, on {} ({})",
                 folder.dir.display(),

@@ -53,7 +53,7 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        let mut labeler = setup.labeler(&self.model, 1)?;
+        let mut labeler = setup.labeler(&self.model)?;
         let one = std::slice::from_mut(&mut labeler);
         setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
         let stop = setup.stop.clone();

@@ -9,12 +9,12 @@ use std::path::Path;
 
 use serde::Deserialize;
 use topicmill::classify::{
-    Device, Ended, EngineOptions, Labeler, OnnxEngine, OnnxError, TextResult,
+    Device, Ended, EngineOptions, Labeler, OnnxEngine, OnnxError, SharedWeights, TextResult,
 };
 use topicmill::domain::{Label, LabelSet, Mode};
 use topicmill::model_folder::ModelFolder;
 
-use crate::support::engine::{labeler, labeler_of, repository, runtime_is_here};
+use crate::support::engine::{labeler, labeler_of, labeler_with, repository, runtime_is_here};
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -217,6 +217,42 @@ fn logits_do_not_follow_the_order_of_posts_or_the_size_of_batches() {
         bits(&mut labeler, &set, &shuffled(texts.clone(), seed))
     });
     assert_eq!(one, other, "int8");
+}
+
+#[test]
+fn engines_that_share_their_weights_compute_what_one_of_its_own_does() {
+    if !runtime_is_here("engines that share their weights") {
+        return;
+    }
+    let labels: Vec<String> = ["sports", "food and drink"].map(String::from).into();
+    let set = label_set(&labels, "This text is about {}.", Mode::Multi);
+    let texts = ["a goal in the last minute", "how to bake a cake", ""].map(String::from);
+    let made = repository("tests/it/fixtures/models/tiny-bart-made");
+    let of = |dir: &Path, precision| ModelFolder::open(dir, precision).unwrap();
+    let folders = [
+        of(&made, Some("int8")),
+        of(&made, Some("fp32")),
+        of(&repository("models/minilm-reddit-topics"), None),
+    ];
+    for folder in &folders {
+        let alone = bits(&mut labeler_of(folder.clone(), 512), &set, &texts);
+        // The second takes what the first has packed; the third outlives both.
+        let weights = SharedWeights::default();
+        let sharing = || labeler_with(folder.clone(), 512, Some(weights.clone()));
+        let (mut first, mut second) = (sharing(), sharing());
+        assert_eq!(bits(&mut first, &set, &texts), alone, "{}", folder.name);
+        assert_eq!(bits(&mut second, &set, &texts), alone, "{}", folder.name);
+        let mut third = sharing();
+        drop((first, second));
+        third.restart().unwrap();
+        assert_eq!(bits(&mut third, &set, &texts), alone, "{}", folder.name);
+        // Another graph leaves them alone.
+        for other in &folders {
+            let own = bits(&mut labeler_of(other.clone(), 512), &set, &texts);
+            let mut beside = labeler_with(other.clone(), 512, Some(weights.clone()));
+            assert_eq!(bits(&mut beside, &set, &texts), own, "{}", other.name);
+        }
+    }
 }
 
 #[test]

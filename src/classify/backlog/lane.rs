@@ -26,7 +26,7 @@ const WINDOW_ROWS: usize = 4_096;
 /// Most scores that one claim gives.
 const WINDOW_SCORES: usize = 100_000;
 /// Fewest posts of a claim that is made small for the sake of other lanes.
-const LEAST_SHARE: u32 = 16;
+const LEAST_SHARE: u32 = 4;
 /// Windows that may be claimed before what was computed for one is written.
 const WINDOWS_IN_FLIGHT: usize = 3;
 /// Scored posts that wait for the writer; with it busy, the engine waits.

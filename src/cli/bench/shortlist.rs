@@ -16,7 +16,7 @@ use crate::classify::labeler::{Ended, Prepared};
 use crate::classify::shortlist::Order;
 use crate::classify::{Labeler, LabelerError, Shortlist, TextError};
 use crate::cli::output::{self, Format};
-use crate::cli::setup::{SMALL_MODEL, Setup, fit_together};
+use crate::cli::setup::{Engine, SMALL_MODEL, Setup, fit_together};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::model_folder::ModelFolder;
@@ -53,7 +53,8 @@ pub struct Small {
 impl Shortlisting {
     pub(super) fn small(&self, setup: &Setup, bed: &Bed) -> Result<Small, CliError> {
         let flags = &self.subject.model;
-        let labeler = setup.small_model(&self.shortlist_model, flags, 1, bed.device)?;
+        let flags = flags.beside(&self.shortlist_model);
+        let Engine { labeler, .. } = setup.only_engine(&flags, bed.device)?;
         let folder = labeler.folder().clone();
         fit_together(bed.labeler.folder(), &folder)?;
         let mut shortlist = Shortlist::new(labeler, bed.set.labels.len());

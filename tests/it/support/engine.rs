@@ -7,7 +7,9 @@ use std::time::Duration;
 use topicmill::classify::batch::Batch;
 use topicmill::classify::engine::Logits;
 use topicmill::classify::onnx::load_runtime;
-use topicmill::classify::{Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine};
+use topicmill::classify::{
+    Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, SharedWeights,
+};
 use topicmill::model_folder::{ModelFolder, ModelKind, NliClasses};
 
 /// A folder of the repository.
@@ -45,10 +47,20 @@ pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
 
 /// A labeler of a folder that was opened.
 pub fn labeler_of(folder: ModelFolder, batch_tokens: usize) -> Labeler {
+    labeler_with(folder, batch_tokens, None)
+}
+
+/// The same with weights that others have too.
+pub fn labeler_with(
+    folder: ModelFolder,
+    batch_tokens: usize,
+    weights: Option<SharedWeights>,
+) -> Labeler {
     let options = EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
         library: None,
+        weights,
     };
     let engine = OnnxEngine::load(&folder, &options).unwrap();
     Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()

@@ -1,0 +1,94 @@
+//! ONNX Runtime's library, loaded once a process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ort::environment::Environment;
+use ort::ep::{self, ExecutionProvider};
+use ort::logging::LogLevel;
+
+use super::OnnxError;
+use crate::classify::library::{self, Place};
+
+/// ONNX Runtime, loaded.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(super) environment: Environment,
+    library: PathBuf,
+}
+
+impl Runtime {
+    /// The file it was loaded from.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// Whether it was built for CUDA; says nothing of a GPU being there.
+    pub fn knows_cuda(&self) -> bool {
+        ep::CUDA::is_available().unwrap_or(false)
+    }
+}
+
+/// Loads ONNX Runtime; `setting` is `onnxruntime.library`. A process has one: later calls give the first.
+///
+/// # Errors
+/// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
+pub fn load_runtime(setting: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let load = |path: &Path| {
+        // Display says too little of a failed dlopen.
+        ort::init_from(path).map_err(|e| OnnxError::Load {
+            path: path.to_owned(),
+            detail: format!("{e:?}"),
+        })
+    };
+    let (builder, library) = match library::place(
+        setting,
+        std::env::var_os("ORT_DYLIB_PATH"),
+        &library::starts(),
+    ) {
+        Place::Told { path, by } if !path.is_file() => return Err(OnnxError::Missing { path, by }),
+        Place::Told { path, .. } | Place::Found(path) => (load(&path)?, path),
+        Place::System(names) => {
+            let mut tried = Vec::new();
+            let loaded = names.into_iter().find_map(|name| match load(&name) {
+                Ok(builder) => Some((builder, name)),
+                Err(error) => {
+                    if let OnnxError::Load { detail, .. } = error {
+                        tried.push(detail);
+                    }
+                    None
+                }
+            });
+            loaded.ok_or_else(|| OnnxError::NotFound(tried.join("; ")))?
+        }
+    };
+    let start = |e: ort::Error| OnnxError::Start(plain(&e.to_string()));
+    let environment = builder
+        .with_name("topicmill")
+        .with_telemetry(false)
+        .build()
+        .map_err(start)?;
+    environment.set_log_level(LogLevel::Warning);
+    Ok(RUNTIME.get_or_init(|| Runtime {
+        environment,
+        library,
+    }))
+}
+
+/// The runtime's words without the place in its source and what follows the first line.
+pub(super) fn plain(message: &str) -> String {
+    let message = message
+        .split_once("[ONNXRuntimeError] : ")
+        .map_or(message, |(_, rest)| rest);
+    let message = message
+        .split_once(" : FAIL : ")
+        .map_or(message, |(_, rest)| rest);
+    message.lines().next().unwrap_or_default().trim().to_owned()
+}
