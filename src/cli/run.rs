@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::collect::{Collecting, What};
-use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup};
+use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit, classify};
 use crate::store::Access;
 
@@ -17,6 +17,8 @@ pub struct Run {
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
+    shortlist: ShortlistFlags,
+    #[command(flatten)]
     record: RunFlags,
 }
 
@@ -26,7 +28,8 @@ impl Run {
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         // A model that cannot be loaded is told before an hour of collecting.
-        let engines = setup.engines(&self.model, setup.settings().classify.workers)?;
+        let mut engines = setup.engines(&self.model, None)?;
+        setup.shortlisted(&mut engines.labelers, &self.shortlist, &self.model, &set)?;
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {

@@ -173,6 +173,27 @@ fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
 }
 
 #[test]
+fn a_run_takes_a_shortlist_and_what_if_tells_whose_labels_the_current_ones_are() {
+    let program = Program::new();
+    let (large, small) = (model("tiny-bart-mnli"), model("tiny-bert-nli"));
+    let alone = ["--model", large.as_str()];
+    let what = [
+        "run", "--source", "sample", "--topic", "climate", "--limit", "20",
+    ];
+    let short = ["--shortlist", SHORTLIST, "--shortlist-model", &small];
+    program.ok(&[&what[..], &alone, &short].concat());
+    let sixteen = repository("pipelines/sixteen-topics.toml");
+    let what_if = ["labels", "what-if", sixteen.to_str().unwrap()];
+    let what_if = [&what_if[..], &alone].concat();
+    let by = "the current labels are by `tiny-bart-mnli+shortlist-4-tiny-bert-nli`";
+    let said = program.ok(&what_if).stderr;
+    assert!(said.contains(by), "{said}");
+    program.ok(&[&["classify"], &alone[..]].concat());
+    let said = program.ok(&what_if).stderr;
+    assert!(!said.contains("the current labels are by"), "{said}");
+}
+
+#[test]
 fn in_multi_mode_a_label_of_the_shortlist_has_the_score_that_it_has_without() {
     let database = &databases()[0];
     let scene = Scene::new(database);

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -51,6 +52,9 @@ pub struct Ladder {
     /// A Python with what tools/requirements.txt lists
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: PathBuf,
+    /// Only these rungs, with commas between [default: all that can be run]
+    #[arg(long, value_name = "RUNGS", value_delimiter = ',', value_parser = PossibleValuesParser::new(RUNGS.map(|(name, _)| name)))]
+    rungs: Vec<String>,
     /// How often each rung is climbed, in turns with the others, after a first text that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -80,18 +84,24 @@ impl Ladder {
             Some(_) => Some(self.python(&bed)?),
             None => None,
         };
-        let known = python.as_ref().map(|python| python.rungs.clone());
-        let known_to_run = |name: &str| {
-            name == OURS
-                || known
-                    .as_ref()
-                    .is_some_and(|known| known.iter().any(|n| n == name))
-        };
+        let known = python
+            .as_ref()
+            .map_or_else(Vec::new, |python| python.rungs.clone());
+        let (can_run, cannot): (Vec<_>, Vec<_>) = RUNGS
+            .iter()
+            .filter(|(name, _)| self.rungs.is_empty() || self.rungs.iter().any(|of| of == name))
+            .partition(|(name, _)| *name == OURS || known.iter().any(|of| of == name));
+        if can_run.is_empty() {
+            return Err(CliError::Usage(
+                "no rung of --rungs can be run: give --hf, and for `onnxruntime` --plain too"
+                    .to_owned(),
+            ));
+        }
         let mut climbed: BTreeMap<&str, Climbed> = BTreeMap::new();
         for round in 0..=self.repeats {
             // The first round warms up.
             let texts = if round == 0 { 1 } else { bed.texts.len() };
-            for (name, what) in RUNGS.iter().filter(|(name, _)| known_to_run(name)) {
+            for (name, what) in &can_run {
                 if stop.is_cancelled() {
                     return Ok(Exit::Done);
                 }
@@ -107,7 +117,7 @@ impl Ladder {
                 rung.scores = scores;
             }
         }
-        for (name, what) in RUNGS.iter().filter(|(name, _)| !known_to_run(name)) {
+        for (name, what) in &cannot {
             let flag = if *name == "onnxruntime" && self.hf.is_some() {
                 "--plain"
             } else {

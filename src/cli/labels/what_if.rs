@@ -17,7 +17,7 @@ use crate::classify::relabel::{Answer, Question, relabel};
 use crate::domain::LabelSet;
 use crate::model_folder::ModelFolder;
 use crate::pipeline::Context;
-use crate::store::{Access, Store, Table, Target};
+use crate::store::{Access, ModelRow, Store, Table, Target};
 use crate::telemetry::Progress;
 
 /// Letters of a score in a table.
@@ -71,7 +71,7 @@ impl WhatIf {
             refuse_current(&context.store, &set).await?;
         }
         if self.compute {
-            let engines = setup.engines(&self.which.flags(), setup.settings().classify.workers)?;
+            let engines = setup.engines(&self.which.flags(), None)?;
             let options = Options {
                 limit: self.limit,
                 make_current: false,
@@ -82,6 +82,12 @@ impl WhatIf {
         let answer = self.ask(setup, &context, &folder, &set).await;
         self.record.write(&context)?;
         let answer = answer?;
+        if let Some(other) = other_model(&context.store, &folder).await? {
+            tracing::warn!(
+                "the current labels are by `{other}`, not by `{}`: what moves may be the model's doing",
+                folder.name
+            );
+        }
         let found = self.found(&context.store, &folder, &set, &answer).await?;
         context.store.close().await?;
         found.print(self.format)?;
@@ -199,6 +205,17 @@ impl WhatIf {
             parts,
         })
     }
+}
+
+/// The name of the model that gave the current labels, where it is another one: a shortlist's is, too.
+async fn other_model(store: &Store, folder: &ModelFolder) -> Result<Option<String>, CliError> {
+    let current = store.current_target().await?.map(|target| target.model);
+    if current.is_none() || current == find_model(store, folder).await? {
+        return Ok(None);
+    }
+    let models = store.models().await?;
+    let name = |(id, row): (i64, ModelRow)| (Some(id) == current).then_some(row.name);
+    Ok(models.into_iter().find_map(name))
 }
 
 /// The current labels are not stored under another name by the way.
