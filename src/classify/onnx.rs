@@ -112,7 +112,7 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// Setting `onnxruntime.library`.
     pub library: Option<PathBuf>,
-    /// On a CPU, where several engines compute with one graph: given to all of them, they load its weights once.
+    /// On a CPU, where several engines compute with one graph: given to all of them, they keep its weights once.
     pub weights: Option<SharedWeights>,
 }
 

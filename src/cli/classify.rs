@@ -31,7 +31,7 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Engines that work side by side in this process; on a CPU they share the model's weights
+    /// Engines that work side by side in this process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
     /// `failed`: try again what failed too often, too

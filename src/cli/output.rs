@@ -13,6 +13,9 @@ use crate::store::Table;
 /// Columns narrower than this, on average, cannot be read.
 const NARROWEST: usize = 8;
 
+/// Nobody reads more of a score or a second.
+const MOST_DECIMALS: usize = 3;
+
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
@@ -94,13 +97,16 @@ fn as_text(value: &Value) -> String {
     }
 }
 
-/// A table that fits the terminal: long texts are wrapped, numbers stand right, scores have three digits. Where
-/// the columns are too many to stand beside each other, each row is a list.
+/// A table that fits the terminal: long texts are wrapped, numbers stand right, with as many decimals as their column
+/// needs, and at most three. Where the columns are too many to stand beside each other, each row is a list.
 pub fn for_people(table: &Table) -> String {
     let mut out = comfy_table::Table::new();
     let narrow = usize::from(out.width().unwrap_or(u16::MAX));
+    let decimals: Vec<usize> = (0..table.columns.len())
+        .map(|column| decimals(table.rows.iter().filter_map(|row| row.get(column))))
+        .collect();
     if table.columns.len() * NARROWEST > narrow {
-        return as_lists(table);
+        return as_lists(table, &decimals);
     }
     out.load_preset(presets::NOTHING)
         .set_style(TableComponent::HeaderLines, '─')
@@ -108,7 +114,11 @@ pub fn for_people(table: &Table) -> String {
         .set_content_arrangement(ContentArrangement::Dynamic);
     out.set_header(table.columns.iter().map(Cell::new));
     for row in &table.rows {
-        out.add_row(row.iter().map(cell));
+        out.add_row(
+            row.iter()
+                .zip(&decimals)
+                .map(|(value, decimals)| cell(value, *decimals)),
+        );
     }
     // Cells are filled up to the width of their column; nobody wants to copy that.
     out.lines()
@@ -117,13 +127,13 @@ pub fn for_people(table: &Table) -> String {
 }
 
 /// A row under the other, a blank line between them.
-fn as_lists(table: &Table) -> String {
+fn as_lists(table: &Table, decimals: &[usize]) -> String {
     let lists = table.rows.iter().map(|row| {
         let mut list = comfy_table::Table::new();
         list.load_preset(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Dynamic);
-        for (name, value) in table.columns.iter().zip(row) {
-            let value = cell(value).set_alignment(CellAlignment::Left);
+        for ((name, value), decimals) in table.columns.iter().zip(row).zip(decimals) {
+            let value = cell(value, *decimals).set_alignment(CellAlignment::Left);
             list.add_row([Cell::new(name), value]);
         }
         list.lines()
@@ -133,11 +143,27 @@ fn as_lists(table: &Table) -> String {
     lists.collect::<Vec<_>>().join("\n")
 }
 
-fn cell(value: &Value) -> Cell {
+/// How many decimals the fractions among some values need, at most.
+fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
+    let needed = |float: f64| {
+        let text = format!("{float:.MOST_DECIMALS$}");
+        let (_, decimals) = text.split_once('.').unwrap_or_default();
+        match decimals.trim_end_matches('0').len() {
+            // A fraction that is nearly whole is not told as if it were.
+            0 if float.fract() != 0.0 => MOST_DECIMALS,
+            needed => needed,
+        }
+    };
+    let fractions = values.filter(|value| value.is_f64());
+    let needed = fractions.filter_map(|value| value.as_f64().map(needed));
+    needed.max().unwrap_or(0)
+}
+
+fn cell(value: &Value, decimals: usize) -> Cell {
     match value {
         Value::Number(number) => {
             let text = match number.as_f64() {
-                Some(float) if number.is_f64() => format!("{float:.3}"),
+                Some(float) if number.is_f64() => format!("{float:.decimals$}"),
                 _ => number.to_string(),
             };
             Cell::new(text).set_alignment(CellAlignment::Right)
@@ -243,6 +269,32 @@ mod tests {
     }
 
     #[test]
+    fn a_column_has_as_many_decimals_as_it_needs() {
+        let table = Table {
+            columns: ["n", "mib", "posts/s", "score"].map(String::from).to_vec(),
+            rows: vec![
+                vec![json!(1), json!(324.0), json!(71.9), json!(0.5)],
+                vec![json!(20), json!(90.0), json!(106.25), json!(0.123_456)],
+                vec![json!(3), json!(null), json!(7.0), json!(1.0)],
+            ],
+        };
+        let lines = for_people(&table);
+        let cells = |line: usize| -> Vec<&str> {
+            lines
+                .lines()
+                .nth(line)
+                .unwrap()
+                .split_whitespace()
+                .collect()
+        };
+        assert_eq!(cells(2), ["1", "324", "71.90", "0.500"]);
+        assert_eq!(cells(3), ["20", "90", "106.25", "0.123"]);
+        assert_eq!(cells(4), ["3", "7.00", "1.000"]);
+        let nearly = decimals([json!(0.9997), json!(3)].iter());
+        assert_eq!((nearly, decimals([json!(2.0)].iter())), (3, 0));
+    }
+
+    #[test]
     fn a_long_text_is_broken_between_words() {
         let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
         let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
@@ -252,10 +304,10 @@ mod tests {
 
     #[test]
     fn a_row_of_too_many_columns_is_a_list() {
-        let text = as_lists(&sample());
+        let text = as_lists(&sample(), &[0, 0, 1]);
         assert_eq!(
             text,
-            " topic  a \"b\", c\n n      3\n score  0.500\n\n topic\n n      40\n score\n"
+            " topic  a \"b\", c\n n      3\n score  0.5\n\n topic\n n      40\n score\n"
         );
     }
 }

@@ -25,8 +25,8 @@ const WINDOW_POSTS: usize = 1_024;
 const WINDOW_ROWS: usize = 4_096;
 /// Most scores that one claim gives.
 const WINDOW_SCORES: usize = 100_000;
-/// Fewest posts of a claim that is made small for the sake of other lanes.
-const LEAST_SHARE: u32 = 4;
+/// Fewest rows of a claim that is made small for the sake of other lanes: about a batch on a CPU.
+const LEAST_SHARE: usize = 64;
 /// Windows that may be claimed before what was computed for one is written.
 const WINDOWS_IN_FLIGHT: usize = 3;
 /// Scored posts that wait for the writer; with it busy, the engine waits.
@@ -171,12 +171,13 @@ impl Shared<'_> {
         let picking = self.picking.as_deref().map(Prepared::rows_per_text);
         let rows = self.prepared.rows_per_text().min(self.scored_labels);
         let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
+        let least = u32::try_from(LEAST_SHARE.div_ceil(rows)).unwrap_or(u32::MAX);
         while !self.halt.is_cancelled() {
             // A place in the channel first: posts are claimed only when the engine is about to need them.
             let Ok(place) = windows.reserve().await else {
                 break;
             };
-            let wanted = self.take(self.share(most));
+            let wanted = self.take(self.share(least, most));
             if wanted == 0 {
                 break;
             }
@@ -312,12 +313,12 @@ impl Shared<'_> {
 
     /// Posts of the next claim: of a backlog that a few claims would empty, no lane takes so many that the
     /// others have nothing to do.
-    fn share(&self, most: u32) -> u32 {
+    fn share(&self, least: u32, most: u32) -> u32 {
         if self.lanes == 1 {
             return most;
         }
         let share = self.waiting.load(Ordering::Relaxed) / (2 * self.lanes);
-        most.min(u32::try_from(share).unwrap_or(most).max(LEAST_SHARE))
+        most.min(u32::try_from(share).unwrap_or(most).max(least))
     }
 
     /// Takes up to `most` from the posts that may still be claimed.

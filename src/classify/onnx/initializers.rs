@@ -11,7 +11,10 @@ use prost::Message;
 use prost::bytes::Bytes;
 
 /// Smaller ones are not worth the trouble.
-const LEAST_BYTES: usize = 4 * 1024;
+const LEAST_BYTES: usize = 1024;
+/// Operators that put a matrix into an order of their own, and can share that. Others may refuse a session whose weights
+/// are shared.
+const FACTORS_OF: [&str; 4] = ["MatMul", "FusedMatMul", "Gemm", "MatMulInteger"];
 
 /// A matrix that a graph multiplies with.
 #[derive(Debug, Clone, PartialEq)]
@@ -76,8 +79,9 @@ struct Entry {
     value: String,
 }
 
-/// The matrices that a graph multiplies with, wherever their numbers lie. Small ones, those of other types or told in
-/// another way, and tables that are only looked up are left out: whoever loads the graph reads them itself.
+/// The matrices that a graph multiplies with, wherever their numbers lie. Small ones, and those of other types or told in
+/// another way, are left out: whoever loads the graph reads them itself. So are tables that are only looked up, since a
+/// file beside the graph is mapped, which costs a second session nothing.
 ///
 /// # Errors
 /// Reading a file, or one that is no graph.
@@ -85,7 +89,7 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
     let model = Model::decode(Bytes::from(std::fs::read(graph)?))?;
     let folder = graph.parent().unwrap_or(Path::new(""));
     let graph = model.graph.unwrap_or_default();
-    let multiply = |node: &&Node| node.operator.contains("MatMul") || node.operator == "Gemm";
+    let multiply = |node: &&Node| FACTORS_OF.contains(&&*node.operator);
     let factors: BTreeSet<&str> = graph
         .nodes
         .iter()

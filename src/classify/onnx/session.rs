@@ -26,15 +26,23 @@ pub(super) struct Source {
 impl Source {
     pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
         let Device::Cuda(number) = device else {
-            return self
-                .build(runtime, None)
-                .map_err(|e| graph_error(&self.graph, &plain(&e.to_string())));
+            let shared = self.weights.as_ref();
+            let built = self.build(runtime, None, shared);
+            let built = match built {
+                // A kernel may have no way to share what it makes of a matrix.
+                Err(error) if shared.is_some() => self.build(runtime, None, None).inspect(|_| {
+                    let said = plain(&error.to_string());
+                    tracing::warn!("engines do not share their weights: {said}");
+                }),
+                built => built,
+            };
+            return built.map_err(|e| graph_error(&self.graph, &plain(&e.to_string())));
         };
         let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
             device: number,
             detail,
         })?;
-        self.build(runtime, Some(number)).map_err(|e| {
+        self.build(runtime, Some(number), None).map_err(|e| {
             let said = plain(&e.to_string());
             // A damaged file is no fault of the GPU.
             if said.starts_with("Load model from") || said.contains("External ") {
@@ -53,7 +61,12 @@ impl Source {
         })
     }
 
-    fn build(&self, runtime: &Runtime, cuda: Option<u16>) -> ort::Result<Session> {
+    fn build(
+        &self,
+        runtime: &Runtime,
+        cuda: Option<u16>,
+        weights: Option<&SharedWeights>,
+    ) -> ort::Result<Session> {
         let mut builder = Session::builder(&runtime.environment)?
             .with_optimization_level(GraphOptimizationLevel::Level3)?
             .with_intra_threads(self.threads)?
@@ -73,7 +86,7 @@ impl Source {
                 // Without it a provider that fails is left out in silence.
                 .error_on_failure();
             builder = builder.with_execution_providers([provider])?;
-        } else if let Some(weights) = &self.weights {
+        } else if let Some(weights) = weights {
             builder = weights.given(builder, &self.graph)?;
         }
         builder.commit_from_file(&self.graph)

@@ -1,10 +1,13 @@
 //! Weights that the sessions of one graph have in common.
 //!
 //! Each session on a CPU copies its matrices into the order in which its kernels read them. Given the same matrices
-//! and one container, sessions share that copy, so that one more costs only what its batches take.
+//! and one container, sessions keep one copy together, and no further one for each.
 
+use std::error::Error;
+use std::fs::Metadata;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use ort::session::builder::{PrepackedWeights, SessionBuilder};
 use ort::value::{DynValue, Tensor};
@@ -17,12 +20,29 @@ pub struct SharedWeights(Arc<Mutex<Option<Loaded>>>);
 
 #[derive(Debug)]
 struct Loaded {
-    graph: PathBuf,
-    matrices: Vec<(String, Arc<DynValue>)>,
+    graph: File,
+    matrices: Vec<Matrix>,
     packed: PrepackedWeights,
 }
 
+/// Its name in the graph, and its numbers.
+type Matrix = (String, Arc<DynValue>);
+
+/// A file, told from what is put in its place later.
+#[derive(Debug, PartialEq)]
+struct File {
+    path: PathBuf,
+    bytes: u64,
+    changed: Option<SystemTime>,
+}
+
 impl SharedWeights {
+    /// How many matrices are shared.
+    pub fn matrices(&self) -> usize {
+        let loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.as_ref().map_or(0, |loaded| loaded.matrices.len())
+    }
+
     /// Has a session on the CPU use them. Of a graph that is not the first one, or that cannot be read here, it is
     /// left as it is: the session loads its own, and says what is wrong with them.
     pub(super) fn given(
@@ -30,20 +50,23 @@ impl SharedWeights {
         mut builder: SessionBuilder,
         graph: &Path,
     ) -> ort::Result<SessionBuilder> {
+        let file = File::of(graph);
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.is_none() {
-            match Loaded::read(graph) {
-                Ok(read) => *loaded = Some(read),
-                Err(error) => {
-                    let graph = graph.display();
-                    tracing::warn!("the weights of {graph} are not shared among engines: {error}");
-                    return Ok(builder);
-                }
+        let loaded = loaded.get_or_insert_with(|| {
+            let matrices = read(graph).unwrap_or_else(|error| {
+                let graph = graph.display();
+                tracing::warn!("the weights of {graph} are not shared among engines: {error}");
+                Vec::new()
+            });
+            Loaded {
+                graph: File::of(graph),
+                matrices,
+                packed: PrepackedWeights::new(),
             }
-        }
-        let Some(loaded) = loaded.as_ref().filter(|loaded| loaded.graph == graph) else {
+        });
+        if loaded.graph != file || loaded.matrices.is_empty() {
             return Ok(builder);
-        };
+        }
         for (name, matrix) in &loaded.matrices {
             builder = builder.with_initializer(name, Arc::clone(matrix))?;
         }
@@ -51,22 +74,27 @@ impl SharedWeights {
     }
 }
 
-impl Loaded {
-    fn read(graph: &Path) -> Result<Self, Box<dyn std::error::Error>> {
-        let mut matrices = Vec::new();
-        for matrix in initializers::matrices(graph)? {
-            let shape = matrix.shape;
-            let value = match matrix.numbers {
-                Numbers::F32(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
-                Numbers::I8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
-                Numbers::U8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
-            };
-            matrices.push((matrix.name, Arc::new(value)));
+impl File {
+    fn of(path: &Path) -> Self {
+        let metadata = path.metadata().ok();
+        Self {
+            path: path.to_owned(),
+            bytes: metadata.as_ref().map_or(0, Metadata::len),
+            changed: metadata.and_then(|metadata| metadata.modified().ok()),
         }
-        Ok(Self {
-            graph: graph.to_owned(),
-            matrices,
-            packed: PrepackedWeights::new(),
-        })
     }
+}
+
+fn read(graph: &Path) -> Result<Vec<Matrix>, Box<dyn Error>> {
+    let mut matrices = Vec::new();
+    for matrix in initializers::matrices(graph)? {
+        let shape = matrix.shape;
+        let value = match matrix.numbers {
+            Numbers::F32(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
+            Numbers::I8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
+            Numbers::U8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
+        };
+        matrices.push((matrix.name, Arc::new(value)));
+    }
+    Ok(matrices)
 }

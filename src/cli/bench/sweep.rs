@@ -17,6 +17,7 @@ use crate::classify::batch::Row;
 use crate::cli::output::{self, Format};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
+use crate::telemetry::Progress;
 
 /// A smaller size this near to the best one is the knee.
 const NEAR: f64 = 0.97;
@@ -92,22 +93,39 @@ impl Sweep {
             );
         }
         let mut settings = self.settings(&bed);
+        let tokens: usize = settings.iter().map(Setting::padded_tokens).sum();
+        let bar = Progress::start(
+            "sweep",
+            "tokens",
+            tokens as u64 * u64::from(self.repeats + 1),
+        );
         for setting in &mut settings {
             // A fresh engine: what another size took is not counted as this one's.
             bed.labeler.restart().map_err(LabelerError::Engine)?;
             memory::forget_peak();
-            compute(&mut bed, &setting.batches, stop)?;
+            setting.compute(&mut bed, &bar, stop)?;
             setting.peak_mib = memory::peak_mib();
         }
-        for _ in 0..self.repeats {
-            for setting in &mut settings {
+        for round in 0..self.repeats {
+            let mut seconds = Vec::new();
+            for setting in &settings {
                 let began = clock.elapsed();
-                compute(&mut bed, &setting.batches, stop)?;
-                let took = clock.elapsed().saturating_sub(began);
-                setting.seconds.push(took.as_secs_f64());
+                setting.compute(&mut bed, &bar, stop)?;
+                seconds.push(clock.elapsed().saturating_sub(began).as_secs_f64());
+            }
+            if stop.is_cancelled() {
+                tracing::warn!(
+                    rounds = round,
+                    "stopped: what follows is of whole rounds only"
+                );
+                break;
+            }
+            for (setting, seconds) in settings.iter_mut().zip(seconds) {
+                setting.seconds.push(seconds);
             }
         }
-        if stop.is_cancelled() {
+        drop(bar);
+        if settings.iter().any(|of| of.seconds.is_empty()) {
             return Ok(Exit::Done);
         }
         let rows: Vec<Value> = settings.iter().map(|of| of.row(bed.texts.len())).collect();
@@ -160,25 +178,41 @@ impl Sweep {
     }
 }
 
-fn compute(bed: &mut Bed, batches: &[Vec<Row>], stop: &CancellationToken) -> Result<(), CliError> {
-    for batch in batches {
-        if stop.is_cancelled() {
-            break;
-        }
-        bed.labeler
-            .compute_batch(&bed.prepared, &bed.encoded, batch)
-            .map_err(LabelerError::Engine)?;
-    }
-    Ok(())
+/// With what it is filled up with.
+fn padded_tokens(batch: &[Row]) -> usize {
+    let longest = batch.iter().map(|row| row.len).max().unwrap_or(0);
+    longest * batch.len()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 impl Setting {
+    fn padded_tokens(&self) -> usize {
+        self.batches.iter().map(|batch| padded_tokens(batch)).sum()
+    }
+
+    /// Every batch, or those up to a signal.
+    fn compute(
+        &self,
+        bed: &mut Bed,
+        bar: &Progress,
+        stop: &CancellationToken,
+    ) -> Result<(), CliError> {
+        for batch in &self.batches {
+            if stop.is_cancelled() {
+                break;
+            }
+            bed.labeler
+                .compute_batch(&bed.prepared, &bed.encoded, batch)
+                .map_err(LabelerError::Engine)?;
+            bar.add(padded_tokens(batch) as u64);
+        }
+        Ok(())
+    }
+
     fn row(&self, posts: usize) -> Value {
         let pairs: usize = self.batches.iter().map(Vec::len).sum();
         let real: usize = self.batches.iter().flatten().map(|row| row.len).sum();
-        let longest = |batch: &Vec<Row>| batch.iter().map(|row| row.len).max().unwrap_or(0);
-        let padded: usize = self.batches.iter().map(|b| longest(b) * b.len()).sum();
+        let padded = self.padded_tokens();
         let (least, median) = least_and_median(&self.seconds);
         let round = |x: f64, digits: i32| {
             let power = 10_f64.powi(digits);

@@ -10,7 +10,7 @@ use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::{
     Found, Named, WhichModel, cost, cost_table, find_model, moves_json, moves_tables, names_hash,
-    nothing_current, settings, settings_json, short,
+    nothing_current, settings, settings_json, short, told_apart,
 };
 use crate::classify::compare::Moves;
 use crate::domain::{Label, LabelSet};
@@ -176,13 +176,7 @@ fn named_model<'a>(
         return Ok(one);
     }
     let list = |rows: &mut dyn Iterator<Item = &(i64, ModelRow)>| {
-        let one = |(_, row): &(i64, ModelRow)| {
-            let ModelRow {
-                name, precision, ..
-            } = row;
-            format!("{} ({name}, {precision})", short(&row.manifest_hash))
-        };
-        let all: Vec<String> = rows.map(one).collect();
+        let all: Vec<String> = rows.map(|(_, row)| told_apart(row)).collect();
         if all.is_empty() {
             "none".to_owned()
         } else {

@@ -184,6 +184,17 @@ fn key_of(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
 }
 
 /// The key of a model folder, if it was ever used.
+/// A model for people: names are those of folders, so two may have the same.
+fn told_apart(row: &ModelRow) -> String {
+    let ModelRow {
+        name,
+        precision,
+        manifest_hash,
+        ..
+    } = row;
+    format!("{} ({name}, {precision})", short(manifest_hash))
+}
+
 async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
     let sought = model_row(folder);
     let same = |row: &ModelRow| {

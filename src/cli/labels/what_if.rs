@@ -10,7 +10,7 @@ use super::super::setup::{RunFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::{
     Found, WhichModel, cost, facts, find_model, key_of, moves_json, moves_tables, settings_json,
-    short, verdict,
+    short, told_apart, verdict,
 };
 use crate::classify::backlog::{Options, model_row};
 use crate::classify::relabel::{Answer, Question, relabel};
@@ -84,8 +84,9 @@ impl WhatIf {
         let answer = answer?;
         if let Some(other) = other_model(&context.store, &folder).await? {
             tracing::warn!(
-                "the current labels are by `{other}`, not by `{}`: what moves may be the model's doing",
-                folder.name
+                "the current labels are by another model, {}, and not by {}: what moves may be its doing",
+                told_apart(&other),
+                told_apart(&model_row(&folder))
             );
         }
         let found = self.found(&context.store, &folder, &set, &answer).await?;
@@ -207,15 +208,15 @@ impl WhatIf {
     }
 }
 
-/// The name of the model that gave the current labels, where it is another one: a shortlist's is, too.
-async fn other_model(store: &Store, folder: &ModelFolder) -> Result<Option<String>, CliError> {
+/// The model that gave the current labels, where it is another one: with a shortlist it is, too.
+async fn other_model(store: &Store, folder: &ModelFolder) -> Result<Option<ModelRow>, CliError> {
     let current = store.current_target().await?.map(|target| target.model);
     if current.is_none() || current == find_model(store, folder).await? {
         return Ok(None);
     }
     let models = store.models().await?;
-    let name = |(id, row): (i64, ModelRow)| (Some(id) == current).then_some(row.name);
-    Ok(models.into_iter().find_map(name))
+    let found = models.into_iter().find(|(id, _)| Some(*id) == current);
+    Ok(found.map(|(_, row)| row))
 }
 
 /// The current labels are not stored under another name by the way.

@@ -39,7 +39,7 @@ pub struct ModelFlags {
     threads: Option<usize>,
     /// single (one label a text) or multi (each label for itself)
     #[arg(long, value_name = "MODE")]
-    pub mode: Option<String>,
+    pub(super) mode: Option<String>,
 }
 
 /// Flags of commands that may score a few labels only.
@@ -81,7 +81,7 @@ impl Setup {
     /// Model folder, engine and tokenizer, ready to score; tells which they are.
     pub fn labeler(&self, flags: &ModelFlags) -> Result<Labeler, CliError> {
         let engine = self.only_engine(flags, self.devices(flags)?[0])?;
-        told(&engine, 1);
+        told(&engine);
         Ok(engine.labeler)
     }
 
@@ -93,7 +93,7 @@ impl Setup {
         let workers = workers.max(u16::try_from(devices.len()).unwrap_or(u16::MAX));
         let share = Share::of(workers);
         let first = self.engine(flags, &share, devices[0])?;
-        told(&first, workers);
+        told(&first);
         let Engine {
             labeler,
             chosen,
@@ -105,6 +105,10 @@ impl Setup {
             let engine = self.engine(flags, &share, *device)?;
             labelers.push(engine.labeler);
             on.push(engine.chosen.device);
+        }
+        if on.len() > 1 {
+            let on: Vec<String> = on.iter().map(Device::to_string).collect();
+            tracing::info!("{} engines side by side, on {}", on.len(), on.join(", "));
         }
         Ok(Engines {
             labelers,
@@ -348,17 +352,13 @@ fn make_of(device: Device) -> String {
     make.map_or_else(|| device.to_string(), |make| format!("{device} ({make})"))
 }
 
-fn told(engine: &Engine, workers: u16) {
+fn told(engine: &Engine) {
     let Engine {
         labeler, chosen, ..
     } = engine;
     let folder = labeler.folder();
-    let several = match workers {
-        1 => String::new(),
-        workers => format!(", {workers} engines side by side"),
-    };
     tracing::info!(
-        "scoring with {} in {} on {}{several}: {}",
+        "scoring with {} in {} on {}: {}",
         folder.name,
         folder.precision,
         chosen.device,
