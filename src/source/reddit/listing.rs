@@ -304,7 +304,7 @@ impl<'a> Fields<'a> {
     /// Dumps of some years come without `name`.
     fn fullname(&self) -> Result<Fullname, String> {
         let name = self.text("name").or_else(|| self.text("id"));
-        let name = name.ok_or("neither `name` nor `id`")?;
+        let name = name.ok_or("neither `name` nor `id` as text")?;
         name.parse()
             .map_err(|error: crate::domain::FullnameError| error.to_string())
     }
@@ -438,7 +438,7 @@ mod tests {
                 "child 3: a thing of kind `t5`, not a post",
                 "child 4: a thing of kind `more`, not a post",
                 "child 6: a `t3` without its data",
-                "child 7: neither `name` nor `id`",
+                "child 7: neither `name` nor `id` as text",
                 "child 8: not a JSON object",
                 "child 9: an advertisement, not a post",
             ]
