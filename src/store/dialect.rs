@@ -340,6 +340,11 @@ fn connect_hint(error: &sqlx::Error) -> &'static str {
 pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+        // A server that stops closes a connection that is just being made: no byte came, which sqlx 0.9.0 tells as
+        // the byte 0 (https://github.com/transact-rs/sqlx/issues/4395).
+        sqlx::Error::Protocol(said) => {
+            said.starts_with("unexpected response from SSLRequest: 0x00")
+        }
         sqlx::Error::Database(error) => {
             let code = error.code().unwrap_or_default();
             if error
@@ -442,6 +447,25 @@ mod tests {
             "postgres://h/db?user=me&password=***&sslpassword=***"
         );
         assert_eq!(redact("postgres://me:what?@h/db"), "postgres://me:***@h/db");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_closes_while_one_connects_is_tried_again() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://me@{}/db", server.local_addr().unwrap());
+        let closing = async {
+            let (mut socket, _) = server.accept().await.unwrap();
+            let mut request = [0; 8];
+            tokio::io::AsyncReadExt::read_exact(&mut socket, &mut request)
+                .await
+                .unwrap();
+        };
+        let connecting = <sqlx::PgConnection as sqlx::Connection>::connect(&url);
+        let (connected, ()) = tokio::join!(connecting, closing);
+        let error = connected.unwrap_err();
+        assert!(is_passing(&error), "{error:?}");
+        let other = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x48".into());
+        assert!(!is_passing(&other));
     }
 
     #[test]
