@@ -11,10 +11,10 @@ mod weights;
 use std::path::{Path, PathBuf};
 
 use ort::session::{Session, SessionInputValue};
-use ort::value::{TensorElementType, TensorRef, ValueType};
+use ort::value::TensorRef;
 
 pub use self::runtime::{Runtime, load_runtime};
-use self::session::Source;
+use self::session::{Source, inputs_of, output_of};
 pub use self::weights::SharedWeights;
 use super::batch::Batch;
 use super::contract::{Filling, Input, Numbers, Tensor};
@@ -423,85 +423,6 @@ fn settle<T>(
         device => (device, "asked for".to_owned()),
     };
     Ok((load(device)?, Chosen { device, reason }))
-}
-
-fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Input>, String> {
-    let mut inputs = Vec::new();
-    for outlet in session.inputs() {
-        let Some(input) = Input::ALL
-            .into_iter()
-            .find(|input| input.name() == outlet.name())
-        else {
-            let known = Input::ALL.map(Input::name).join(", ");
-            return Err(format!(
-                "it wants the input `{}`; topicmill gives {known}",
-                outlet.name()
-            ));
-        };
-        let kind = match outlet.dtype() {
-            ValueType::Tensor {
-                ty: TensorElementType::Int64,
-                ..
-            } => "int64",
-            ValueType::Tensor {
-                ty: TensorElementType::Int32,
-                ..
-            } => "int32",
-            ValueType::Tensor {
-                ty: TensorElementType::Float32,
-                ..
-            } => "float32",
-            _ => "another type",
-        };
-        if kind != input.kind() {
-            return Err(format!(
-                "its input `{}` is {}, not {}",
-                input.name(),
-                outlet.dtype(),
-                input.kind()
-            ));
-        }
-        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
-            return Err(
-                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
-                    .to_owned(),
-            );
-        }
-        inputs.push(input);
-    }
-    if !inputs.contains(&Input::Ids) {
-        return Err(format!("it has no input `{}`", Input::Ids.name()));
-    }
-    if !inputs.iter().any(|input| input.tells_length()) {
-        return Err(
-            "it has no input `attention_mask`, and none else that tells where a row ends"
-                .to_owned(),
-        );
-    }
-    Ok(inputs)
-}
-
-fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> {
-    let names: Vec<&str> = session
-        .outputs()
-        .iter()
-        .map(ort::value::Outlet::name)
-        .collect();
-    let wanted = match (&folder.kind, &folder.made) {
-        (ModelKind::Embedding(head), _) => head.output.as_str(),
-        (ModelKind::Nli(_), Some(made)) => made.contract.output.as_str(),
-        (ModelKind::Nli(_), None) => "logits",
-    };
-    if names.contains(&wanted) {
-        return Ok(wanted.to_owned());
-    }
-    match (&folder.kind, names.first()) {
-        (ModelKind::Nli(_), Some(first)) if folder.made.is_none() => Ok((*first).to_owned()),
-        _ => Err(format!(
-            "it has no output `{wanted}` (there is {})",
-            names.join(", ")
-        )),
-    }
 }
 
 #[cfg(test)]

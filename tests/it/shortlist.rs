@@ -192,6 +192,14 @@ fn a_run_takes_a_shortlist_and_what_if_tells_whose_labels_the_current_ones_are()
     program.ok(&[&["classify"], &alone[..]].concat());
     let said = program.ok(&what_if).stderr;
     assert!(!said.contains(by), "{said}");
+    // Two graphs of one folder have one name.
+    let made = model("tiny-bart-made");
+    program.ok(&["classify", "--model", &made, "--precision", "int8"]);
+    let said = program
+        .ok(&[&what_if[..3], &["--model", &made]].concat())
+        .stderr;
+    let both = ["(tiny-bart-made, int8)", "(tiny-bart-made, fp32)"];
+    assert!(both.iter().all(|name| said.contains(name)), "{said}");
 }
 
 #[test]

@@ -10,8 +10,7 @@ use crate::classify::scripted::{Scripted, nli_folder, set};
 use crate::classify::shortlist::Shortlist;
 use crate::clock::{Clock, ManualClock};
 use crate::domain::{Mode, Post, SourceKind, Stage, Timestamp};
-use crate::model_folder::ModelFolder;
-use crate::model_folder::{ModelKind, NliClasses};
+use crate::model_folder::{ModelFolder, ModelKind, NliClasses};
 use crate::store::{Access, Page};
 
 const LEASE: Duration = Duration::from_mins(5);

@@ -1,16 +1,19 @@
-//! How a graph becomes a session of ONNX Runtime.
+//! How a graph becomes a session of ONNX Runtime, and what that takes and gives.
 
 use std::path::{Path, PathBuf};
 
 use ort::ep::{self, ArenaExtendStrategy};
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
+use ort::value::{TensorElementType, ValueType};
 
 use super::OnnxError;
 use super::runtime::{Runtime, plain};
 use super::weights::SharedWeights;
+use crate::classify::contract::{Filling, Input};
 use crate::classify::engine::Device;
 use crate::classify::library;
+use crate::model_folder::{ModelFolder, ModelKind};
 
 /// What a session is made of.
 #[derive(Debug)]
@@ -100,6 +103,87 @@ pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
     OnnxError::Graph {
         path: graph.to_owned(),
         detail: detail.trim_end_matches('.').to_owned(),
+    }
+}
+
+/// What a session takes, or why it cannot be had.
+pub(super) fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Input>, String> {
+    let mut inputs = Vec::new();
+    for outlet in session.inputs() {
+        let Some(input) = Input::ALL
+            .into_iter()
+            .find(|input| input.name() == outlet.name())
+        else {
+            let known = Input::ALL.map(Input::name).join(", ");
+            return Err(format!(
+                "it wants the input `{}`; topicmill gives {known}",
+                outlet.name()
+            ));
+        };
+        let kind = match outlet.dtype() {
+            ValueType::Tensor {
+                ty: TensorElementType::Int64,
+                ..
+            } => "int64",
+            ValueType::Tensor {
+                ty: TensorElementType::Int32,
+                ..
+            } => "int32",
+            ValueType::Tensor {
+                ty: TensorElementType::Float32,
+                ..
+            } => "float32",
+            _ => "another type",
+        };
+        if kind != input.kind() {
+            return Err(format!(
+                "its input `{}` is {}, not {}",
+                input.name(),
+                outlet.dtype(),
+                input.kind()
+            ));
+        }
+        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
+            return Err(
+                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
+                    .to_owned(),
+            );
+        }
+        inputs.push(input);
+    }
+    if !inputs.contains(&Input::Ids) {
+        return Err(format!("it has no input `{}`", Input::Ids.name()));
+    }
+    if !inputs.iter().any(|input| input.tells_length()) {
+        return Err(
+            "it has no input `attention_mask`, and none else that tells where a row ends"
+                .to_owned(),
+        );
+    }
+    Ok(inputs)
+}
+
+/// The output that is read of what a session gives.
+pub(super) fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> {
+    let names: Vec<&str> = session
+        .outputs()
+        .iter()
+        .map(ort::value::Outlet::name)
+        .collect();
+    let wanted = match (&folder.kind, &folder.made) {
+        (ModelKind::Embedding(head), _) => head.output.as_str(),
+        (ModelKind::Nli(_), Some(made)) => made.contract.output.as_str(),
+        (ModelKind::Nli(_), None) => "logits",
+    };
+    if names.contains(&wanted) {
+        return Ok(wanted.to_owned());
+    }
+    match (&folder.kind, names.first()) {
+        (ModelKind::Nli(_), Some(first)) if folder.made.is_none() => Ok((*first).to_owned()),
+        _ => Err(format!(
+            "it has no output `{wanted}` (there is {})",
+            names.join(", ")
+        )),
     }
 }
 

@@ -80,9 +80,10 @@ impl Ladder {
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
+        let ours_alone = !self.rungs.is_empty() && self.rungs.iter().all(|name| name == OURS);
         let mut python = match &self.hf {
-            Some(_) => Some(self.python(&bed)?),
-            None => None,
+            Some(_) if !ours_alone => Some(self.python(&bed)?),
+            _ => None,
         };
         let known = python
             .as_ref()

@@ -100,6 +100,9 @@ impl Sweep {
             tokens as u64 * u64::from(self.repeats + 1),
         );
         for setting in &mut settings {
+            if stop.is_cancelled() {
+                break;
+            }
             // A fresh engine: what another size took is not counted as this one's.
             bed.labeler.restart().map_err(LabelerError::Engine)?;
             memory::forget_peak();
@@ -114,10 +117,11 @@ impl Sweep {
                 seconds.push(clock.elapsed().saturating_sub(began).as_secs_f64());
             }
             if stop.is_cancelled() {
-                tracing::warn!(
-                    rounds = round,
-                    "stopped: what follows is of whole rounds only"
-                );
+                if round == 0 {
+                    tracing::warn!("stopped before a round was whole: there are no figures");
+                } else {
+                    tracing::warn!(rounds = round, "stopped: the figures are of whole rounds");
+                }
                 break;
             }
             for (setting, seconds) in settings.iter_mut().zip(seconds) {
