@@ -10,6 +10,7 @@ mod import;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use crate::domain::{
 };
 use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
 use crate::source::{ListingPage, Rejected, Source, SourceError};
-use crate::store::{Gap, Page, Result, RunId, Store, StoreError, Upserted};
+use crate::store::{Gap, Page, RunId, Store, StoreError, Upserted};
 
 pub use self::import::{Imported, Plan, import};
 
@@ -28,8 +29,23 @@ pub use self::import::{Imported, Plan, import};
 const MOST_LISTED: u32 = 1_000;
 /// A listing that ends after fewer posts has shown all there are.
 const FULL_LISTING: usize = 900;
+/// Clocks differ by this much and no more: a watermark further ahead is of a post with a wrong date.
+const CLOCKS_DIFFER: TimeDelta = TimeDelta::minutes(5);
 /// Rejected records that are told one by one; the others are counted.
 const REJECTED_SHOWN: u64 = 5;
+
+/// Why collecting ended before all topics were read.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The source refuses or does not answer, whatever it is asked for.
+    #[error(transparent)]
+    Source(SourceError),
+}
+
+type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// What becomes of author names.
 #[derive(Debug, Clone)]
@@ -63,6 +79,16 @@ pub struct Pace {
     pub overlap: Duration,
     /// Pages read of one listing at most.
     pub page_cap: u32,
+}
+
+impl Pace {
+    /// How far back one reads where posts up to `known` are known.
+    fn back_from(self, known: Timestamp) -> Timestamp {
+        let overlap = TimeDelta::from_std(self.overlap).ok();
+        overlap
+            .and_then(|overlap| known.as_datetime().checked_sub_signed(overlap))
+            .map_or(Timestamp::EPOCH, Timestamp::from)
+    }
 }
 
 /// Where what is collected goes.
@@ -116,7 +142,8 @@ struct Place<'a> {
 /// also where an error ends the run; topics that were not read to their end are `stopped`.
 ///
 /// # Errors
-/// Those of the store. What the source refuses is in the reports.
+/// Those of the store, and what every other topic would meet, too: no token, no way to the source. What the source
+/// refuses of one topic is in the reports.
 pub async fn collect(
     sink: &Sink<'_>,
     source: &Source,
@@ -125,7 +152,7 @@ pub async fn collect(
     stop: &CancellationToken,
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
-) -> Result<()> {
+) -> Result<(), CollectError> {
     reports.extend(topics.iter().map(begun));
     // Cancelled by what the other topics would meet, too.
     let halt = stop.child_token();
@@ -171,9 +198,11 @@ fn log_report(report: &TopicReport) {
     let tombstoned = some(report.tombstoned);
     if *outcome == Outcome::Ok {
         tracing::info!(%topic, posts, new, changed, tombstoned, rejected, "collected r/{subreddit}");
+    } else if let Some(detail) = &report.detail {
+        // With `-q` it is all that is told.
+        tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
     } else {
-        let detail = report.detail.as_deref().unwrap_or("stopped");
-        tracing::warn!(%topic, %outcome, posts, "not collected: {detail}");
+        tracing::warn!(%topic, %outcome, posts, "not collected: stopped");
     }
 }
 
@@ -204,7 +233,7 @@ struct Read<'a> {
 }
 
 impl Read<'_> {
-    async fn topic(&self, report: &mut TopicReport) -> Result<()> {
+    async fn topic(&self, report: &mut TopicReport) -> Result<(), CollectError> {
         for subreddit in &self.topic.subreddits {
             if self.stop.is_cancelled() {
                 return Ok(());
@@ -242,6 +271,9 @@ impl Read<'_> {
                 Err(error) => {
                     report.outcome = error.outcome();
                     report.detail = Some(error.to_string());
+                    if error.is_of_every_topic() {
+                        return Err(CollectError::Source(error));
+                    }
                     // What closes while it is read is not mixed with another subreddit.
                     if !report.outcome.is_of_the_subreddit() || report.posts > before {
                         break;
@@ -272,6 +304,9 @@ impl Reader<'_, '_> {
     }
 
     /// The newest post that is known from an earlier reading of new posts.
+    ///
+    /// Earlier versions let a post with a date in the future set the watermark, and nothing behind it was read any
+    /// more. Then it is the newest post that was stored before that one came.
     async fn known(&self) -> Result<Option<Timestamp>> {
         let Read {
             sink,
@@ -279,9 +314,31 @@ impl Reader<'_, '_> {
             topic,
             ..
         } = *self.read;
-        sink.store
-            .watermark(source.kind(), &topic.slug, self.subreddit)
-            .await
+        let (kind, subreddit) = (source.kind(), self.subreddit);
+        let known = sink.store.watermark(kind, &topic.slug, subreddit).await?;
+        let latest = (sink.clock.now() + CLOCKS_DIFFER).into();
+        let Some(ahead) = known.filter(|known| *known > latest) else {
+            return Ok(known);
+        };
+        let before = sink
+            .store
+            .newest_before_future(kind, subreddit, latest)
+            .await?;
+        tracing::warn!(
+            topic = %topic.slug, watermark = %ahead.as_datetime(),
+            from = before.map(|before| tracing::field::display(before.as_datetime())),
+            "r/{subreddit} was marked as read up to a time in the future, by a post with a wrong date: what came \
+             since then is read now"
+        );
+        Ok(before)
+    }
+
+    /// The newest of these posts, those left aside that are dated in the future: a watermark says up to when posts
+    /// were read, which is now at the latest.
+    fn newest<'p>(&self, posts: impl IntoIterator<Item = &'p Post>) -> Option<Timestamp> {
+        let now = self.read.sink.clock.now().into();
+        let times = posts.into_iter().map(|post| post.created_at);
+        times.filter(|time| *time <= now).max()
     }
 
     async fn read_listing(
@@ -293,11 +350,12 @@ impl Reader<'_, '_> {
             Listing::New => self.known().await?,
             _ => None,
         };
-        let back_to = known.map(|known| known.as_datetime() - pace.overlap);
+        let back_to = known.map(|known| pace.back_from(known));
         // What came since the last run is read whole, however much it is: a limit would tear a hole.
         let (mut wanted, mut rank) = (known.map_or(topic.limit, |_| MOST_LISTED), 0);
         let (mut seen, mut cursors) = (HashSet::new(), HashSet::new());
-        let (mut newest, mut oldest): (Option<Timestamp>, Option<Timestamp>) = (None, None);
+        let mut newest: Option<Timestamp> = None;
+        let mut end = ListingEnd::default();
         let mut after: Option<String> = None;
         let mut pages_left = pace.page_cap.max(1);
         while wanted > 0 {
@@ -329,13 +387,14 @@ impl Reader<'_, '_> {
             };
             let (ranks, posts): (Vec<u32>, Vec<Post>) =
                 (rank..).zip(posts).filter(|(_, post)| wants(post)).unzip();
+            newest = newest.max(self.newest(posts.iter().filter(|post| !post.stickied)));
+            end.last_two = [None; 2];
             for post in posts.iter().filter(|post| !post.stickied) {
-                newest = newest.max(Some(post.created_at));
-                oldest = Some(oldest.map_or(post.created_at, |oldest| oldest.min(post.created_at)));
+                end.pass(post.created_at, known);
             }
-            let reached = oldest.is_some_and(|oldest| {
-                back_to.is_some_and(|back_to| oldest.as_datetime() < back_to)
-            });
+            let reached = end
+                .time()
+                .is_some_and(|time| back_to.is_some_and(|back_to| time < back_to));
             // `after` may come back unchanged, lead round in a circle, or lead on and on to nothing new.
             let next = next.filter(|cursor| {
                 cursors.insert(cursor.clone()) && !posts.is_empty() && !reached && wanted > 0
@@ -355,10 +414,10 @@ impl Reader<'_, '_> {
             rank += on_page;
             after = next;
             if after.is_none() {
-                if let (Some(known), Some(oldest)) = (known, oldest)
+                if let (Some(known), Some(time), Some(oldest)) = (known, end.time(), end.oldest_new)
                     && !reached
                     && (capped || seen.len() >= FULL_LISTING)
-                    && oldest > known
+                    && time > known
                 {
                     self.record_gap(known, oldest).await?;
                 }
@@ -434,6 +493,30 @@ impl Reader<'_, '_> {
             }
             self.report.rejected.add(reason);
         }
+    }
+}
+
+/// How far back a listing of new posts was read.
+///
+/// One post with a wrong date, of 1970 say, must not look like its end, so the last two posts of a page have a say.
+#[derive(Debug, Default)]
+struct ListingEnd {
+    /// Of the page read last.
+    last_two: [Option<Timestamp>; 2],
+    /// The oldest post that was not known before.
+    oldest_new: Option<Timestamp>,
+}
+
+impl ListingEnd {
+    fn pass(&mut self, time: Timestamp, known: Option<Timestamp>) {
+        self.last_two = [self.last_two[1], Some(time)];
+        if known.is_none_or(|known| time > known) {
+            self.oldest_new = Some(self.oldest_new.map_or(time, |oldest| oldest.min(time)));
+        }
+    }
+
+    fn time(&self) -> Option<Timestamp> {
+        self.last_two[0].max(self.last_two[1])
     }
 }
 

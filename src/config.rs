@@ -16,6 +16,8 @@ pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
 /// The file that is read from the current folder if it is there.
 pub const FILE_NAME: &str = "topicmill.toml";
 const PREFIX: &str = "TOPICMILL";
+/// The default of `classify.model`, which is found from wherever the program runs.
+const SHIPPED_MODEL: &str = "models/minilm-reddit-topics";
 
 /// Why the settings cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +123,7 @@ pub struct Settings {
 #[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
 pub struct Database {
     pub url: Secret,
+    pub allow_superuser: bool,
 }
 
 /// `[reddit]`
@@ -234,7 +237,9 @@ pub fn load(
     let mut layers = vec![defaults.clone()];
     if let Some(path) = settings_file(file)? {
         let source = File::from(path.clone()).format(FileFormat::Toml);
-        layers.push(collect(|_| Origin::File(path.clone()), &source)?);
+        let mut layer = collect(|_| Origin::File(path.clone()), &source)?;
+        resolve(&mut layer, &path)?;
+        layers.push(layer);
     }
     if let Some(url) = env.get("DATABASE_URL").filter(|url| !url.is_empty()) {
         let origin = Origin::Environment("DATABASE_URL".into());
@@ -282,6 +287,54 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         Some(path) => Err(ConfigError::NoFile(path.to_owned())),
         None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
     }
+}
+
+/// Paths of a file are relative to its folder, wherever the program runs.
+fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
+    for key in ["database.url", "classify.model", "onnxruntime.library"] {
+        let Some((value, origin)) = layer.get_mut(key) else {
+            continue;
+        };
+        let ValueKind::String(text) = &mut value.kind else {
+            continue;
+        };
+        let folder = std::path::absolute(file).ok();
+        let folder = folder.as_deref().and_then(Path::parent);
+        let folder = folder.and_then(Path::to_str);
+        let folder = folder.ok_or_else(|| ConfigError::Value {
+            key: key.to_owned(),
+            layer: origin.clone(),
+            detail: "the name of the file's folder is no text, so no path can be relative to it"
+                .to_owned(),
+        })?;
+        if key == "database.url" {
+            *text = in_folder_of_url(folder, text);
+        } else if !text.is_empty() {
+            // The model that ships is found beside the program, too.
+            let resolved = Path::new(folder).join(&text);
+            if resolved.exists() || text != SHIPPED_MODEL {
+                resolved
+                    .to_str()
+                    .expect("both parts are text")
+                    .clone_into(text);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The URL of a SQLite file in this folder, unless the URL has a path of its own, or is of another database.
+fn in_folder_of_url(folder: &str, url: &str) -> String {
+    let Some(path) = url.strip_prefix("sqlite:") else {
+        return url.to_owned();
+    };
+    let path = path.strip_prefix("//").unwrap_or(path);
+    if path.is_empty() || path.starts_with(['/', '?', ':']) {
+        return url.to_owned();
+    }
+    // As the driver decodes it.
+    let folder = folder.replace('%', "%25").replace('?', "%3F");
+    format!("sqlite:{}/{path}", folder.trim_end_matches('/'))
 }
 
 fn variable(key: &str) -> String {
@@ -450,6 +503,48 @@ mod tests {
             loaded.values["database.url"].1,
             Origin::Environment("DATABASE_URL".into())
         );
+    }
+
+    #[test]
+    fn paths_of_a_file_are_relative_to_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("50% of?it");
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("t.toml");
+        let text = "[database]\nurl = \"sqlite:a.db?mode=ro\"\n[classify]\nmodel = \"m\"\n\
+                    [onnxruntime]\nlibrary = \"../lib.so\"\n";
+        std::fs::write(&path, text).unwrap();
+        let loaded = load(Some(&path), [], &[]).unwrap();
+        let settings = &loaded.settings;
+        let encoded = format!("{}/50%25 of%3Fit", dir.path().display());
+        assert_eq!(
+            settings.database.url.reveal(),
+            format!("sqlite:{encoded}/a.db?mode=ro")
+        );
+        assert_eq!(settings.classify.model, folder.join("m"));
+        let library = folder.join("../lib.so");
+        assert_eq!(settings.onnxruntime.library, library.to_str().unwrap());
+        // Of the environment and of flags: to where the program runs.
+        let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
+        let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();
+        assert_eq!(loaded.settings.classify.model, Path::new("n"));
+        assert_eq!(loaded.settings.database.url.reveal(), "sqlite:b.db");
+        for (url, resolved) in [
+            ("sqlite:a.db", "sqlite:/f/a.db"),
+            ("sqlite://a.db", "sqlite:/f/a.db"),
+            ("sqlite:../a.db", "sqlite:/f/../a.db"),
+            ("sqlite:/srv/a.db", "sqlite:/srv/a.db"),
+            ("sqlite:///srv/a.db", "sqlite:///srv/a.db"),
+            ("sqlite::memory:", "sqlite::memory:"),
+            ("postgres://h/db", "postgres://h/db"),
+            ("", ""),
+        ] {
+            assert_eq!(in_folder_of_url("/f", url), resolved);
+        }
+        // What ships is found from anywhere.
+        std::fs::write(&path, DEFAULTS).unwrap();
+        let loaded = load(Some(&path), [], &[]).unwrap();
+        assert_eq!(loaded.settings.classify.model, Path::new(SHIPPED_MODEL));
     }
 
     #[test]

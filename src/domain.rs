@@ -1,6 +1,8 @@
 //! The plain types that every module shares. No I/O, no clock, no database: what a post is, what a label
 //! set is, and the few rules that follow from the words alone (which text of a post counts, how it is hashed).
 
+mod redact;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +10,8 @@ use std::str::FromStr;
 use chrono::{DateTime, SubsecRound, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+pub use self::redact::redact_url;
 
 /// A point in time in whole seconds UTC.
 ///
@@ -17,6 +21,9 @@ use sha2::{Digest, Sha256};
 pub struct Timestamp(DateTime<Utc>);
 
 impl Timestamp {
+    /// The first second of 1970.
+    pub const EPOCH: Self = Self(DateTime::UNIX_EPOCH);
+
     /// From seconds since 1970; `None` outside of chrono's range.
     pub fn from_epoch_secs(secs: i64) -> Option<Self> {
         DateTime::from_timestamp(secs, 0).map(Self)
@@ -68,12 +75,14 @@ impl FromStr for Fullname {
     type Err = FullnameError;
 
     /// Accepts `t3_ID` and a bare `ID`; ids of dumps come without their prefix.
+    ///
+    /// An id is a number, so `T3_0AA1` names the same post as `t3_aa1` and becomes it: otherwise a post that was
+    /// purged could come back under another spelling.
     fn from_str(text: &str) -> Result<Self, FullnameError> {
-        let id = text.strip_prefix("t3_").unwrap_or(text);
-        let valid = (1..=16).contains(&id.len())
-            && id
-                .bytes()
-                .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
+        let lower = text.trim().to_ascii_lowercase();
+        let id = lower.strip_prefix("t3_").unwrap_or(&lower);
+        let id = id.trim_start_matches('0');
+        let valid = (1..=16).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric());
         if valid {
             Ok(Self(format!("t3_{id}")))
         } else {
@@ -216,7 +225,7 @@ words! {
 words! {
     /// How a run stands or ended.
     RunStatus {
-        /// Not finished; of a process that died, for ever.
+        /// Not finished.
         Running = "running",
         /// Everything asked for was done.
         Done = "done",
@@ -226,6 +235,8 @@ words! {
         Failed = "failed",
         /// Ended by a signal after draining.
         Stopped = "stopped",
+        /// Its process is gone without having recorded an end, or gave no sign of life for long.
+        Died = "died",
     }
 }
 
@@ -360,6 +371,8 @@ pub struct Post {
     pub title: String,
     /// Body, without NUL; a crosspost without one carries its parent's. Empty for links.
     pub selftext: String,
+    /// The post that a crosspost shows. Its text is that post's, and goes with it.
+    pub crosspost_parent: Option<Fullname>,
     /// What a link post points to.
     pub url: Option<String>,
     /// Path on Reddit.
@@ -631,19 +644,30 @@ mod tests {
     }
 
     #[test]
-    fn a_fullname_takes_both_forms_and_nothing_else() {
-        assert_eq!(
-            "t3_1a2b".parse::<Fullname>().unwrap(),
-            "1a2b".parse().unwrap()
-        );
+    fn each_spelling_of_an_id_is_one_fullname() {
+        for same in [
+            "t3_1a2b",
+            "1a2b",
+            "01a2b",
+            "t3_0001a2b",
+            "T3_1A2B",
+            " 1a2B\n",
+            "t3_000000000000000000000000000000001a2b",
+        ] {
+            assert_eq!(same.parse::<Fullname>().unwrap().as_str(), "t3_1a2b");
+        }
         for bad in [
             "",
+            "0",
             "t3_",
             "t1_abc",
-            "T3_abc",
+            "t3_t3_abc",
             "t3_a b",
+            "t3_ abc",
             "t3_abc;--",
+            "t3_ábc",
             "t3_00000000000000000",
+            "t3_12345678901234567",
         ] {
             assert!(bad.parse::<Fullname>().is_err(), "{bad}");
         }

@@ -19,7 +19,7 @@
 //!
 //! ```text
 //! cli          -> analyze, classify, clock, collect, config, domain, model_folder, pipeline, purge, source, store, telemetry
-//! pipeline     -> classify, clock, collect, domain, purge, source, store
+//! pipeline     -> classify, clock, collect, domain, purge, source, store, telemetry
 //! collect      -> clock, domain, source, store
 //! purge        -> clock, domain, source, store
 //! classify     -> clock, domain, model_folder, store

@@ -7,6 +7,8 @@
 //! cross-encoder (premise and hypothesis in, class logits out), and an embedding model (one text in, one
 //! vector out), told apart by the block `zero_shot` of `config.json`. Nothing here runs a model.
 
+pub mod bounds;
+pub mod graph;
 pub mod hashes;
 pub mod manifest;
 pub mod pull;
@@ -29,6 +31,8 @@ const DEFAULT_MAX_TOKENS: usize = 512;
 
 /// `tokenizer_config.json` writes 1e30 where there is no limit.
 const NO_LIMIT: f64 = 1e6;
+/// The same for numbers that are whole.
+const MOST_TOKENS: usize = 1_000_000;
 
 /// Families that count positions from the padding id on, so that two of their positions are never used.
 const OFFSET_POSITIONS: &[&str] = &[
@@ -51,7 +55,7 @@ const OFFSET_POSITIONS: &[&str] = &[
 pub enum ModelError {
     /// There is no such folder.
     #[error(
-        "the model folder `{0}` does not exist: give the path of one, or make one with `optimum-cli export onnx --model facebook/bart-large-mnli DIR`"
+        "the model folder `{0}` does not exist: give the path of one, or fetch one with `topicmill model pull Xenova/bart-large-mnli` and name it with --model; the default model lies in `models` of topicmill's own repository"
     )]
     NoFolder(PathBuf),
     /// A file stands where the folder should.
@@ -61,7 +65,7 @@ pub enum ModelError {
     NotAFolder(PathBuf),
     /// A file that every model has is not there.
     #[error(
-        "the model folder `{folder}` has no `{file}`: export the model with `optimum-cli export onnx --model facebook/bart-large-mnli DIR`, or copy the file from where the model came from"
+        "the model folder `{folder}` has no `{file}`: fetch the model again with `topicmill model pull`, or copy the file from where the model came from"
     )]
     NoFile {
         /// The folder.
@@ -78,6 +82,17 @@ pub enum ModelError {
         #[source]
         source: io::Error,
     },
+    /// A file is far larger than any of its name.
+    #[error(
+        "read `{path}` of the model: it has over {} MiB, and none that a model needs is so large; take the model from somebody you trust",
+        limit >> 20
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that it may have.
+        limit: u64,
+    },
     /// A file is not JSON, or not of the expected shape.
     #[error("read `{path}` of the model: {source}; the file is damaged, copy or export it again")]
     Json {
@@ -86,6 +101,14 @@ pub enum ModelError {
         /// What is wrong with it.
         #[source]
         source: serde_json::Error,
+    },
+    /// A graph that cannot be used, whatever is in its weights.
+    #[error("load the graph `{path}`: {detail}; take the model from where it came from again")]
+    Graph {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
     },
     /// Several graphs and no rule to choose one.
     #[error(
@@ -383,6 +406,17 @@ impl ModelFolder {
             }
             hasher.update(format!("{name} {hash}\n"));
         }
+        if let Some(made) = &made
+            && let Some(name) = graph::weights(&graph)?
+                .iter()
+                .find(|name| !made.data.contains(name))
+        {
+            let file = &made.file;
+            return Err(ModelError::Manifest {
+                path: dir.join(manifest::FILE),
+                detail: format!("it does not list `{name}`, where `{file}` has its weights"),
+            });
+        }
         let mut max_tokens = config.max_tokens(&tokenizer_config);
         if let (Some(manifest), Some(made)) = (&manifest, &made) {
             if !matches!(&kind, ModelKind::Nli(classes) if manifest.agrees(classes)) {
@@ -516,7 +550,7 @@ impl Config {
         [tokenizer, positions, own]
             .into_iter()
             .flatten()
-            .filter(|n| *n > 0)
+            .filter(|n| (1..MOST_TOKENS).contains(n))
             .min()
             .unwrap_or(DEFAULT_MAX_TOKENS)
     }
@@ -554,10 +588,7 @@ fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelError> {
-    let bytes = fs::read(path).map_err(|source| ModelError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let bytes = bounds::read(path)?;
     serde_json::from_slice(&bytes).map_err(|source| ModelError::Json {
         path: path.to_owned(),
         source,
@@ -656,7 +687,8 @@ fn precision_of(graph: &Path) -> String {
     }
 }
 
-/// Weights too large for the graph's own file lie beside it: `model.onnx.data`, `model.onnx_data`, `…_data_1`.
+/// Weights too large for the graph's own file lie beside it, in files that it names, as a rule `model.onnx.data`,
+/// `model.onnx_data`, `…_data_1`.
 fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph
         .file_name()
@@ -670,6 +702,11 @@ fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
         file.strip_prefix(&name)
             .is_some_and(|rest| rest.starts_with(".data") || rest.starts_with("_data"))
     });
+    for name in graph::weights(graph)? {
+        files.push(required(folder, &name)?);
+    }
+    files.sort();
+    files.dedup();
     Ok(files)
 }
 

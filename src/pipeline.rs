@@ -3,12 +3,16 @@
 //! The stages are called here and nowhere else, so that `collect`, `run`, `demo` and whoever schedules them
 //! record the same things in the same way.
 
+mod life;
 mod quota;
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -18,7 +22,7 @@ use crate::classify::backlog::{self, BacklogError, Labelled};
 use crate::classify::labeler::Labeler;
 use crate::classify::relabel::{self, Answer, Question, Saving};
 use crate::clock::SharedClock;
-use crate::collect::{self, Authors, Imported, Pace, Plan, Sink};
+use crate::collect::{self, Authors, CollectError, Imported, Pace, Plan, Sink};
 use crate::domain::{
     Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
     TopicReport, hex,
@@ -28,6 +32,9 @@ use crate::source::Source;
 use crate::source::dump::{self, DumpError, Reading};
 use crate::source::reddit::{self, Reddit, RedditError};
 use crate::store::{ImportState, RunId, Store, StoreError, Target};
+use crate::telemetry;
+
+pub use self::life::dead;
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -301,6 +308,8 @@ pub struct Context {
     pub stop: CancellationToken,
     /// Who works: see [`backlog::worker_name`].
     pub worker: String,
+    /// How often a run shows that it lives.
+    pub beat: Duration,
     records: Mutex<Vec<RunRecord>>,
 }
 
@@ -345,6 +354,7 @@ impl Context {
             clock,
             stop,
             worker,
+            beat: life::BEAT,
             records,
         }
     }
@@ -358,7 +368,7 @@ impl Context {
     }
 
     /// Runs a stage between the two writes that record it. `work` adds to its report as it goes, so that a
-    /// run that fails half-way is recorded with the half that it did.
+    /// run that fails half-way, or panics, is recorded with the half that it did.
     async fn recorded<T: Default, E: std::fmt::Display + From<StoreError>>(
         &self,
         stage: Stage,
@@ -366,20 +376,34 @@ impl Context {
         tell: impl FnOnce(&T) -> Told,
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
+        life::bury(&self.store, &self.worker).await?;
         let id = self.store.begin_run(stage, &self.worker, now()).await?;
+        telemetry::in_run(id.0);
         let mut report = T::default();
-        let ended = work(id, &mut report).await;
+        // What it leaves half-done in memory is only looked at for its counts.
+        let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
+        let ended = tokio::select! {
+            ended = work => ended,
+            never = life::show(self, id) => match never {},
+        };
         let (status, counts, outcomes) = tell(&report);
-        let error = ended.as_ref().err().map(ToString::to_string);
+        let error = match &ended {
+            Ok(ended) => ended.as_ref().err().map(ToString::to_string),
+            Err(_) => Some("a bug of topicmill ended it, see the log".to_owned()),
+        };
         let status = match error {
             Some(_) => RunStatus::Failed,
             None if self.stop.is_cancelled() => RunStatus::Stopped,
             None => status,
         };
-        let written =
-            self.store
-                .finish_run(id, status, &counts, &outcomes, error.as_deref(), now());
-        let written = written.await;
+        let written = tokio::select! {
+            written = self.store.finish_run(id, status, &counts, &outcomes, error.as_deref(), now()) => written,
+            () = life::last_word(&self.stop) => Err(StoreError::Away),
+        };
+        // Whoever copies the file of a SQLite database gets what this run wrote.
+        if let Err(error) = self.store.fold().await {
+            tracing::debug!("the database's log was not folded into its file: {error}");
+        }
         let record = RunRecord {
             id,
             stage,
@@ -393,8 +417,14 @@ impl Context {
             .expect("no holder of this lock panics")
             .push(record);
         // What ended the run matters more than that its end could not be written.
-        ended?;
-        written?;
+        ended.unwrap_or_else(|panic| resume_unwind(panic))?;
+        match written {
+            // Whoever stopped it waits for no database; the next run records that this one ended.
+            Err(error) if self.stop.is_cancelled() && error.is_passing() => {
+                tracing::warn!(run = id.0, "the end of the run is not recorded: {error}");
+            }
+            written => written?,
+        }
         Ok((report, status))
     }
 
@@ -415,7 +445,7 @@ impl Context {
     /// Collects topics from Reddit or an archive of it.
     ///
     /// # Errors
-    /// Those of the store; what the source refuses is in the reports.
+    /// Those of the store, and what every topic would meet; what the source refuses of one topic is in its report.
     pub async fn collect(
         &self,
         source: &Source,
@@ -423,7 +453,7 @@ impl Context {
         pace: Pace,
         store_author: bool,
         progress: OnProgress<'_>,
-    ) -> Result<(Vec<TopicReport>, RunStatus), StoreError> {
+    ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
         if let Source::Reddit(reddit) = source {
             quota::share(reddit, &self.store, &self.clock);
         }
@@ -646,7 +676,7 @@ impl Context {
         &self,
         plan: &purge::Plan,
         reddit: Option<&Reddit>,
-        progress: OnProgress<'_>,
+        progress: purge::OnStep<'_>,
     ) -> Result<(purge::Report, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
@@ -661,7 +691,10 @@ impl Context {
             purge::purge(&worker, plan, reddit, progress, report).await
         };
         self.recorded(Stage::Purge, work, |report: &purge::Report| {
-            let status = if report.unclear == 0 {
+            // Who asked for the file to be left, or has a server, knows that bytes linger.
+            let whole =
+                !report.lingers || plan.leave_file || matches!(self.store, Store::Postgres(_));
+            let status = if report.unclear == 0 && whole {
                 RunStatus::Done
             } else {
                 RunStatus::Partial

@@ -5,7 +5,7 @@
 //! not asked about for longest first, and each answer is written in one transaction before the next question,
 //! so that a run that is stopped or killed has done what it did, and the next one goes on from there.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::TimeDelta;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::SharedClock;
 use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
 use crate::source::reddit::{Fate, INFO_LIMIT, Reddit, RedditError};
-use crate::store::{Checked, Due, RunId, Store, StoreError};
+use crate::store::{Checked, Due, Purged, Rewritten, RunId, Store, StoreError};
 
 /// Posts of one transaction that asks nobody.
 const BATCH: u32 = 1_000;
@@ -52,6 +52,8 @@ pub struct Plan {
     pub retention_hours: Option<u32>,
     /// What Reddit does not show any more.
     pub check: Option<Check>,
+    /// The file of a SQLite database is not rewritten at the end: a later purge does it.
+    pub leave_file: bool,
 }
 
 /// How Reddit is asked.
@@ -78,6 +80,8 @@ pub struct Report {
     pub missing: u64,
     /// Named to be purged.
     pub requested: u64,
+    /// Posts that show one that was purged, and went with it; not among `purged`.
+    pub crossposts: u64,
     /// Posts whose text was taken for its age.
     pub texts: u64,
     /// Posts that an answer did not allow to tell the fate of; they come first again another time.
@@ -88,6 +92,24 @@ pub struct Report {
     pub left: u64,
     /// Every post of the database has been asked about by now.
     pub reconciled: bool,
+    /// Bytes of what was purged, now or before, may be in the database's files still.
+    pub lingers: bool,
+}
+
+impl Report {
+    fn add(&mut self, purged: Purged) {
+        self.purged += purged.posts;
+        self.crossposts += purged.crossposts;
+    }
+
+    fn count(&mut self, reason: PurgeReason) {
+        match reason {
+            PurgeReason::Deleted => self.deleted += 1,
+            PurgeReason::Removed => self.removed += 1,
+            PurgeReason::Missing => self.missing += 1,
+            PurgeReason::Requested => self.requested += 1,
+        }
+    }
 }
 
 /// Whom a purge works for.
@@ -103,8 +125,24 @@ pub struct Worker<'a> {
     pub stop: &'a CancellationToken,
 }
 
-/// Purges what the plan names. Only a plan with [`Plan::check`] needs `reddit`. `progress` hears how many more
-/// posts were asked about.
+/// What a listener hears of a purge as it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Reddit was asked about this many more posts.
+    Asked(u64),
+    /// The database's file is rewritten without what was purged.
+    Rewriting {
+        /// Bytes written.
+        done: u64,
+        /// Bytes that will be.
+        total: u64,
+    },
+}
+
+/// Hears steps.
+pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
+
+/// Purges what the plan names. Only a plan with [`Plan::check`] needs `reddit`.
 ///
 /// # Errors
 /// See [`PurgeError`]; `report` tells what was done until then.
@@ -112,24 +150,54 @@ pub async fn purge(
     worker: &Worker<'_>,
     plan: &Plan,
     reddit: Option<&Reddit>,
-    progress: &(dyn Fn(u64) + Send + Sync),
+    progress: OnStep<'_>,
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     let ended = steps(worker, plan, reddit, progress, report).await;
-    if report.purged + report.texts > 0 && !worker.store.settle().await? {
-        tracing::warn!(
-            "purged texts stay in the database's log until whoever reads there is done; \
-             the next purge empties it"
-        );
+    let rewritten = rewrite(worker, plan, progress, report).await;
+    ended?;
+    Ok(rewritten?)
+}
+
+/// Sees to it that nothing of what this purge or an earlier one took lingers in the files of a SQLite database. The
+/// tables of a server are others' too: they are rewritten when somebody asks for it.
+async fn rewrite(
+    worker: &Worker<'_>,
+    plan: &Plan,
+    progress: OnStep<'_>,
+    report: &mut Report,
+) -> Result<(), StoreError> {
+    report.lingers = worker.store.is_rewrite_due().await?;
+    if !report.lingers {
+        return Ok(());
     }
-    ended
+    if matches!(worker.store, Store::Postgres(_)) {
+        tracing::info!(
+            "PostgreSQL keeps the bytes of deleted rows in its files until `topicmill db vacuum` rewrites them"
+        );
+        return Ok(());
+    }
+    if plan.leave_file || worker.stop.is_cancelled() {
+        tracing::warn!(
+            "bytes of what was purged may linger in the file until the next purge, or `topicmill db vacuum`, \
+             rewrites it"
+        );
+        return Ok(());
+    }
+    let heard = |done, total| progress(Step::Rewriting { done, total });
+    let rewritten = worker.store.rewrite(&heard).await?;
+    report.lingers = rewritten != Rewritten::Whole;
+    if let Some(remedy) = rewritten.remedy() {
+        tracing::warn!("bytes of what was purged linger in the database's files: {remedy}");
+    }
+    Ok(())
 }
 
 async fn steps(
     worker: &Worker<'_>,
     plan: &Plan,
     reddit: Option<&Reddit>,
-    progress: &(dyn Fn(u64) + Send + Sync),
+    progress: OnStep<'_>,
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     // What needs nobody's answer goes first.
@@ -168,10 +236,8 @@ async fn requested(
             gone: chunk.iter().map(named).collect(),
             ..Checked::default()
         };
-        report.purged += worker
-            .store
-            .purge(worker.run, &checked, worker.now())
-            .await?;
+        let purged = worker.store.purge(worker.run, &checked, worker.now());
+        report.add(purged.await?);
         report.requested += chunk.len() as u64;
     }
     Ok(())
@@ -196,7 +262,7 @@ async fn check_deleted(
     worker: &Worker<'_>,
     check: Check,
     reddit: &Reddit,
-    progress: &(dyn Fn(u64) + Send + Sync),
+    progress: OnStep<'_>,
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     let started = worker.now();
@@ -219,16 +285,17 @@ async fn check_deleted(
             () = worker.stop.cancelled() => break,
         };
         report.checked += asked.len() as u64;
-        progress(asked.len() as u64);
+        progress(Step::Asked(asked.len() as u64));
         let Some(fates) = answer else {
             unclear += u32::try_from(asked.len()).expect("at most INFO_LIMIT");
             report.unclear += asked.len() as u64;
             continue;
         };
-        let checked = sort_out(asked, &fates, report);
+        let mut checked = sort_out(asked, &fates, report);
+        add_shown(&mut checked, &fates, report);
         // A clock that was set back must not make the same posts due again.
         let now = worker.now().max(started);
-        report.purged += worker.store.purge(worker.run, &checked, now).await?;
+        report.add(worker.store.purge(worker.run, &checked, now).await?);
     }
     report.left = worker.store.count_due(due).await?;
     report.reconciled = worker.store.note_reconciled(due).await?;
@@ -270,6 +337,21 @@ async fn ask(
     Ok(fates.filter(|fates| few || shown(fates)))
 }
 
+/// Adds the posts that are gone and nobody asked about: crossposts told of them.
+fn add_shown(checked: &mut Checked, fates: &HashMap<Fullname, Fate>, report: &mut Report) {
+    let known: HashSet<&Fullname> = checked.gone.iter().map(|(name, _)| name).collect();
+    let mut more = Vec::new();
+    for (fullname, fate) in fates {
+        if let Fate::Gone(reason) = fate
+            && !known.contains(fullname)
+        {
+            report.count(*reason);
+            more.push((fullname.clone(), *reason));
+        }
+    }
+    checked.gone.append(&mut more);
+}
+
 fn sort_out(asked: Vec<Fullname>, fates: &HashMap<Fullname, Fate>, report: &mut Report) -> Checked {
     let mut checked = Checked::default();
     for fullname in asked {
@@ -281,12 +363,7 @@ fn sort_out(asked: Vec<Fullname>, fates: &HashMap<Fullname, Fate>, report: &mut 
                 checked.alive.push(fullname);
             }
             Fate::Gone(reason) => {
-                match reason {
-                    PurgeReason::Deleted => report.deleted += 1,
-                    PurgeReason::Removed => report.removed += 1,
-                    PurgeReason::Missing => report.missing += 1,
-                    PurgeReason::Requested => report.requested += 1,
-                }
+                report.count(reason);
                 checked.gone.push((fullname, reason));
             }
         }

@@ -1,16 +1,24 @@
 //! What a person or a log collector sees on stderr: log lines, and progress bars on a terminal.
 //!
 //! Progress is a span with a bar (`tracing-indicatif`), so that a log line and a bar never overwrite each
-//! other. Where stderr is no terminal there is no bar, and the stages log a line now and then instead.
+//! other. Where stderr is no terminal there is no bar, and the stages log a line now and then instead. Whatever a
+//! field holds, no line obeys it: see [`harmless`].
 
-use std::io::IsTerminal;
+pub mod harmless;
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use tracing::field::Field;
 use tracing_indicatif::IndicatifLayer;
 use tracing_indicatif::span_ext::IndicatifSpanExt;
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -19,6 +27,9 @@ const LOG_EVERY: u64 = 5_000;
 
 /// Whether bars are drawn: where they are not, log lines tell how far work is.
 static BARS: AtomicBool = AtomicBool::new(false);
+
+/// The run that log lines belong to; 0 before there is one.
+static RUN: AtomicI64 = AtomicI64::new(0);
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +53,9 @@ pub fn init(format: LogFormat, verbosity: i8) {
     let default = format!("{default},ort=error");
     let filter =
         EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    // It quotes the values of parameters that it does not know, and lines of the file of passwords.
+    let quotes = "sqlx_postgres::options=off".parse();
+    let filter = filter.add_directive(quotes.expect("the directive is well formed"));
     let registry = tracing_subscriber::registry().with(filter);
     match format {
         LogFormat::Json => {
@@ -49,7 +63,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
                 .json()
                 .flatten_event(true)
                 .with_target(false);
-            registry.with(lines.with_writer(std::io::stderr)).init();
+            registry.with(lines.with_writer(|| JsonLine)).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
             BARS.store(true, Ordering::Relaxed);
@@ -57,16 +71,79 @@ pub fn init(format: LogFormat, verbosity: i8) {
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
                 .without_time()
+                .fmt_fields(debug_fn(field).delimited(" "))
                 .with_writer(bars.get_stderr_writer());
             registry.with(lines).with(bars).init();
         }
         LogFormat::Text => {
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
-                .with_ansi(false);
-            registry.with(lines.with_writer(std::io::stderr)).init();
+                .with_ansi(false)
+                .fmt_fields(debug_fn(field).delimited(" "));
+            registry.with(lines.with_writer(io::stderr)).init();
         }
     }
+}
+
+/// Writes a field of a line for people, as `tracing-subscriber` does, but nothing that a terminal obeys.
+fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    let value = harmless::line(&value);
+    match field.name() {
+        "message" => write!(out, "{value}"),
+        // Where an event of the `log` crate comes from.
+        name if name.starts_with("log.") => Ok(()),
+        name if out.has_ansi_escapes() => {
+            write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
+        }
+        name => write!(out, "{name}={value}"),
+    }
+}
+
+/// From now on log lines in JSON belong to a run.
+pub fn in_run(id: i64) {
+    RUN.store(id, Ordering::Relaxed);
+}
+
+/// What ended the program, as the last line of a log in JSON, whatever its filter.
+pub fn fatal(message: &str, causes: &[String]) {
+    let mut timestamp = String::new();
+    // A line without its time is better than none.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let mut line =
+        serde_json::json!({"timestamp": timestamp, "level": "ERROR", "message": message});
+    if !causes.is_empty() {
+        line["causes"] = causes.into();
+    }
+    // There is nobody else to tell.
+    let _ = JsonLine.write_all(format!("{line}\n").as_bytes());
+}
+
+/// Writes log lines in JSON to stderr, one at a time and whole: with the run they belong to, and nothing that a
+/// terminal obeys.
+struct JsonLine;
+
+impl Write for JsonLine {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let mut text = harmless::json(&text).into_owned();
+        let run = RUN.load(Ordering::Relaxed);
+        // Inside of a string its quotes would be escaped.
+        if run != 0 && !text.contains("\"run\":") {
+            text.insert_str(1, &format!("\"run\":{run},"));
+        }
+        io::stderr().write_all(text.as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// A number with one decimal, for a log line.
+pub fn tenths(number: f64) -> f64 {
+    (number * 10.0).round() / 10.0
 }
 
 fn style(template: &str) -> ProgressStyle {
@@ -152,7 +229,8 @@ impl Progress {
     }
 
     /// What else there is to tell now: a line below the bar, or a part of the next log line.
-    pub fn note(&self, text: String) {
+    pub fn note(&self, text: &str) {
+        let text = harmless::line(text).into_owned();
         let mut note = self.note.lock().expect("no holder of this lock panics");
         if let Some(span) = &self.span {
             if note.is_none() {
@@ -193,6 +271,13 @@ impl Progress {
         let (name, unit) = (self.name, self.unit);
         let note = self.note.lock().expect("no holder of this lock panics");
         let note = note.as_deref().map(tracing::field::display);
-        tracing::info!(done, total, rate = %format_args!("{:.1}/s", self.count.per_sec()), left_secs, note, "{name}: {unit}");
+        tracing::info!(
+            done,
+            total,
+            per_sec = tenths(self.count.per_sec()),
+            left_secs,
+            note,
+            "{name}: {unit}"
+        );
     }
 }

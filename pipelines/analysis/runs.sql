@@ -1,5 +1,5 @@
 -- The latest runs.
-SELECT id, stage, status, started_at, finished_at, error
+SELECT id, stage, status, started_at, heartbeat_at, finished_at, error
   FROM runs
  ORDER BY id DESC
  LIMIT 20

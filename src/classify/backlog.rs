@@ -5,8 +5,10 @@
 //! the lease of their window; a heartbeat (`leases`) keeps live leases alive. A write that finds its lease gone
 //! is refused by the store, counted, and left to whoever holds the posts now.
 
+mod ahead;
 mod lane;
 mod leases;
+mod patience;
 mod stages;
 mod targets;
 
@@ -19,27 +21,28 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use self::ahead::{dry_run, tune};
 use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
+use self::patience::Patience;
 pub use self::stages::{Slow, Stages};
 pub use self::targets::model_row;
 use self::targets::{Targets, row_of, targets};
-use super::autotune::{self, Allowance, Found};
 use super::compare::Moves;
-use super::estimate::{self, Cost};
 use super::gpu::{self, Sampler};
-use super::labeler::{Labeler, LabelerError, Pair, Prepared};
+use super::labeler::{Labeler, LabelerError};
 use super::tokenize::TokenizeError;
 use super::verdict::Settings;
 use crate::clock::SharedClock;
-use crate::domain::{LabelSet, TextHash, post_text};
-use crate::store::{Missing, RunId, Sought, Store, StoreError, Target, Waiting, Watch};
+use crate::domain::LabelSet;
+use crate::store::{RunId, Store, StoreError, Target, Waiting, Watch};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// How long a database may be away, in steps: long enough for a restart of its server.
-const PATIENCE_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// A run ends after this many rounds in a row in which it wrote nothing, though posts could be claimed: whoever
+/// was to take them back stands still.
+const MOST_FRUITLESS: u32 = 2;
 /// Looking for new posts reads much; a watcher rests this many times as long as it looked.
 const REST: u32 = 10;
 
@@ -163,7 +166,7 @@ impl Labelled {
 /// What a listener hears of labelling as it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// This many posts can be claimed.
+    /// This many posts will have been labelled once nothing can be claimed any more.
     Expect(u64),
     /// This many more are written.
     Done(u64),
@@ -190,7 +193,7 @@ pub async fn label(
     progress: OnStep<'_>,
     done: &mut Labelled,
 ) -> Result<(), BacklogError> {
-    let Worker { store, clock, .. } = *worker;
+    let store = worker.store;
     done.settings = options.settings.clone();
     done.settings.model = row_of(&labelers[0]).name;
     done.settings.batch_tokens = labelers[0].batch_tokens();
@@ -222,12 +225,14 @@ pub async fn label(
         None
     };
     let leases = LiveLeases::default();
+    let patience = Patience::new(worker, options.watch);
     let halt = worker.stop.child_token();
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
     let shared = Shared {
         worker,
+        patience: &patience,
         halt: &halt,
         target,
         set,
@@ -244,24 +249,33 @@ pub async fn label(
         suspects: &suspects,
         progress,
     };
-    let mut ended;
-    loop {
-        let began = clock.elapsed();
-        patiently(worker, async || store.enqueue_missing(target).await).await?;
-        let looked = clock.elapsed().saturating_sub(began);
-        let waiting = waiting(worker, target, options.max_attempts).await?;
-        backlog.store(waiting.claimable, Ordering::Relaxed);
-        progress(Step::Expect(waiting.claimable));
-        (labelers, ended) = shared.round(labelers, &mut sampler, done).await;
-        done.gpu = sampler.figures();
-        done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
-        done.posts_per_sec = rate(done.posts, done.seconds);
-        let Some(watch) = &mut watch else { break };
-        let stopped = wait_for_posts(worker, watch, looked * REST);
-        if ended.is_err() || left.load(Ordering::Relaxed) == 0 || stopped.await? {
-            break;
+    let ended = shared
+        .rounds(labelers, &mut watch, &mut sampler, done)
+        .await;
+    if patience.is_away() {
+        // Each of the calls that follow would wait for it again.
+        if !leases.all().is_empty() {
+            tracing::warn!("claimed posts stay claimed until their leases expire");
         }
+        return ended;
     }
+    give_back(store, &leases).await;
+    ended?;
+    let waiting = shared.count().await?;
+    let to_its_end = left.load(Ordering::Relaxed) > 0 && !worker.stop.is_cancelled();
+    // What can be claimed and was not is in the hands of somebody who stands still.
+    let unclaimed = if to_its_end { waiting.claimable } else { 0 };
+    (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
+    if let Some(whole) = without_shortlist
+        && !worker.stop.is_cancelled()
+    {
+        done.without_shortlist = alike(store, whole, target).await;
+    }
+    Ok(())
+}
+
+/// Gives back what is claimed and was not scored.
+async fn give_back(store: &Store, leases: &LiveLeases) {
     for lease in leases.all() {
         if let Err(error) = store.release(lease).await {
             tracing::warn!(
@@ -270,28 +284,94 @@ pub async fn label(
             );
         }
     }
-    ended?;
-    let waiting = waiting(worker, target, options.max_attempts).await?;
-    (done.held_elsewhere, done.set_aside) = (waiting.held, waiting.set_aside);
-    if let Some(whole) = without_shortlist
-        && !worker.stop.is_cancelled()
-    {
-        match store.compare(whole, target).await {
-            Ok(counts) => {
-                let moves = Moves::from_iter(counts);
-                done.without_shortlist = Some(Alike {
-                    posts: moves.posts(),
-                    same: moves.same(),
-                });
-            }
-            // Every label is stored; this is only told beside them.
-            Err(error) => tracing::warn!("what the shortlist kept is not known: {error}"),
+}
+
+/// How the labels under two targets compare, where that can be told.
+async fn alike(store: &Store, from: Target, to: Target) -> Option<Alike> {
+    match store.compare(from, to).await {
+        Ok(counts) => {
+            let moves = Moves::from_iter(counts);
+            Some(Alike {
+                posts: moves.posts(),
+                same: moves.same(),
+            })
+        }
+        // Every label is stored; this is only told beside them.
+        Err(error) => {
+            tracing::warn!("what the shortlist kept is not known: {error}");
+            None
         }
     }
-    Ok(())
 }
 
 impl Shared<'_> {
+    /// Runs rounds until nothing has no label any more; for a watcher, until a signal comes.
+    async fn rounds(
+        &self,
+        mut labelers: Vec<Labeler>,
+        watch: &mut Option<Watch>,
+        sampler: &mut Sampler,
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        let Worker { clock, stop, .. } = *self.worker;
+        // Rounds in a row in which nothing came of any post.
+        let mut fruitless = 0;
+        loop {
+            let began = clock.elapsed();
+            let (waiting, looked) = match self.look().await {
+                Ok(found) => found,
+                // Nothing is in hand.
+                Err(error) if error.is_passing() && stop.is_cancelled() => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            // Before the end one looks again: posts may have come meanwhile, or the backlog may have been lost.
+            if watch.is_none() && (waiting.claimable == 0 || fruitless == MOST_FRUITLESS) {
+                return Ok(());
+            }
+            let before = done.posts + done.failed + done.refused;
+            self.waiting.store(waiting.claimable, Ordering::Relaxed);
+            (self.progress)(Step::Expect(done.posts + waiting.claimable));
+            let round;
+            (labelers, round) = self.round(labelers, sampler, done).await;
+            let same = done.posts + done.failed + done.refused == before;
+            fruitless = if same { fruitless + 1 } else { 0 };
+            done.gpu = sampler.figures();
+            done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
+            done.posts_per_sec = rate(done.posts, done.seconds);
+            let enough = self.left.load(Ordering::Relaxed) == 0;
+            if round.is_err() || enough || stop.is_cancelled() {
+                return round;
+            }
+            if let Some(watch) = watch
+                && wait_for_posts(self.worker, self.patience, watch, looked * REST).await?
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts into the backlog what has no label yet, and counts it; with how long the putting took.
+    async fn look(&self) -> Result<(Waiting, Duration), StoreError> {
+        let Worker { store, clock, .. } = *self.worker;
+        let mut looked = Duration::ZERO;
+        let enqueue = async || {
+            let began = clock.elapsed();
+            let added = store.enqueue_missing(self.target).await;
+            looked = clock.elapsed().saturating_sub(began);
+            added
+        };
+        self.patience.wait(enqueue).await?;
+        Ok((self.count().await?, looked))
+    }
+
+    /// What waits in the backlog.
+    async fn count(&self) -> Result<Waiting, StoreError> {
+        let Worker { store, clock, .. } = *self.worker;
+        let (now, most) = (clock.now().into(), self.options.max_attempts);
+        let count = async || store.waiting(self.target, most, now).await;
+        self.patience.wait(count).await
+    }
+
     /// Runs a lane for each labeler until nothing can be claimed any more. Of several errors the first counts.
     async fn round(
         &self,
@@ -310,7 +390,7 @@ impl Shared<'_> {
         let lease = self.options.lease;
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
-            never = leases::heartbeat(self.worker, lease, self.leases) => match never {},
+            never = leases::heartbeat(self.worker, self.patience, lease, self.leases) => match never {},
             never = sampler.sample(self.worker.clock, |line| (self.progress)(Step::Gpu(line))) => match never {},
         };
         let (mut labelers, mut outcome) = (Vec::new(), Ok(()));
@@ -331,153 +411,10 @@ impl Shared<'_> {
     }
 }
 
-/// Texts of the sample on which the cost is measured.
-const SAMPLE: u32 = 2_000;
-
-/// Tells what labelling would take, without writing anything; of a labeler without a shortlist.
-///
-/// # Errors
-/// See [`BacklogError`].
-pub async fn dry_run(
-    store: &Store,
-    clock: &SharedClock,
-    mut labeler: Labeler,
-    set: &LabelSet,
-) -> Result<(Missing, Cost), BacklogError> {
-    let prepared = labeler.prepare(set)?;
-    let sought = sought(store, &labeler, set, &prepared).await?;
-    let missing = store.missing(&sought, SAMPLE).await?;
-    let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
-    let mut pairs = vec![vec![Pair::Wanted; set.labels.len()]; hashes.len()];
-    if let Some(model) = sought.model {
-        let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
-            .zip(&sought.hypotheses)
-            .filter_map(|(label, id)| Some((label, (*id)?)))
-            .unzip();
-        let stored = store.stored_logits(model, &ids, &hashes).await?;
-        for (pairs, stored) in pairs.iter_mut().zip(stored) {
-            for (label, logits) in labels.iter().zip(stored) {
-                pairs[*label] = logits.map_or(Pair::Wanted, Pair::Known);
-            }
-        }
-    }
-    let texts: Vec<String> = missing
-        .sample
-        .iter()
-        .map(|(_, title, selftext)| post_text(title, selftext))
-        .collect();
-    let (clock, count) = (clock.clone(), missing.texts);
-    let cost = tokio::task::spawn_blocking(move || {
-        estimate::cost(&mut labeler, &prepared, &clock, &texts, &pairs, count)
-    });
-    let cost = cost
-        .await
-        .map_err(|error| BacklogError::Thread(error.to_string()))??;
-    Ok((missing, cost))
-}
-
-async fn sought(
-    store: &Store,
-    labeler: &Labeler,
-    set: &LabelSet,
-    prepared: &Prepared,
-) -> Result<Sought, StoreError> {
-    let model = row_of(labeler);
-    store.seek(&model, &set.hash(), prepared.keys()).await
-}
-
-/// A backlog of fewer texts is not worth a search for the best budget.
-const WORTH_TUNING: u64 = 4_000;
-/// Share of the expected time that a search may take, and its longest.
-const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
-
-/// Searches for the best token budget on texts that are to be labelled, where there are enough of them. What it
-/// computes is not stored.
-///
-/// # Errors
-/// See [`BacklogError`].
-pub async fn tune(
-    store: &Store,
-    clock: &SharedClock,
-    mut labeler: Labeler,
-    set: &LabelSet,
-) -> Result<(Labeler, Option<Found>), BacklogError> {
-    let prepared = labeler.prepare(set)?;
-    let sought = sought(store, &labeler, set, &prepared).await?;
-    let missing = store.missing(&sought, SAMPLE).await?;
-    if missing.texts < WORTH_TUNING || missing.sample.is_empty() {
-        return Ok((labeler, None));
-    }
-    let texts: Vec<String> = missing
-        .sample
-        .iter()
-        .map(|(_, title, selftext)| post_text(title, selftext))
-        .collect();
-    let clock = clock.clone();
-    let tuned = tokio::task::spawn_blocking(move || {
-        let texts = labeler.encoder().encode(&texts)?;
-        let tokens: usize = labeler
-            .rows(&prepared, &texts)
-            .iter()
-            .map(|row| row.len)
-            .sum();
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let of_each = tokens as f64 / texts.len() as f64;
-        // A label set that only grew has fewer pairs to compute than texts × labels.
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
-        let labels = prepared.keys().len();
-        let scored = labeler.shortlist.as_ref().map(|small| small.of(labels));
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let share = share * scored.unwrap_or(labels) as f64 / labels as f64;
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let allowance = Allowance::Share {
-            share: TUNING.0,
-            tokens: of_each * missing.texts as f64 * share,
-            most: TUNING.1,
-        };
-        let found = autotune::tune(&mut labeler, &prepared, &texts, &clock, allowance)?;
-        Ok::<_, LabelerError>((labeler, Some(found)))
-    });
-    let tuned = tuned
-        .await
-        .map_err(|error| BacklogError::Thread(error.to_string()))?;
-    Ok(tuned?)
-}
-
-/// Repeats what the database could not do for a passing reason. Only for calls that may be done twice.
-async fn patiently<T>(
-    worker: &Worker<'_>,
-    call: impl AsyncFn() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    for wait_secs in PATIENCE_SECS {
-        match call().await {
-            Err(error) if error.is_passing() => {
-                tracing::warn!(
-                    wait_secs,
-                    "the database does not answer; trying again: {error}"
-                );
-                worker.clock.sleep(Duration::from_secs(wait_secs)).await;
-            }
-            ended => return ended,
-        }
-    }
-    call().await
-}
-
-async fn waiting(
-    worker: &Worker<'_>,
-    target: Target,
-    max_attempts: u32,
-) -> Result<Waiting, StoreError> {
-    let now = worker.clock.now().into();
-    let count = async || worker.store.waiting(target, max_attempts, now).await;
-    patiently(worker, count).await
-}
-
 /// Waits until there may be posts to label, resting for a while first; true if a signal came instead.
 async fn wait_for_posts(
     worker: &Worker<'_>,
+    patience: &Patience<'_>,
     watch: &mut Watch,
     rest: Duration,
 ) -> Result<bool, StoreError> {
@@ -485,7 +422,7 @@ async fn wait_for_posts(
     let changed = async {
         clock.sleep(rest).await;
         tokio::select! {
-            changed = watch.changed() => changed,
+            changed = patience.wait(async || watch.changed().await) => changed,
             () = clock.sleep(LOOK_AGAIN) => Ok(()),
         }
     };

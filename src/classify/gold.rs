@@ -245,7 +245,7 @@ mod tests {
                 "id,label\na1,food\na2,sport\n",
                 "row 2: the label set has no label `sport`; it has food, none",
             ),
-            ("id,label\nA1,food\n", "row 1: `A1` is not the fullname"),
+            ("id,label\na-1,food\n", "row 1: `a-1` is not the fullname"),
             ("id,label\na1\n", "row 1: it has no `label`"),
             ("{\"id\": \"a1\"}\n", "row 1: it has no `label`"),
             ("{\"id\": 7, \"label\": \"\"}\n", "row 1: it has no `id`"),

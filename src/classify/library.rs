@@ -1,12 +1,22 @@
 //! Where the ONNX Runtime library is.
 //!
-//! It is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither
-//! linked nor shipped but looked for: where the setting says, where `ORT_DYLIB_PATH` says, in a `.venv` here
-//! or in a folder above, and by its name where the system looks.
+//! It is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
+//! shipped but looked for: where the setting says, where `ORT_DYLIB_PATH` says, in a `.venv` beside the program or in
+//! its repository, in a `.venv` in the current folder, and by its name where the system looks.
+//!
+//! Whoever says where the library is says what this process runs. So nothing is taken from a folder that somebody else
+//! could have put there, and nobody looks in the folders above the current one.
+
+mod owner;
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+pub use self::owner::stranger;
+
+/// Folders above the program that are looked in: `target/TRIPLE/debug/deps` lies four below its repository.
+const ABOVE_PROGRAM: usize = 5;
 
 /// A place where the library may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,43 +29,70 @@ pub enum Place {
         by: &'static str,
     },
     /// Found in a virtual environment.
-    Found(PathBuf),
+    Found {
+        /// The file.
+        path: PathBuf,
+        /// Where that is, for people.
+        by: &'static str,
+    },
     /// Not found; these names may mean something to the system.
     System(Vec<PathBuf>),
 }
 
-/// Where to load ONNX Runtime from: `setting` is `onnxruntime.library`, `variable` the value of
-/// `ORT_DYLIB_PATH`, `starts` the folders to look in and above for a `.venv`.
-pub fn place(setting: Option<&Path>, variable: Option<OsString>, starts: &[PathBuf]) -> Place {
-    if let Some(path) = setting.filter(|path| !path.as_os_str().is_empty()) {
-        return Place::Told {
-            path: path.to_owned(),
-            by: "onnxruntime.library",
-        };
-    }
-    if let Some(path) = variable.filter(|path| !path.is_empty()) {
-        return Place::Told {
-            path: path.into(),
-            by: "ORT_DYLIB_PATH",
-        };
-    }
-    let found = starts
-        .iter()
-        .flat_map(|start| start.ancestors())
-        .find_map(|dir| in_venv(&dir.join(".venv")));
-    found.map_or_else(|| Place::System(system_names()), Place::Found)
+/// From where a library is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// The program.
+    pub program: Option<PathBuf>,
+    /// The current folder.
+    pub here: Option<PathBuf>,
 }
 
-/// The folders from which to look: where the user is and where the program is.
-pub fn starts() -> Vec<PathBuf> {
-    let program = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.parent().map(Path::to_owned));
-    std::env::current_dir()
-        .ok()
-        .into_iter()
-        .chain(program)
-        .collect()
+impl Start {
+    /// Of this process.
+    pub fn of_the_process() -> Self {
+        Self {
+            program: std::env::current_exe().and_then(fs::canonicalize).ok(),
+            here: std::env::current_dir().ok(),
+        }
+    }
+}
+
+/// Where to load ONNX Runtime from: `setting` is `onnxruntime.library`, `variable` the value of `ORT_DYLIB_PATH`. Also
+/// told is each library that was passed over, with why.
+pub fn place(
+    setting: Option<&Path>,
+    variable: Option<OsString>,
+    start: &Start,
+) -> (Place, Vec<String>) {
+    let told = |path: PathBuf, by| (Place::Told { path, by }, Vec::new());
+    if let Some(path) = setting.filter(|path| !path.as_os_str().is_empty()) {
+        return told(path.to_owned(), "onnxruntime.library");
+    }
+    if let Some(path) = variable.filter(|path| !path.is_empty()) {
+        return told(path.into(), "ORT_DYLIB_PATH");
+    }
+    // Whoever owns the program decides anyway what runs.
+    let owner = start.program.as_deref().and_then(owner::of);
+    let program = start.program.iter().flat_map(|program| {
+        let folders = program.ancestors().skip(1).take(ABOVE_PROGRAM);
+        folders.map(move |folder| (folder, owner, "a `.venv` of the program's folders"))
+    });
+    let here = start.here.iter();
+    let here = here.map(|here| (here.as_path(), None, "the `.venv` of the current folder"));
+    let mut passed_over = Vec::new();
+    for (folder, owner, by) in program.chain(here) {
+        let Some(path) = in_venv(&folder.join(".venv")) else {
+            continue;
+        };
+        match owner::stranger_but(&path, owner) {
+            None => return (Place::Found { path, by }, passed_over),
+            Some(why) => {
+                passed_over.push(format!("`{}` was not taken, since {why}", path.display()));
+            }
+        }
+    }
+    (Place::System(system_names()), passed_over)
 }
 
 fn in_venv(venv: &Path) -> Option<PathBuf> {
@@ -129,27 +166,26 @@ mod tests {
         path
     }
 
+    fn start(program: &Path, here: &Path) -> Start {
+        Start {
+            program: Some(program.to_owned()),
+            here: Some(here.to_owned()),
+        }
+    }
+
     #[test]
     fn what_the_user_says_comes_first() {
-        let setting = place(Some(Path::new("/a.so")), Some("/b.so".into()), &[]);
-        assert_eq!(
-            setting,
-            Place::Told {
-                path: "/a.so".into(),
-                by: "onnxruntime.library"
-            }
-        );
-        let variable = place(Some(Path::new("")), Some("/b.so".into()), &[]);
-        assert_eq!(
-            variable,
-            Place::Told {
-                path: "/b.so".into(),
-                by: "ORT_DYLIB_PATH"
-            }
-        );
-        assert!(
-            matches!(place(None, Some(OsString::new()), &[]), Place::System(names) if !names.is_empty())
-        );
+        let told = |path: &str, by| Place::Told {
+            path: path.into(),
+            by,
+        };
+        let nowhere = Start::default();
+        let (setting, _) = place(Some(Path::new("/a.so")), Some("/b.so".into()), &nowhere);
+        assert_eq!(setting, told("/a.so", "onnxruntime.library"));
+        let (variable, _) = place(Some(Path::new("")), Some("/b.so".into()), &nowhere);
+        assert_eq!(variable, told("/b.so", "ORT_DYLIB_PATH"));
+        let (system, _) = place(None, Some(OsString::new()), &nowhere);
+        assert!(matches!(system, Place::System(names) if !names.is_empty()));
     }
 
     #[test]
@@ -166,29 +202,25 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_environment_is_found_from_a_folder_below() {
+    fn the_programs_repository_comes_before_the_current_folder_and_nothing_above_that_counts() {
         let dir = tempfile::tempdir().unwrap();
-        let capi = dir
-            .path()
-            .join(".venv/lib/python3.11/site-packages/onnxruntime/capi");
-        touch(capi.join("libonnxruntime_providers_shared.so"));
-        let below = dir.path().join("target/release");
-        assert!(matches!(
-            place(None, None, std::slice::from_ref(&below)),
-            Place::System(_)
-        ));
-        let library = touch(capi.join("libonnxruntime.so.1.31.1"));
-        assert_eq!(place(None, None, &[below]), Place::Found(library));
-
-        let unpacked = tempfile::tempdir().unwrap();
-        let library = touch(
-            unpacked
-                .path()
-                .join(".venv/native/onnxruntime/capi/libonnxruntime.1.31.1.dylib"),
+        let (repository, here) = (dir.path().join("repository"), dir.path().join("above/here"));
+        fs::create_dir_all(&here).unwrap();
+        let program = touch(repository.join("target/release/topicmill"));
+        let found = || place(None, None, &start(&program, &here)).0;
+        let capi = ".venv/lib/python3.11/site-packages/onnxruntime/capi";
+        touch(
+            here.parent()
+                .unwrap()
+                .join(capi)
+                .join("libonnxruntime.so.1.31.1"),
         );
-        assert_eq!(
-            place(None, None, &[unpacked.path().to_owned()]),
-            Place::Found(library)
-        );
+        touch(here.join(capi).join("libonnxruntime_providers_shared.so"));
+        assert!(matches!(found(), Place::System(_)), "{:?}", found());
+        let native = ".venv/native/onnxruntime/capi/libonnxruntime.1.31.1.dylib";
+        let mine = touch(here.join(native));
+        assert!(matches!(found(), Place::Found { path, .. } if path == mine));
+        let own = touch(repository.join(capi).join("libonnxruntime.so.1.31.1"));
+        assert!(matches!(found(), Place::Found { path, .. } if path == own));
     }
 }

@@ -27,7 +27,7 @@ use crate::model_folder::{ModelError, ModelFolder, ModelKind, Target};
 pub enum OnnxError {
     /// There is no library anywhere.
     #[error(
-        "find ONNX Runtime: no library in a `.venv` here or in a folder above, nor where the system looks; run `make onnxruntime`, or set `onnxruntime.library` ({0})"
+        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor in one in the current folder, nor where the system looks; run `make onnxruntime`, or set `onnxruntime.library` ({0})"
     )]
     NotFound(String),
     /// There is no library where there should be one.
@@ -64,6 +64,17 @@ pub enum OnnxError {
     /// The graph cannot be loaded.
     #[error("load the graph `{path}`: {detail}; copy or export the model again")]
     Graph {
+        /// The file.
+        path: PathBuf,
+        /// What the runtime said.
+        detail: String,
+    },
+    /// The graph is not at fault: there is too little memory for it.
+    #[error(
+        "load `{path}`: memory is short ({detail}); free some or raise the limit (`ulimit -v`, or the container's), \
+         use fewer --workers, or take a smaller model or --precision int8"
+    )]
+    Memory {
         /// The file.
         path: PathBuf,
         /// What the runtime said.
@@ -373,9 +384,11 @@ fn compute(
 }
 
 /// Tells out of memory from the rest: the runtime has no code for it.
-fn classify_error(message: &str, batch: &Batch) -> EngineError {
+fn is_memory_short(message: &str) -> bool {
     const SIGNS: &[&str] = &[
         "failed to allocate memory",
+        "cannot allocate memory",
+        "failed to map segment from shared object",
         "out of memory",
         "bad_alloc",
         "cublas_status_alloc_failed",
@@ -383,7 +396,12 @@ fn classify_error(message: &str, batch: &Batch) -> EngineError {
         "cudaerrormemoryallocation",
     ];
     let lower = message.to_lowercase();
-    if SIGNS.iter().any(|sign| lower.contains(sign)) {
+    // So does a loader speak of a disk that runs no programs.
+    SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
+}
+
+fn classify_error(message: &str, batch: &Batch) -> EngineError {
+    if is_memory_short(message) {
         EngineError::OutOfMemory {
             rows: batch.rows(),
             width: batch.width,

@@ -5,11 +5,14 @@
 //! spliced from the pieces: the same ids, an order of magnitude sooner. Where the special tokens go is read
 //! off the tokenizer's own output when the [`Encoder`] is made, and checked against it.
 
+mod bounds;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use tokenizers::{Encoding, Tokenizer};
 
-use crate::model_folder::ModelFolder;
+use crate::model_folder::{self, ModelError, ModelFolder};
 
 /// English has four to five characters a token; with eight hardly any text is tokenised twice.
 const CHARS_PER_TOKEN: usize = 8;
@@ -31,6 +34,17 @@ pub enum TokenizeError {
         path: PathBuf,
         /// What the library said.
         source: tokenizers::Error,
+    },
+    /// The tokenizer's file cannot be read.
+    #[error(transparent)]
+    File(#[from] ModelError),
+    /// The tokenizer asks for what no model's does.
+    #[error("use the tokenizer `{path}`: {detail}; take the model from somebody you trust")]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// What it asks for.
+        detail: String,
     },
     /// The tokenizer joins two texts in a way that cannot be taken apart.
     #[error(
@@ -176,10 +190,17 @@ impl Encoder {
     /// [`TokenizeError::Load`], [`TokenizeError::Pattern`] and [`TokenizeError::Foreign`].
     pub fn load(folder: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &folder.tokenizer;
-        let tokenizer = Tokenizer::from_file(path).map_err(|source| TokenizeError::Load {
+        let load = |source| TokenizeError::Load {
             path: path.clone(),
             source,
+        };
+        let bytes = model_folder::bounds::read(path)?;
+        bounds::check(&bytes).map_err(|detail| TokenizeError::Refused {
+            path: path.clone(),
+            detail,
         })?;
+        let tokenizer = guarded(|| Tokenizer::from_bytes(&bytes)).map_err(load)?;
+        drop(bytes);
         let encoder = Self::new(tokenizer, path, folder.max_tokens, folder.pad_id)?;
         for vector in folder.made.iter().flat_map(|made| &made.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
@@ -210,10 +231,10 @@ impl Encoder {
         tokenizer.set_encode_special_tokens(true);
 
         let pattern = || TokenizeError::Pattern(path.to_owned());
-        let single =
-            Pattern::of(&tokenizer.encode("a", true).map_err(load)?).ok_or_else(pattern)?;
-        let pair =
-            Pattern::of(&tokenizer.encode(("a", "a"), true).map_err(load)?).ok_or_else(pattern)?;
+        let single = Pattern::of(&guarded(|| tokenizer.encode("a", true)).map_err(load)?)
+            .ok_or_else(pattern)?;
+        let pair = Pattern::of(&guarded(|| tokenizer.encode(("a", "a"), true)).map_err(load)?)
+            .ok_or_else(pattern)?;
         let pad_id = pad_id
             .or_else(|| {
                 ["<pad>", "[PAD]"]
@@ -228,7 +249,7 @@ impl Encoder {
             max_tokens,
             pad_id,
         };
-        if encoder.agrees_with_tokenizer().map_err(load)? {
+        if guarded(|| encoder.agrees_with_tokenizer()).map_err(load)? {
             Ok(encoder)
         } else {
             Err(pattern())
@@ -288,9 +309,7 @@ impl Encoder {
             .iter()
             .map(|text| head(text, chars))
             .collect::<Vec<_>>();
-        let encodings = self
-            .tokenizer
-            .encode_batch_fast(heads, false)
+        let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
         texts
             .iter()
@@ -304,10 +323,8 @@ impl Encoder {
     /// # Errors
     /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
     pub fn encode_whole(&self, text: &str) -> Result<EncodedText, TokenizeError> {
-        let encoding = self
-            .tokenizer
-            .encode_fast(text, false)
-            .map_err(TokenizeError::Encode)?;
+        let encoding =
+            guarded(|| self.tokenizer.encode_fast(text, false)).map_err(TokenizeError::Encode)?;
         Ok(EncodedText {
             ids: encoding.get_ids().to_vec(),
         })
@@ -325,9 +342,7 @@ impl Encoder {
             && head(text, chars).len() < text.len()
         {
             chars *= 4;
-            encoding = self
-                .tokenizer
-                .encode_fast(head(text, chars), false)
+            encoding = guarded(|| self.tokenizer.encode_fast(head(text, chars), false))
                 .map_err(TokenizeError::Encode)?;
         }
         let keep = encoding.len().min(self.room());
@@ -359,6 +374,12 @@ impl Encoder {
         self.single
             .splice(&text.ids[..text.len().min(self.room())], &[])
     }
+}
+
+/// What the library gives; where it panics, as over a damaged table, an error.
+fn guarded<T>(read: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, tokenizers::Error> {
+    catch_unwind(AssertUnwindSafe(read))
+        .unwrap_or_else(|_| Err("its tables do not fit together".into()))
 }
 
 /// The first `chars` characters of a text.

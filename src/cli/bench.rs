@@ -163,7 +163,7 @@ impl Bench {
                 let texts = (1..).zip(sample::texts(posts as usize));
                 let lines =
                     texts.map(|(id, text)| format!("{}\n", json!({"id": id, "text": text})));
-                output::print(&lines.collect::<String>())?;
+                output::write(&lines.collect::<String>())?;
                 return Ok(Exit::Done);
             }
             What::Autotune(autotune) => {

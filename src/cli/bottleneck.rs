@@ -30,12 +30,11 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: Format) -> Result<Exit,
         "targets": {"gpu_percent": GPU_TARGET, "memory_percent": MEMORY_TARGET},
         "verdict": verdict,
     });
-    output::print(&match format {
-        Format::Json => format!("{all:#}\n"),
-        Format::Ndjson => format!("{all}\n"),
-        Format::Csv => output::render(&stages(&done), format)?,
-        Format::Table => for_people(&run, &done, &verdict),
-    })?;
+    match format {
+        Format::Json | Format::Ndjson => output::print_json(&all, format)?,
+        Format::Csv => output::print_table(&stages(&done), format)?,
+        Format::Table => output::print(&for_people(&run, &done, &verdict))?,
+    }
     Ok(Exit::Done)
 }
 

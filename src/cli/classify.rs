@@ -17,7 +17,7 @@ use crate::classify::verdict::{self, Origin, Settings};
 use crate::domain::LabelSet;
 use crate::pipeline::Context;
 use crate::store::{Access, Missing, Store, Table};
-use crate::telemetry::Progress;
+use crate::telemetry::{Progress, tenths};
 
 /// Flags of `classify`.
 #[derive(Debug, Args)]
@@ -115,28 +115,42 @@ fn table((missing, cost): &(Missing, Cost)) -> Table {
 }
 
 /// Labelers with the best token budget, as far as it is known or worth searching for, and where it comes from.
+/// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.
 async fn tuned(
     context: &Context,
     mut labelers: Vec<Labeler>,
     budget: &Budget,
     set: &LabelSet,
+    limit: Option<u64>,
 ) -> Result<(Vec<Labeler>, Origin), CliError> {
-    match budget {
-        Budget::Open(_) => {}
+    let key = match budget {
+        Budget::Open(key) => format!("batch tokens of {}", key.line()),
         Budget::Fixed => return Ok((labelers, Origin::Set)),
         Budget::OfModel => return Ok((labelers, Origin::Model)),
         Budget::Remembered(_) => return Ok((labelers, Origin::Searched)),
-    }
-    let first = labelers.remove(0);
-    let (first, found) = backlog::tune(&context.store, &context.clock, first, set).await?;
-    let batch_tokens = first.batch_tokens();
-    let mut origin = Origin::Default;
-    if found.is_some_and(|found| found.whole) {
-        tracing::info!(batch_tokens, "found the best size of a batch");
-        budget.remember(batch_tokens);
-        origin = Origin::Searched;
-    }
-    labelers.insert(0, first);
+    };
+    tracing::debug!(key, "looking for the best size of a batch");
+    let kept = context.store.kept(&key).await?;
+    let kept = kept.and_then(|kept| kept.parse().ok());
+    let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
+        (kept, Origin::Searched)
+    } else {
+        let first = labelers.remove(0);
+        let (first, found) =
+            backlog::tune(&context.store, &context.clock, first, set, limit).await?;
+        let batch_tokens = first.batch_tokens();
+        labelers.insert(0, first);
+        if found.is_some_and(|found| found.whole) {
+            tracing::info!(batch_tokens, "found the best size of a batch");
+            context.store.keep(&key, &batch_tokens.to_string()).await?;
+            if let Err(why) = budget.remember(batch_tokens) {
+                tracing::debug!("only this database keeps the size of a batch: {why}");
+            }
+            (batch_tokens, Origin::Searched)
+        } else {
+            (batch_tokens, Origin::Default)
+        }
+    };
     for labeler in &mut labelers {
         labeler.set_batch_tokens(batch_tokens);
     }
@@ -156,7 +170,8 @@ pub async fn label(
         threads,
         budget,
     } = engines;
-    let (labelers, batch_tokens_from) = tuned(context, labelers, &budget, set).await?;
+    let (labelers, batch_tokens_from) =
+        tuned(context, labelers, &budget, set, options.limit).await?;
     let settings = Settings {
         devices: devices.iter().map(Device::to_string).collect(),
         precision: labelers[0].folder().precision.clone(),
@@ -181,7 +196,7 @@ pub async fn label(
     let heard = |step: Step| match step {
         Step::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         Step::Done(n) => bar.add(n),
-        Step::Gpu(line) => bar.note(line),
+        Step::Gpu(line) => bar.note(&line),
     };
     let labelled = context.classify(labelers, set, &options, &heard).await;
     drop(bar);
@@ -189,8 +204,10 @@ pub async fn label(
     told(&done);
     Ok(match done {
         _ if done.failed > 0 || done.set_aside > 0 => Exit::Partial,
+        // As many as were asked for.
+        _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,
         // Someone else at work on all that is left is no failure, but not the end either.
-        _ if done.posts == 0 && done.held_elsewhere > 0 => Exit::TryAgain,
+        _ if done.held_elsewhere > 0 => Exit::TryAgain,
         _ => Exit::Done,
     })
 }
@@ -209,8 +226,14 @@ fn told(done: &Labelled) {
     let (refused, held) = (some(done.refused), some(held_elsewhere));
     let known = some(done.pairs_reused);
     tracing::info!(
-        posts, pairs, known, failed, refused, held_elsewhere = held,
-        posts_per_sec = %format_args!("{:.1}", done.posts_per_sec), "classifying done"
+        posts,
+        pairs,
+        known,
+        failed,
+        refused,
+        held_elsewhere = held,
+        posts_per_sec = tenths(done.posts_per_sec),
+        "classifying done"
     );
     if let Some(Alike { posts, same }) = done.without_shortlist.filter(|alike| alike.posts > 0) {
         tracing::info!(

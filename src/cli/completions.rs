@@ -16,7 +16,7 @@ impl Completions {
     pub fn run(self) -> Result<Exit, CliError> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "topicmill", &mut script);
-        output::print(&String::from_utf8_lossy(&script))?;
+        output::write(&String::from_utf8_lossy(&script))?;
         Ok(Exit::Done)
     }
 }

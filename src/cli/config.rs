@@ -7,7 +7,8 @@ use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::config::is_secret;
-use crate::store::{Table, redact_url};
+use crate::domain::redact_url;
+use crate::store::Table;
 
 /// Flags of `config`.
 #[derive(Debug, Args)]
@@ -43,7 +44,7 @@ impl Config {
             let shown = match key.as_str() {
                 _ if value.is_empty() => String::new(),
                 key if is_secret(key) => "***".to_owned(),
-                "database.url" => redact_url(value),
+                key if key.ends_with("url") => redact_url(value),
                 _ => value.clone(),
             };
             let mut row = vec![Value::from(key.as_str()), Value::from(shown)];

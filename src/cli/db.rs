@@ -1,12 +1,16 @@
 //! `topicmill db`
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
 use super::output::{self, Format};
+use super::purge::rewriting;
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::store::{Access, Info, Table};
+use crate::telemetry::Progress;
 
 /// Flags of `db`.
 #[derive(Debug, Args)]
@@ -21,6 +25,17 @@ enum Command {
     Create,
     /// Bring the tables to this program's version
     Migrate,
+    /// Write a copy of a SQLite database to a file, as of one moment, whoever else writes
+    Backup {
+        /// Where to; no such file may be there yet
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Rewrite the database's files, so that no bytes of purged posts are left in them
+    ///
+    /// On SQLite this takes room for two more copies of the file, and writers wait meanwhile. On PostgreSQL it is
+    /// VACUUM FULL of each table, which nobody can use meanwhile.
+    Vacuum,
     /// Tell what database this is and what it holds
     Info {
         /// How to print
@@ -43,6 +58,8 @@ impl Db {
                 tracing::info!(%url, %server, schema, "the database is ready");
                 store.close().await?;
             }
+            Command::Backup { file } => return backup(setup, &file).await,
+            Command::Vacuum => return vacuum(setup).await,
             Command::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
                 output::print_table(&as_table(&store.info().await?), format)?;
@@ -50,6 +67,51 @@ impl Db {
         }
         Ok(Exit::Done)
     }
+}
+
+async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
+    let store = setup.store(Access::Existing).await?;
+    let bar = Progress::counter("vacuum", "");
+    let rewritten = store
+        .rewrite(&|done, total| bar.note(&rewriting(done, total)))
+        .await?;
+    drop(bar);
+    store.close().await?;
+    if let Some(remedy) = rewritten.remedy() {
+        tracing::warn!("not everything could be rewritten: {remedy}");
+        return Ok(Exit::Partial);
+    }
+    tracing::info!("the database is rewritten");
+    Ok(Exit::Done)
+}
+
+async fn backup(setup: &Setup, file: &Path) -> Result<Exit, CliError> {
+    let shown = file.display();
+    if file.exists() {
+        return Err(CliError::Usage(format!(
+            "copy the database to `{shown}`: there is such a file; name another one"
+        )));
+    }
+    let store = setup.store(Access::AnySchema).await?;
+    // Whoever looks for the copy finds a whole one or none.
+    let mut part = file.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let named =
+        |error: std::io::Error| CliError::Usage(format!("copy the database to `{shown}`: {error}"));
+    if part.exists() {
+        std::fs::remove_file(&part).map_err(named)?;
+    }
+    let copied = store.backup(&part).await;
+    store.close().await?;
+    if let Err(error) = copied {
+        // What is half written is of no use; why it is tells the error.
+        let _ = std::fs::remove_file(&part);
+        return Err(error.into());
+    }
+    std::fs::rename(&part, file).map_err(named)?;
+    tracing::info!(file = %shown, "the database is copied");
+    Ok(Exit::Done)
 }
 
 fn as_table(info: &Info) -> Table {

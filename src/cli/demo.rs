@@ -6,7 +6,8 @@ use super::collect::{Collecting, What};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit, classify, output};
 use crate::config::Origin;
-use crate::store::{Access, Store, redact_url};
+use crate::domain::redact_url;
+use crate::store::{Access, Store};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
 const DATABASE: &str = "sqlite:demo.db";

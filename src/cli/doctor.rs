@@ -5,18 +5,30 @@ use serde_json::Value;
 
 use super::bottleneck;
 use super::output::{self, Format};
-use super::setup::{ModelFlags, PipelineFlags, Setup};
+use super::setup::{ModelFlags, PipelineFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::classify::onnx::load_runtime;
+use crate::domain::SourceKind;
 use crate::source::reddit::{Credentials, Reddit};
 use crate::store::{Access, Store, StoreError, Table};
 
+/// What `doctor --help` adds.
+const CODES: &str = "\
+Exits with 0 where everything is ready, and otherwise with what the first command to fail would exit with: 5 for \
+ONNX Runtime and the model, 4 for a database that is damaged, of another version or out of reach, 3 for credentials \
+that are missing or refused, 75 where Reddit does not answer. A database that is not there yet is no fault: collect \
+and import make it.";
+
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = CODES)]
 pub struct Doctor {
     /// Do not ask Reddit whether the credentials are good
     #[arg(long)]
     offline: bool,
+    /// Where posts are to come from: arctic-shift, sample and import need no credentials
+    #[arg(long, value_name = "SOURCE", default_value = "reddit")]
+    source: String,
     /// Tell what limited the latest run of `classify`, and what to change, instead
     #[arg(long, conflicts_with = "offline")]
     bottleneck: bool,
@@ -37,9 +49,9 @@ struct Finding {
 
 enum State {
     Good,
-    /// Some commands do without it.
-    Missing,
-    /// Nothing that needs it will work.
+    /// It is not there, and what needs it ends with this; with nothing where that makes it.
+    Missing(Option<Exit>),
+    /// It is there, and what needs it ends with this.
     Bad(Exit),
 }
 
@@ -48,12 +60,10 @@ impl Doctor {
         if self.bottleneck {
             return bottleneck::run(setup, self.run, self.format).await;
         }
-        let findings = [
-            library(setup),
-            model(setup),
-            database(setup).await,
-            credentials(setup, self.offline).await,
-        ];
+        let mut findings = vec![library(setup), model(setup), database(setup).await];
+        if word::<SourceKind>("--source", &self.source)? == SourceKind::Reddit {
+            findings.push(credentials(setup, self.offline).await);
+        }
         let rows = findings
             .iter()
             .map(
@@ -64,7 +74,7 @@ impl Doctor {
                  }| {
                     let state = match state {
                         State::Good => "ok",
-                        State::Missing => "missing",
+                        State::Missing(_) => "missing",
                         State::Bad(_) => "wrong",
                     };
                     vec![
@@ -79,7 +89,8 @@ impl Doctor {
         output::print_table(&Table { columns, rows }, self.format)?;
         let first_bad = findings.iter().find_map(|finding| match finding.state {
             State::Bad(exit) => Some(exit),
-            _ => None,
+            State::Missing(exit) => exit,
+            State::Good => None,
         });
         Ok(first_bad.unwrap_or(Exit::Done))
     }
@@ -110,7 +121,8 @@ fn library(setup: &Setup) -> Finding {
             } else {
                 "CPU only"
             };
-            format!("{} ({cuda})", runtime.library().display())
+            let (library, by) = (runtime.library().display(), runtime.found_by());
+            format!("{library} ({cuda}; from {by})")
         });
     finding("ONNX Runtime", found)
 }
@@ -142,15 +154,11 @@ fn model(setup: &Setup) -> Finding {
 async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
-        Err(error @ (StoreError::Open { .. } | StoreError::NotMigrated(_)))
-            if url.starts_with("sqlite:") =>
-        {
-            Finding {
-                what: "database",
-                state: State::Missing,
-                detail: format!("{error} (collect and import make it, too)"),
-            }
-        }
+        Err(error @ StoreError::Open { .. }) if is_missing_file(url) => Finding {
+            what: "database",
+            state: State::Missing(None),
+            detail: format!("{error} (collect and import make it, too)"),
+        },
         Err(error) => finding("database", Err(error.into())),
         Ok(store) => {
             let info = store.info().await.map_err(CliError::from);
@@ -172,14 +180,23 @@ async fn database(setup: &Setup) -> Finding {
     }
 }
 
+fn is_missing_file(url: &str) -> bool {
+    url.strip_prefix("sqlite:").is_some_and(|path| {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        !std::path::Path::new(path).exists()
+    })
+}
+
 async fn credentials(setup: &Setup, offline: bool) -> Finding {
     const WHAT: &str = "Reddit credentials";
     if setup.settings().reddit.client_id.is_empty() {
         let detail = "set client_id, client_secret and user_agent of [reddit], see the README; \
                       `collect --source arctic-shift` needs none";
+        // What `collect` would end with.
         return Finding {
             what: WHAT,
-            state: State::Missing,
+            state: State::Missing(Some(Exit::Policy)),
             detail: detail.into(),
         };
     }

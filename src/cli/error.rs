@@ -8,12 +8,14 @@ use crate::classify::files::FilesError;
 use crate::classify::gold::GoldError;
 use crate::classify::labeler::LabelerError;
 use crate::classify::onnx::OnnxError;
+use crate::collect::CollectError;
 use crate::config::ConfigError;
 use crate::domain::{Outcome, UnknownWord};
 use crate::model_folder::ModelError;
 use crate::model_folder::pull::PullError;
 use crate::pipeline::{ImportError, PipelineError};
 use crate::purge::PurgeError;
+use crate::source::SourceError;
 use crate::source::arctic_shift::ArcticShiftError;
 use crate::source::dump::DumpError;
 use crate::source::reddit::RedditError;
@@ -34,7 +36,9 @@ pub enum Exit {
     Database,
     /// The model or the device.
     Model,
-    /// Nothing is wrong, but now is not the time: quota, or another holder.
+    /// A bug of the program.
+    Bug,
+    /// Nothing is wrong here, but now is not the time: quota, a source that does not answer, or another holder.
     TryAgain,
     /// Stopped by a signal after draining; its number.
     Signal(u8),
@@ -50,6 +54,7 @@ impl Exit {
             Self::Policy => 3,
             Self::Database => 4,
             Self::Model => 5,
+            Self::Bug => 70,
             Self::TryAgain => 75,
             Self::Signal(number) => 128 + number,
         }
@@ -89,6 +94,8 @@ pub enum CliError {
     #[error(transparent)]
     ArcticShift(#[from] ArcticShiftError),
     #[error(transparent)]
+    Collect(#[from] CollectError),
+    #[error(transparent)]
     Dump(#[from] DumpError),
     #[error(transparent)]
     Gold(#[from] GoldError),
@@ -125,6 +132,11 @@ pub enum CliError {
     /// The threads of the program could not be started.
     #[error("start the runtime: {0}")]
     Runtime(#[source] std::io::Error),
+    /// The query of `sql` took longer than `--timeout`.
+    #[error(
+        "answer the query within {0} s: it was ended; ask for less, or give it more time with `--timeout`"
+    )]
+    Timeout(u64),
     /// Neither stdout nor a file takes what is written.
     #[error("write `{path}`: {source}")]
     Write {
@@ -140,7 +152,6 @@ impl CliError {
         match self {
             Self::Config(_)
             | Self::Pipeline(_)
-            | Self::ArcticShift(_)
             | Self::Gold(_)
             | Self::Dump(_)
             | Self::Import(ImportError::Dump(_))
@@ -148,15 +159,20 @@ impl CliError {
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
-            Self::Reddit(error) | Self::Purge(PurgeError::Reddit(error))
-                if error.is_of_the_settings() =>
-            {
-                Exit::Usage
+            Self::Reddit(error)
+            | Self::Purge(PurgeError::Reddit(error))
+            | Self::Collect(CollectError::Source(SourceError::Reddit(error))) => reddit_exit(error),
+            Self::ArcticShift(error)
+            | Self::Collect(CollectError::Source(SourceError::ArcticShift(error))) => {
+                if error.is_passing() {
+                    Exit::TryAgain
+                } else {
+                    Exit::Usage
+                }
             }
-            Self::Reddit(error) | Self::Purge(PurgeError::Reddit(error)) => {
-                Exit::from(error.outcome())
-            }
+            Self::Store(StoreError::Powerful { .. }) => Exit::Policy,
             Self::Store(_)
+            | Self::Collect(CollectError::Store(_))
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
@@ -166,12 +182,23 @@ impl CliError {
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
             Self::Pull(error) => pull_exit(error),
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
-            Self::Files(FilesError::Full(_)) | Self::Runtime(_) | Self::Write { .. } => {
-                Exit::Partial
-            }
+            Self::Files(FilesError::Full(_))
+            | Self::Runtime(_)
+            | Self::Timeout(_)
+            | Self::Write { .. } => Exit::Partial,
             Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,
         }
+    }
+}
+
+fn reddit_exit(error: &RedditError) -> Exit {
+    match error {
+        error if error.is_of_the_settings() => Exit::Usage,
+        error if error.is_passing() => Exit::TryAgain,
+        // Whatever it is called, the token endpoint does not let this program in.
+        RedditError::Token(_) => Exit::Policy,
+        error => Exit::from(error.outcome()),
     }
 }
 
@@ -184,12 +211,17 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 
 fn pull_exit(error: &PullError) -> Exit {
     match error {
-        PullError::Name(_) | PullError::Exists(_) | PullError::NotFound { .. } => Exit::Usage,
-        PullError::Refused { .. } => Exit::Policy,
-        PullError::Transfer { .. } | PullError::Damaged(_) => Exit::TryAgain,
-        PullError::Write { .. } => Exit::Partial,
+        PullError::Name(_)
+        | PullError::Exists(_)
+        | PullError::NotFound { .. }
+        | PullError::Endpoint => Exit::Usage,
+        PullError::Refused { .. } | PullError::Token => Exit::Policy,
+        PullError::Transfer { .. } | PullError::Slow(_) | PullError::Damaged(_) => Exit::TryAgain,
+        PullError::Write { .. } | PullError::Link(_) => Exit::Partial,
         PullError::NoFile { .. }
         | PullError::NoGraph(_)
+        | PullError::Listing { .. }
+        | PullError::Redirect { .. }
         | PullError::Precision { .. }
         | PullError::Model(_) => Exit::Model,
     }

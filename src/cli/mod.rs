@@ -3,6 +3,7 @@
 //! Data goes to stdout, everything else to stderr. Commands live one to a file; what several of them need
 //! (settings, store, pipeline, model) is made in `setup`.
 
+mod answer;
 mod bench;
 mod bottleneck;
 mod classify;
@@ -29,10 +30,15 @@ mod summary;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use std::panic::AssertUnwindSafe;
+
 use clap::{Args, Parser, Subcommand};
 
 pub use self::error::{CliError, Exit};
 use self::setup::Setup;
+use crate::domain::redact_url;
+use crate::source::table::catches_panics;
+use crate::telemetry::LogFormat;
 
 /// Collects Reddit posts, labels them with a zero-shot model, and leaves the labels where SQL reaches them.
 #[derive(Debug, Parser)]
@@ -133,10 +139,10 @@ impl Command {
             | Self::Score(_)
             | Self::Bench(_)
             | Self::Run(_)
-            | Self::Purge(_) => true,
+            | Self::Purge(_)
+            | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
-            Self::Sql(_)
-            | Self::Status(_)
+            Self::Status(_)
             | Self::Model(_)
             | Self::Doctor(_)
             | Self::Db(_)
@@ -148,22 +154,72 @@ impl Command {
 
 /// Runs the program with the arguments of the process.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match start(cli) {
-        Ok(exit) => exit.into(),
-        Err(error) => {
-            output::error(&error);
+    let cli = Cli::try_parse().unwrap_or_else(|error| misused(&error));
+    let mut log_format = asked_log_format(&cli);
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !catches_panics() {
+            tell(panic);
+        }
+    }));
+    // What is left half-done in memory is not looked at any more.
+    let ended = std::panic::catch_unwind(AssertUnwindSafe(|| start(cli, &mut log_format)));
+    match ended {
+        Ok(Ok(exit)) => exit.into(),
+        Ok(Err(error)) => {
+            output::error(&error, log_format);
             error.exit().into()
+        }
+        Err(_) => {
+            output::bug();
+            Exit::Bug.into()
         }
     }
 }
 
-fn start(cli: Cli) -> Result<Exit, CliError> {
+/// The log format that flag or environment ask for: all that is known before the settings are read, and where
+/// they cannot be.
+fn asked_log_format(cli: &Cli) -> LogFormat {
+    let asked = cli.global.log_format.clone();
+    match asked.or_else(|| std::env::var("TOPICMILL__LOG__FORMAT").ok()) {
+        Some(format) if format == "json" => LogFormat::Json,
+        _ => LogFormat::Text,
+    }
+}
+
+/// Tells how the program is called, without the password of a URL that stands in the wrong place.
+#[expect(clippy::print_stderr, reason = "logging has not been started")]
+fn misused(error: &clap::Error) -> ! {
+    let secret = |arg: &String| {
+        let lower = arg.to_ascii_lowercase();
+        lower.contains("://") && arg.contains('@') || lower.contains("password")
+    };
+    let args: Vec<String> = std::env::args_os()
+        .filter_map(|arg| arg.into_string().ok())
+        .filter(secret)
+        .collect();
+    if args.is_empty() || !error.use_stderr() {
+        error.exit();
+    }
+    let mut text = error.render().to_string();
+    for arg in args {
+        let value = arg.split_once('=').map_or("", |(_, value)| value);
+        text = text.replace(&arg, &redact_url(&arg));
+        if !value.is_empty() {
+            text = text.replace(value, &redact_url(value));
+        }
+    }
+    eprint!("{text}");
+    std::process::exit(Exit::Usage.code().into())
+}
+
+fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     // Needs no settings, and must work where they are broken.
     if let Command::Completions(command) = cli.command {
         return command.run();
     }
     let setup = Setup::load(&cli.global)?;
+    *log_format = setup.log_format;
     let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&setup.stop);

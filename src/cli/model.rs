@@ -382,8 +382,12 @@ fn agreement(
         let (model, engine) = OnnxEngine::open(folder, Some(precision), &options)?;
         let graph = model.made.as_ref().map(|made| made.graph.clone());
         let mut labeler = Labeler::load(model, Box::new(engine), 1_024)?;
-        let name = format!("topicmill-verify-{}-{precision}.ndjson", std::process::id());
-        let output = std::env::temp_dir().join(name);
+        // Nobody else may foresee the name, or read what is in it.
+        let scratch = tempfile::tempdir().map_err(|source| CliError::Write {
+            path: std::env::temp_dir().display().to_string(),
+            source,
+        })?;
+        let output = scratch.path().join("labels.ndjson");
         let job = FileJob {
             inputs: vec![texts.to_owned()],
             output: output.clone(),
@@ -398,7 +402,6 @@ fn agreement(
             shown = done;
         })?;
         let written = std::fs::read_to_string(&output).unwrap_or_default();
-        let _ = std::fs::remove_file(&output);
         if report.stopped {
             return Err(CliError::Usage(
                 "stopped before all texts were labelled".into(),

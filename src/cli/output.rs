@@ -1,7 +1,10 @@
 //! What goes to stdout: tables and JSON. And errors, in one form, to stderr.
+//!
+//! Here, and in `telemetry` for log lines, what others wrote is made harmless to a terminal: in text for people
+//! always, in JSON by escapes that mean the same. CSV is exact, unless a terminal takes it.
 
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
@@ -9,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::CliError;
 use crate::store::Table;
+use crate::telemetry::{self, LogFormat, harmless};
 
 /// Columns narrower than this, on average, cannot be read.
 const NARROWEST: usize = 8;
@@ -30,21 +34,44 @@ pub enum Format {
     Ndjson,
 }
 
-/// Writes to stdout. Whoever reads may stop reading: `topicmill sql … | head` is no error.
+/// Writes text for people to stdout.
 pub fn print(text: &str) -> Result<(), CliError> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|source| CliError::Write {
-            path: "stdout".into(),
-            source,
-        }),
-    }
+    write(&harmless::lines(text))
+}
+
+/// Writes JSON to stdout, over several lines or on one.
+pub fn print_json(value: &Value, format: Format) -> Result<(), CliError> {
+    let text = match format {
+        Format::Ndjson => format!("{value}\n"),
+        _ => format!("{value:#}\n"),
+    };
+    write(&harmless::json(&text))
 }
 
 /// Prints a table in a format.
 pub fn print_table(table: &Table, format: Format) -> Result<(), CliError> {
-    print(&render(table, format)?)
+    let text = render(table, format)?;
+    match format {
+        Format::Csv if io::stdout().is_terminal() => print(&text),
+        _ => write(&text),
+    }
+}
+
+/// Writes to stdout as it is. Whoever reads may stop reading: `topicmill sql … | head` is no error.
+pub fn write(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(not_written),
+    }
+}
+
+/// Stdout does not take what is written.
+pub fn not_written(source: io::Error) -> CliError {
+    CliError::Write {
+        path: "stdout".into(),
+        source,
+    }
 }
 
 /// A table in a format.
@@ -61,27 +88,33 @@ pub fn render(table: &Table, format: Format) -> Result<String, CliError> {
     };
     Ok(match format {
         Format::Table => for_people(table),
-        Format::Csv => csv(table).map_err(|source| CliError::Write {
-            path: "stdout".into(),
-            source,
-        })?,
-        Format::Json => format!(
-            "{:#}\n",
-            Value::Array(table.rows.iter().map(object).collect())
-        ),
-        Format::Ndjson => table
-            .rows
-            .iter()
-            .map(|row| format!("{}\n", object(row)))
-            .collect(),
+        Format::Csv => {
+            let header = table.columns.iter().cloned().map(Value::from).collect();
+            let rows = [vec![header], table.rows.clone()].concat();
+            csv(&rows, false).map_err(not_written)?
+        }
+        Format::Json => {
+            let all = Value::Array(table.rows.iter().map(object).collect());
+            harmless::json(&format!("{all:#}\n")).into_owned()
+        }
+        Format::Ndjson => {
+            let lines = table.rows.iter().map(|row| format!("{}\n", object(row)));
+            harmless::json(&lines.collect::<String>()).into_owned()
+        }
     })
 }
 
-fn csv(table: &Table) -> io::Result<String> {
+/// What makes a spreadsheet compute a text (<https://owasp.org/www-community/attacks/CSV_Injection>).
+const COMPUTED: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
+
+/// Rows as CSV; `safe` puts a `'` before a text that a spreadsheet would compute.
+pub fn csv(rows: &[Vec<Value>], safe: bool) -> io::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    writer.write_record(&table.columns)?;
-    for row in &table.rows {
-        writer.write_record(row.iter().map(as_text))?;
+    for row in rows {
+        writer.write_record(row.iter().map(|value| match value {
+            Value::String(text) if safe && text.starts_with(COMPUTED) => format!("'{text}"),
+            value => as_text(value),
+        }))?;
     }
     let bytes = writer
         .into_inner()
@@ -112,7 +145,12 @@ pub fn for_people(table: &Table) -> String {
         .set_style(TableComponent::HeaderLines, '─')
         .set_style(TableComponent::MiddleHeaderIntersections, '─')
         .set_content_arrangement(ContentArrangement::Dynamic);
-    out.set_header(table.columns.iter().map(Cell::new));
+    out.set_header(
+        table
+            .columns
+            .iter()
+            .map(|name| Cell::new(harmless::line(name))),
+    );
     for row in &table.rows {
         out.add_row(
             row.iter()
@@ -134,7 +172,7 @@ fn as_lists(table: &Table, decimals: &[usize]) -> String {
             .set_content_arrangement(ContentArrangement::Dynamic);
         for ((name, value), decimals) in table.columns.iter().zip(row).zip(decimals) {
             let value = cell(value, *decimals).set_alignment(CellAlignment::Left);
-            list.add_row([Cell::new(name), value]);
+            list.add_row([Cell::new(harmless::line(name)), value]);
         }
         list.lines()
             .map(|line| format!("{}\n", line.trim_end()))
@@ -169,12 +207,11 @@ fn cell(value: &Value, decimals: usize) -> Cell {
             Cell::new(text).set_alignment(CellAlignment::Right)
         }
         // A line break or a tab inside a cell would tear the table.
-        other => Cell::new(
-            as_text(other)
-                .split_whitespace()
-                .collect::<Vec<_>>()
-                .join(" "),
-        ),
+        other => {
+            let text = as_text(other);
+            let words: Vec<&str> = text.split_whitespace().collect();
+            Cell::new(harmless::line(&words.join(" ")))
+        }
     }
 }
 
@@ -212,20 +249,36 @@ pub fn shortened(text: &str, beside: usize) -> String {
     format!("{}…", head.trim_end())
 }
 
-/// One sentence on stderr, and what caused it where the sentence does not say so already.
+/// One sentence on stderr after a panic has told its place.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
-pub fn error(error: &CliError) {
+pub fn bug() {
+    eprintln!(
+        "error: topicmill has a bug, told above; what it had stored stays stored: please report it with these lines"
+    );
+}
+
+/// One sentence on stderr, and what caused it where the sentence does not say so already. A log collector gets
+/// them as a log line.
+#[expect(clippy::print_stderr, reason = "logging may not have been started")]
+pub fn error(error: &CliError, format: LogFormat) {
     let message = error.to_string();
-    eprintln!("error: {message}");
-    let mut told = message;
+    let mut causes = Vec::new();
+    let mut told = message.clone();
     let mut cause: Option<&dyn Error> = error.source();
     while let Some(next) = cause {
         let text = next.to_string();
         if !told.contains(&text) {
-            eprintln!("  caused by: {text}");
             told.push_str(&text);
+            causes.push(text);
         }
         cause = next.source();
+    }
+    if format == LogFormat::Json {
+        return telemetry::fatal(&message, &causes);
+    }
+    eprintln!("error: {}", harmless::lines(&message));
+    for text in causes {
+        eprintln!("  caused by: {}", harmless::lines(&text));
     }
 }
 

@@ -8,16 +8,22 @@ use super::collect::sample;
 use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::{Fullname, RunStatus, SourceKind};
-use crate::purge::{Check, Plan};
+use crate::purge::{Check, Plan, Step};
 use crate::store::Access;
 use crate::telemetry::Progress;
 
 /// What `purge --help` adds.
 const RULES: &str = "\
-A purged post leaves nothing but its id, when and why: its text, url, author and flair are deleted, and so is \
-all that was made of them (labels, scores, sightings, and logits that no other post's text shares). Neither a file \
-nor a listing brings it back, with one exception: what moderators removed, or Reddit did not know, is stored again \
-when Reddit itself shows it again. What its author deleted, or --ids named, stays away for good.
+Only a purged post's id, time and reason are kept: its text, url, author and flair are deleted, and so is \
+all that was made of them (labels, scores, sightings, and logits that no other post's text shares), and so are \
+crossposts, which show its text. Neither a file nor a listing brings it back, with one exception: what moderators \
+removed, or Reddit did not know, is stored again when Reddit itself shows it again. What its author deleted, or \
+--ids named, stays away for good.
+
+Then a SQLite file is rewritten, because free space in it may hold copies of old rows. It takes room for two more \
+copies of the file, and writers wait meanwhile; --no-rewrite puts it off. A PostgreSQL server keeps the bytes of \
+deleted rows until `topicmill db vacuum`, which locks each table while it rewrites it; its write-ahead log, backups \
+and replicas are yours to purge.
 
 --retention takes title, body, url, permalink, author and flair of posts, and leaves labels and scores. Age counts \
 from when a post was first stored. The text does not come back when the post is collected again, and a post \
@@ -52,6 +58,9 @@ pub struct Purge {
         reason = "how clap has a flag whose value may be left out"
     )]
     retention: Option<Option<u32>>,
+    /// Leave a SQLite file as it is: a later purge, or `db vacuum`, takes the last bytes out of it
+    #[arg(long)]
+    no_rewrite: bool,
     /// Whom to ask: reddit, or sample: the sample Reddit, about posts that came from there
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
@@ -73,6 +82,7 @@ impl Purge {
                 max_requests: self.max_requests,
                 older_than_hours: self.older_than_hours,
             }),
+            leave_file: self.no_rewrite,
         };
         let source = word::<SourceKind>("--source", &self.source)?;
         let (reddit, _sample) = match (plan.check, source) {
@@ -91,7 +101,11 @@ impl Purge {
         self.record.check()?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
-        let purged = context.purge(&plan, reddit.as_ref(), &|n| bar.add(n)).await;
+        let heard = |step| match step {
+            Step::Asked(n) => bar.add(n),
+            Step::Rewriting { done, total } => bar.note(&rewriting(done, total)),
+        };
+        let purged = context.purge(&plan, reddit.as_ref(), &heard).await;
         drop(bar);
         self.record.write(&context)?;
         context.store.close().await?;
@@ -104,6 +118,7 @@ impl Purge {
             removed = some(report.removed),
             missing = some(report.missing),
             requested = some(report.requested),
+            crossposts = some(report.crossposts),
             texts = some(report.texts),
             unclear = some(report.unclear),
             requests = some(report.requests),
@@ -116,6 +131,16 @@ impl Purge {
             Exit::Partial
         })
     }
+}
+
+/// How far a rewrite is.
+pub fn rewriting(done: u64, total: u64) -> String {
+    const MB: u64 = 1_000_000;
+    format!(
+        "rewriting the database: {} of {} MB",
+        done / MB,
+        total.div_ceil(MB)
+    )
 }
 
 /// What `--retention` means without a number.

@@ -33,16 +33,16 @@ impl Run {
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {
-            let collected = collecting.run(setup, &context).await?;
-            if setup.stop.is_cancelled() {
-                return Ok(collected);
+            let collected = collecting.run(setup, &context).await;
+            let of_database = |error: &CliError| error.exit() == Exit::Database;
+            if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
+                return collected;
             }
             // What was collected before, and what was collected now of the topics that could be read.
             let labelled = classify::label(&context, engines, &set, &setup.backlog()).await?;
-            Ok(if collected == Exit::Done {
-                labelled
-            } else {
-                collected
+            Ok(match collected? {
+                Exit::Done => labelled,
+                collected => collected,
             })
         };
         let exit = both.await;

@@ -16,10 +16,11 @@ pub use self::model::{
 use super::{CliError, Global};
 use crate::classify::backlog::{self, Options, worker_name};
 use crate::classify::gpu::Watch;
+use crate::classify::library;
 use crate::classify::verdict;
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
-use crate::config::{self, Loaded, Settings};
+use crate::config::{self, Loaded, Origin, Settings};
 use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
 use crate::pipeline::{Context, Pipeline, RunRecord};
 use crate::source::arctic_shift::{self, ArcticShift};
@@ -32,6 +33,7 @@ use crate::telemetry::{self, LogFormat};
 pub struct Setup {
     pub loaded: Loaded,
     pub clock: SharedClock,
+    pub log_format: LogFormat,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
 }
@@ -68,6 +70,16 @@ impl Setup {
             std::env::vars_os().filter_map(as_text),
             &flags,
         )?;
+        // What names a library names a program to run: a file that lies here by chance may not.
+        if let Some((_, Origin::File(path))) = loaded.values.get("onnxruntime.library")
+            && global.config.is_none()
+            && let Some(why) = library::stranger(path)
+        {
+            let path = path.display();
+            return Err(CliError::Usage(format!(
+                "take `onnxruntime.library` from `{path}`: {why}; if you trust it, give it with `--config {path}`"
+            )));
+        }
         let lease_secs = loaded.settings.classify.lease_secs;
         if !(3..=86_400).contains(&lease_secs) {
             let text =
@@ -97,6 +109,7 @@ impl Setup {
         Ok(Self {
             loaded,
             clock: SystemClock::shared(),
+            log_format: format,
             stop: CancellationToken::new(),
         })
     }

@@ -1,12 +1,23 @@
 //! `topicmill sql`: read-only questions.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use clap::Args;
 
+use super::answer;
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::analyze::sql;
-use crate::store::Access;
+use crate::store::{self, Access, Asked, Inquiry};
+
+/// After a signal, how long the end of the query on the server may take.
+const GRACE: Duration = Duration::from_secs(4);
+/// Who reads an answer page by page may take this long for a page.
+const PATIENCE: Duration = Duration::from_hours(1);
+/// After its time is up, how long the rows that came may take to be written.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Flags of `sql`.
 #[derive(Debug, Args)]
@@ -20,9 +31,21 @@ pub struct Sql {
     /// List the named queries
     #[arg(long)]
     list: bool,
-    /// How to print
+    /// How to print; json and ndjson keep every character, a table shows control characters as pictures
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// Rows to print, at most
+    #[arg(long, value_name = "ROWS")]
+    limit: Option<u64>,
+    /// End the query, also on the server, after this many seconds; the exit code is then 1
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
+    /// Write ' before texts of a CSV that a spreadsheet would compute: = + - @ at their beginning
+    #[arg(long)]
+    safe_csv: bool,
+    /// Let a superuser of PostgreSQL ask, whose queries reach the server's files
+    #[arg(long)]
+    allow_superuser: bool,
 }
 
 impl Sql {
@@ -31,33 +54,98 @@ impl Sql {
             output::print_table(&sql::list(), self.format)?;
             return Ok(Exit::Done);
         }
-        let query = match (self.query.as_deref(), &self.named) {
+        tokio::select! {
+            // What a query needs when it is stopped it does itself.
+            answered = self.answer(setup) => answered,
+            () = stopped_for(GRACE, setup) => Ok(Exit::Done),
+        }
+    }
+
+    async fn answer(&self, setup: &Setup) -> Result<Exit, CliError> {
+        let Some(sql) = self.statement(setup).await? else {
+            return Ok(Exit::Done);
+        };
+        let store = tokio::select! {
+            store = setup.store(Access::ReadOnly) => store?,
+            () = setup.stop.cancelled() => return Ok(Exit::Done),
+        };
+        let at_most = self.timeout.map(Duration::from_secs);
+        let stop = setup.stop.child_token();
+        let inquiry = Inquiry {
+            sql,
+            limit: self.limit,
+            at_most,
+            patience: Some(PATIENCE),
+            any_user: self.allow_superuser || setup.settings().database.allow_superuser,
+            stop: stop.clone(),
+        };
+        let (into, parts) = store::parts();
+        let (format, safe_csv) = (self.format, self.safe_csv);
+        // Whoever reads may be slow, and must not keep a signal from being heard.
+        let writing = tokio::task::spawn_blocking(move || answer::write(parts, format, safe_csv));
+        let mut asking = pin!(store.ask(inquiry, into));
+        let (asked, is_late) = tokio::select! {
+            asked = &mut asking => (asked, false),
+            () = after(at_most, setup) => {
+                stop.cancel();
+                (asking.await, true)
+            }
+        };
+        let rows = tokio::select! {
+            rows = writing => rows.expect("the writer does not panic")?,
+            () = setup.stop.cancelled() => return Ok(Exit::Done),
+            // Whoever reads so slowly does not get the rest.
+            () = setup.clock.sleep(LATE), if is_late => 0,
+        };
+        let asked = asked?;
+        if is_late {
+            return Err(CliError::Timeout(self.timeout.unwrap_or_default()));
+        }
+        if self.format == Format::Table && asked != Asked::Stopped {
+            let s = if rows == 1 { "" } else { "s" };
+            let more = if asked == Asked::Cut {
+                "; there are more"
+            } else {
+                ""
+            };
+            output::print(&format!("({rows} row{s}{more})\n"))?;
+        }
+        Ok(Exit::Done)
+    }
+
+    /// The statement that the flags name; none if a signal came while it was waited for.
+    async fn statement(&self, setup: &Setup) -> Result<Option<String>, CliError> {
+        match (self.query.as_deref(), &self.named) {
             (Some("-"), _) => {
                 // On a thread of its own, so that a signal is heard while nobody types.
                 let read =
                     tokio::task::spawn_blocking(|| std::io::read_to_string(std::io::stdin()));
-                let text = read.await.unwrap_or_else(|error| Err(error.into()));
-                text.map_err(|error| {
-                    CliError::Usage(format!("read the query from stdin: {error}"))
-                })?
+                let text = tokio::select! {
+                    text = read => text.unwrap_or_else(|error| Err(error.into())),
+                    () = setup.stop.cancelled() => return Ok(None),
+                };
+                text.map(Some)
+                    .map_err(|error| CliError::Usage(format!("read the query from stdin: {error}")))
             }
-            (Some(query), _) => query.to_owned(),
-            (None, Some(name)) => {
-                sql::named(name).map_err(|error| CliError::Usage(error.to_string()))?
-            }
+            (Some(query), _) => Ok(Some(query.to_owned())),
+            (None, Some(name)) => sql::named(name)
+                .map(Some)
+                .map_err(|error| CliError::Usage(error.to_string())),
             (None, None) => unreachable!("clap asks for one of them"),
-        };
-        let store = setup.store(Access::ReadOnly).await?;
-        let table = store.query(&query).await?;
-        output::print_table(&table, self.format)?;
-        if self.format == Format::Table {
-            let n = table.rows.len();
-            output::print(&if n == 1 {
-                "(1 row)\n".to_owned()
-            } else {
-                format!("({n} rows)\n")
-            })?;
         }
-        Ok(Exit::Done)
     }
+}
+
+/// Waits for a time, or for ever.
+async fn after(time: Option<Duration>, setup: &Setup) {
+    match time {
+        Some(time) => setup.clock.sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until a signal came, and as long as ending a query may take.
+async fn stopped_for(time: Duration, setup: &Setup) {
+    setup.stop.cancelled().await;
+    setup.clock.sleep(time).await;
 }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
+use crate::classify::backlog;
+use crate::domain::RunStatus;
+use crate::pipeline;
 use crate::store::{Access, Failure, Gap, RunRow, Standing, Table};
 
 /// Runs shown.
@@ -28,7 +31,15 @@ impl Status {
                 setup.clock.now().into(),
             )
             .await?;
-        let runs = store.recent_runs(None, RUNS).await?;
+        let mut runs = store.recent_runs(None, RUNS).await?;
+        // Recorded by the next run that begins; this one only reads.
+        for (dead, why) in pipeline::dead(&store, &backlog::worker_name()).await? {
+            if let Some(run) = runs.iter_mut().find(|run| run.id == dead.id.0) {
+                RunStatus::Died.as_str().clone_into(&mut run.status);
+                run.finished_at = Some(dead.seen_at);
+                run.error = Some(why.to_owned());
+            }
+        }
         let gaps = store.gaps().await?;
         let failures = store
             .failures(setup.settings().classify.max_attempts)
@@ -36,11 +47,7 @@ impl Status {
         match self.format {
             Format::Json | Format::Ndjson => {
                 let all = json!({ "backlog": standing, "failures": failures, "runs": runs, "gaps": gaps });
-                output::print(&if self.format == Format::Json {
-                    format!("{all:#}\n")
-                } else {
-                    format!("{all}\n")
-                })?;
+                output::print_json(&all, self.format)?;
             }
             Format::Csv => output::print_table(&backlog(&standing), self.format)?,
             Format::Table => {
@@ -60,6 +67,11 @@ impl Status {
                     output::print(&output::for_people(&gaps_table(&gaps)))?;
                 }
             }
+        }
+        if store.is_rewrite_due().await? {
+            tracing::warn!(
+                "bytes of purged posts may be in the database's files still: `topicmill db vacuum` rewrites them"
+            );
         }
         Ok(Exit::Done)
     }

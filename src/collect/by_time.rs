@@ -26,8 +26,7 @@ impl Reader<'_, '_> {
             None => (Way::NewestFirst, self.read.topic.limit),
             Some(_) => (Way::OldestFirst, u32::MAX),
         };
-        let mut border: Option<Timestamp> =
-            known.map(|known| (known.as_datetime() - self.read.pace.overlap).into());
+        let mut border: Option<Timestamp> = known.map(|known| self.read.pace.back_from(known));
         let mut limit = wanted.min(PAGE_LIMIT);
         let mut twice = HashSet::new();
         let mut newest: Option<Timestamp> = None;
@@ -50,7 +49,7 @@ impl Reader<'_, '_> {
                 .filter(|post| !twice.contains(&post.fullname) && take(&mut wanted))
                 .collect();
             twice = names;
-            newest = newest.max(posts.iter().map(|post| post.created_at).max());
+            newest = newest.max(self.newest(&posts));
             let next = ends_at.filter(|_| full && wanted > 0);
             // Towards now, what is stored has no hole behind it; into the past, not before all of it is stored.
             let watermark = newest.filter(|_| way == Way::OldestFirst || next.is_none());

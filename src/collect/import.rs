@@ -138,7 +138,7 @@ async fn store_block(
     plan.left_out = position.left_out;
     for Rejected { at, reason } in rejected {
         if done.rejected.total() < REJECTED_SHOWN {
-            tracing::warn!(file = %plan.name, %at, "passed over: {reason}");
+            tracing::error!(file = %plan.name, %at, "passed over: {reason}");
         }
         done.rejected.add(&reason);
     }

@@ -1,5 +1,6 @@
 //! SHA-256 of a model's files. Gigabytes of weights take seconds, so what a large file hashed to is remembered
-//! beside it, and holds as long as the file keeps its size and its time of change.
+//! beside it, and holds as long as the file keeps its size and its time of change: the one that the system sets, which
+//! no archive brings along, so that a memory that came with a stranger's folder holds for none of its files.
 //!
 //! Loading a model trusts that memory, `topicmill model verify` does not. In a folder that cannot be written
 //! nothing is remembered, and every load reads every byte.
@@ -8,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -72,8 +72,19 @@ fn remembered(path: &Path, from: u64) -> Result<String, ModelError> {
     Ok(sha256)
 }
 
-/// Size and time of change.
+/// Size and time of change, of the content or of what the system notes of the file.
+#[cfg(unix)]
 fn stamp(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = fs::metadata(path).ok()?;
+    let seconds = u64::try_from(metadata.ctime()).ok()?;
+    let rest = u64::try_from(metadata.ctime_nsec()).ok()?;
+    Some((metadata.len(), seconds.checked_mul(1_000_000_000)? + rest))
+}
+
+#[cfg(not(unix))]
+fn stamp(path: &Path) -> Option<(u64, u64)> {
+    use std::time::UNIX_EPOCH;
     let metadata = fs::metadata(path).ok()?;
     let modified = metadata
         .modified()
@@ -97,16 +108,20 @@ fn write(memory: &Path, known: &BTreeMap<String, Remembered>) -> io::Result<()> 
 /// # Errors
 /// [`ModelError::Read`].
 pub fn file_hash(path: &Path) -> Result<String, ModelError> {
+    Ok(hex(&digest_of(path, Sha256::new())?))
+}
+
+/// What a hasher makes of a file's bytes, after what it was given before.
+pub(super) fn digest_of<D: Digest>(path: &Path, mut hasher: D) -> Result<Vec<u8>, ModelError> {
     let read = |source| ModelError::Read {
         path: path.to_owned(),
         source,
     };
     let mut file = File::open(path).map_err(read)?;
-    let mut hasher = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
         match file.read(&mut buffer) {
-            Ok(0) => return Ok(hex(&hasher.finalize())),
+            Ok(0) => return Ok(hasher.finalize().to_vec()),
             Ok(n) => hasher.update(&buffer[..n]),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(read(e)),
@@ -116,37 +131,28 @@ pub fn file_hash(path: &Path) -> Result<String, ModelError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
-
     use super::*;
 
     #[test]
     fn a_large_file_is_read_again_only_after_it_changed() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("weights");
-        let put = |text: &str, at: SystemTime| {
-            fs::write(&path, text).unwrap();
-            File::options()
-                .append(true)
-                .open(&path)
-                .unwrap()
-                .set_modified(at)
-                .unwrap();
-        };
-        let noon = UNIX_EPOCH + Duration::from_hours(12);
-        put("one", noon);
+        let (path, memory) = (dir.path().join("weights"), dir.path().join(MEMORY_FILE));
+        fs::write(&path, "one").unwrap();
         let one = remembered(&path, 1).unwrap();
         assert_eq!(one, hex(&Sha256::digest("one")));
-        // The same size and time: nobody looks inside.
-        put("two", noon);
-        assert_eq!(remembered(&path, 1).unwrap(), one);
-        let two = hex(&Sha256::digest("two"));
-        assert_eq!(file_hash(&path).unwrap(), two);
-        put("two", noon + Duration::from_nanos(1));
-        assert_eq!(remembered(&path, 1).unwrap(), two);
+        // What is remembered is believed.
+        let said = fs::read_to_string(&memory).unwrap();
+        fs::write(&memory, said.replace(&one, "from memory")).unwrap();
+        assert_eq!(remembered(&path, 1).unwrap(), "from memory");
         // A small file is never remembered.
-        put("six", noon + Duration::from_nanos(1));
-        assert_eq!(remembered(&path, 4).unwrap(), hex(&Sha256::digest("six")));
+        assert_eq!(remembered(&path, 4).unwrap(), one);
+        // Another file of the same size and date is another file.
+        let date = fs::metadata(&path).unwrap().modified().unwrap();
+        fs::write(&path, "two").unwrap();
+        let file = File::options().append(true).open(&path).unwrap();
+        file.set_modified(date).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), date);
+        assert_eq!(remembered(&path, 1).unwrap(), hex(&Sha256::digest("two")));
     }
 
     #[test]

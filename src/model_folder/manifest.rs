@@ -11,12 +11,14 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{ModelError, NliClasses, Target, file_hash};
+use super::{ModelError, NliClasses, Target, bounds, file_hash};
 
 /// Name of the manifest in its folder.
 pub const FILE: &str = "manifest.toml";
 /// Name of the file that holds what verifications found.
 pub const VERIFIED_FILE: &str = "verified.toml";
+/// Entries of a session that a manifest may make: how the graph is optimised. Others name files to read and to write.
+const SESSION: &str = "optimization.";
 /// The only format there is.
 const FORMAT: u32 = 1;
 /// Share of texts that int8 must label as fp32 does before it is taken unasked.
@@ -126,11 +128,10 @@ impl Manifest {
         if !path.is_file() {
             return Ok(None);
         }
-        let text = fs::read_to_string(&path).map_err(|source| ModelError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        Self::parse(&text)
+        let bytes = bounds::read(&path)?;
+        std::str::from_utf8(&bytes)
+            .map_err(|error| error.to_string())
+            .and_then(Self::parse)
             .map(Some)
             .map_err(|detail| ModelError::Manifest { path, detail })
     }
@@ -158,6 +159,15 @@ impl Manifest {
         {
             return Err(format!(
                 "`{name}` is not the name of a file in the same folder"
+            ));
+        }
+        let mut entries = manifest
+            .graphs
+            .values()
+            .flat_map(|graph| graph.session.keys());
+        if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
+            return Err(format!(
+                "its entry `{key}` of `session` is none of those that begin with `{SESSION}`"
             ));
         }
         for (number, vector) in (1..).zip(&manifest.vectors) {
@@ -332,8 +342,8 @@ impl Agreement {
 impl Verified {
     /// What was found of the manifest as it is now; nothing where the file cannot be read, or is of another.
     pub fn read(dir: &Path) -> Option<Self> {
-        let text = fs::read_to_string(dir.join(VERIFIED_FILE)).ok()?;
-        let verified: Self = toml::from_str(&text).ok()?;
+        let bytes = bounds::read(&dir.join(VERIFIED_FILE)).ok()?;
+        let verified: Self = toml::from_slice(&bytes).ok()?;
         (file_hash(&dir.join(FILE)).ok()? == verified.manifest).then_some(verified)
     }
 

@@ -3,38 +3,39 @@
 //! In go the name of a repository and a precision, out comes a folder with those files that a model needs and no
 //! weights besides. The crate `hf-hub` is not used: its version 1 starts every file anew, and brings `aws-lc` and
 //! a second protocol. Here a file that broke off, or whose program was killed, goes on where it was; it gets its
-//! name when size and SHA-256 are those of the hub's list, and the folder its name when all files are there.
+//! name when size and hash are those of the hub's list, and the folder its name when all files are there.
+//!
+//! The hub is not trusted: what it lists must be names of files in the folder, what it sends may be no longer than it
+//! lists, and nobody but the endpoint itself learns the token.
+
+mod listing;
+mod wire;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_RANGE, HeaderValue, RANGE};
-use reqwest::{Client, Response, StatusCode};
-use serde::Deserialize;
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_RANGE;
 
-use super::hashes::file_hash;
-use super::manifest::{self, Manifest};
-use super::{ModelError, check_config, graph_names};
+use self::listing::{Listing, Sibling, is_graph};
+use self::wire::{Wire, transfer};
+use super::manifest::Manifest;
+use super::{ModelError, check_config};
 use crate::clock::SharedClock;
 
 /// Attempts at a request before it is given up; one that got further starts counting again.
 const TRIES: u32 = 5;
 /// Wait before the second attempt; each later one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// Files that every model has.
-const NEEDED: &[&str] = &["config.json", "tokenizer.json"];
-/// Files that are taken where they are there.
-const WELCOME: &[&str] = &[
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "manifest.toml",
-    "LICENSE",
-    "LICENSE.txt",
-    "LICENSE.md",
-    "NOTICE",
-];
+/// A list of twenty thousand files has half as much.
+const MAX_LISTING: u64 = 8 << 20;
+/// What comes slower than [`SLOWEST`] after this long is given up: a server that sends a byte a minute would hold us for
+/// ever.
+const GRACE: Duration = Duration::from_mins(10);
+/// Bytes a second; a telephone line of the nineties had half as many.
+const SLOWEST: u64 = 16 << 10;
 
 /// Why a model was not fetched.
 #[derive(Debug, thiserror::Error)]
@@ -105,11 +106,45 @@ pub enum PullError {
         /// The graphs that it has.
         found: Vec<String>,
     },
+    /// The hub sends next to nothing.
+    #[error(
+        "fetch `{0}`: it comes slower than 16 KiB a second; give the same command again to go on, or set HF_ENDPOINT to another mirror"
+    )]
+    Slow(String),
     /// What came is not what the hub lists.
     #[error(
         "`{0}` did not arrive as the hub lists it, and was deleted; give the same command again"
     )]
     Damaged(String),
+    /// A list that no honest hub has.
+    #[error(
+        "use the hub's list of `{repo}`: {detail}; nothing of it was fetched, and this repository or this hub is better left alone"
+    )]
+    Listing {
+        /// The repository.
+        repo: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A redirect that is not followed.
+    #[error("fetch `{what}`: the hub sends us elsewhere, and {detail}; check HF_ENDPOINT")]
+    Redirect {
+        /// File or list.
+        what: String,
+        /// Where it leads.
+        detail: String,
+    },
+    /// `HF_ENDPOINT` is no address; it is not shown, for it may hold a password.
+    #[error("use HF_ENDPOINT: it is no address of a hub; write it as `https://huggingface.co`")]
+    Endpoint,
+    /// The token cannot be sent.
+    #[error(
+        "use HF_TOKEN, or the token in HF_HOME: it has characters that no token has; copy it again"
+    )]
+    Token,
+    /// Something that is no file of ours lies where one is to be written.
+    #[error("write `{0}`: it is a link or no file; remove it, and give the same command again")]
+    Link(PathBuf),
     /// A file of ours.
     #[error(
         "write `{path}`: {source}; make room or correct --to, and give the same command again to go on"
@@ -129,7 +164,7 @@ pub enum PullError {
 /// Where to fetch from, and as whom.
 #[derive(Clone)]
 pub struct Source {
-    /// `https://huggingface.co`, or a mirror.
+    /// `https://huggingface.co`, or a mirror. Where it holds user and password, these are sent instead of the token.
     pub endpoint: String,
     /// Sent to the endpoint, never shown.
     pub token: Option<String>,
@@ -150,32 +185,10 @@ pub struct Wanted {
     pub to: PathBuf,
 }
 
-/// A file of the hub's list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Sibling {
-    rfilename: String,
-    size: Option<u64>,
-    #[serde(rename = "blobId")]
-    blob: Option<String>,
-    lfs: Option<Lfs>,
-}
-
-/// What the hub tells of a large file.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Lfs {
-    sha256: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Listing {
-    sha: String,
-    siblings: Vec<Sibling>,
-}
-
 /// A client of the hub.
 pub struct Hub {
-    client: Client,
-    source: Source,
+    wire: Wire,
+    cache: Option<PathBuf>,
     clock: SharedClock,
 }
 
@@ -183,19 +196,11 @@ impl Hub {
     /// A client for one source.
     ///
     /// # Errors
-    /// [`PullError::Transfer`] where the network cannot be used at all.
+    /// [`PullError::Transfer`] where the network cannot be used at all, [`PullError::Endpoint`], [`PullError::Token`].
     pub fn new(source: Source, clock: SharedClock) -> Result<Self, PullError> {
-        // Another part of the process may have installed it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(Duration::from_secs(30))
-            .read_timeout(Duration::from_mins(1))
-            .build()
-            .map_err(|error| transfer("the hub", &error))?;
         Ok(Self {
-            client,
-            source,
+            wire: Wire::new(&source)?,
+            cache: source.cache,
             clock,
         })
     }
@@ -212,25 +217,26 @@ impl Hub {
         if !is_repository(&wanted.repo) {
             return Err(PullError::Name(wanted.repo.clone()));
         }
-        if wanted.to.exists() {
+        // A link that leads nowhere is there, too.
+        if wanted.to.symlink_metadata().is_ok() {
             return Err(PullError::Exists(wanted.to.clone()));
         }
         let listing = self.listing(wanted).await?;
-        let small = small_files(&listing, &wanted.repo)?;
+        let small = listing.small_files(&wanted.repo)?;
         // Before anything large is fetched, and before a folder is made.
-        let names: Vec<&str> = listing
-            .siblings
-            .iter()
-            .map(|s| s.rfilename.as_str())
-            .collect();
-        if !names.iter().any(|name| is_graph(name)) {
+        if !listing.names().into_iter().any(is_graph) {
             return Err(PullError::NoGraph(wanted.repo.clone()));
         }
+        listing::check(&small.iter().collect::<Vec<_>>(), &wanted.repo)?;
         let scratch = partial(&wanted.to, &listing.sha);
-        fs::create_dir_all(&scratch).map_err(|source| PullError::Write {
+        let write = |source| PullError::Write {
             path: scratch.clone(),
             source,
-        })?;
+        };
+        if let Some(above) = scratch.parent() {
+            fs::create_dir_all(above).map_err(write)?;
+        }
+        make_folder(&scratch)?;
         heard(Step::Expect(bytes(&small)));
         for file in &small {
             self.file(wanted, &listing.sha, file, &scratch, heard)
@@ -238,14 +244,10 @@ impl Hub {
         }
         check_config(&scratch)?;
         let manifest = Manifest::read(&scratch)?;
-        let graphs = graph_files(&names, wanted, manifest.as_ref())?;
-        let large: Vec<Sibling> = listing
-            .siblings
-            .iter()
-            .filter(|file| graphs.contains(&file.rfilename))
-            .cloned()
-            .collect();
-        heard(Step::Expect(bytes(&small) + bytes(&large)));
+        let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
+        let all: Vec<&Sibling> = small.iter().chain(&large).collect();
+        listing::check(&all, &wanted.repo)?;
+        heard(Step::Expect(bytes(&small).saturating_add(bytes(&large))));
         for file in &large {
             self.file(wanted, &listing.sha, file, &scratch, heard)
                 .await?;
@@ -258,80 +260,37 @@ impl Hub {
 
     async fn listing(&self, wanted: &Wanted) -> Result<Listing, PullError> {
         let Wanted { repo, revision, .. } = wanted;
-        let endpoint = &self.source.endpoint;
-        let url = format!("{endpoint}/api/models/{repo}/revision/{revision}?blobs=true");
+        let path = format!("api/models/{repo}/revision/{revision}?blobs=true");
+        let what = format!("the list of {repo}");
         let mut tries = 1;
-        loop {
-            let what = format!("the list of {repo}");
-            let answered = match self.ask(wanted, &url, 0, &what).await {
-                Ok(response) => response
-                    .json::<Listing>()
-                    .await
-                    .map_err(|error| transfer(&what, &error)),
-                Err(error) => Err(error),
-            };
-            match answered {
+        let bytes = loop {
+            match self.small_body(repo, &path, &what).await {
                 Err(PullError::Transfer { .. }) if tries < TRIES => {
                     self.clock.sleep(FIRST_WAIT * (1 << (tries - 1))).await;
                     tries += 1;
                 }
-                answered => return answered,
+                answered => break answered?,
             }
-        }
+        };
+        Listing::read(&bytes, repo)
     }
 
-    /// One request; fails on any status but those of a whole file or a part of one.
-    async fn ask(
-        &self,
-        wanted: &Wanted,
-        url: &str,
-        from: u64,
-        what: &str,
-    ) -> Result<Response, PullError> {
-        let Source {
-            endpoint, token, ..
-        } = &self.source;
-        // Packed, its bytes would not be those that are counted.
-        let mut request = self.client.get(url).header(ACCEPT_ENCODING, "identity");
-        if from > 0 {
-            request = request.header(RANGE, format!("bytes={from}-"));
-        }
-        if let Some(token) = token {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
-                PullError::Refused {
-                    repo: wanted.repo.clone(),
-                    endpoint: endpoint.clone(),
-                    status: 401,
-                    with_token: true,
-                }
-            })?;
-            value.set_sensitive(true);
-            request = request.header(AUTHORIZATION, value);
-        }
-        let response = request
-            .send()
-            .await
-            .map_err(|error| transfer(what, &error))?;
-        let status = response.status();
-        let code = response.headers().get("x-error-code");
-        let unknown = code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
-        match status {
-            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-                Ok(response)
+    /// What a path gives, held in memory.
+    async fn small_body(&self, repo: &str, path: &str, what: &str) -> Result<Vec<u8>, PullError> {
+        let mut response = self.wire.get(repo, path, 0, what).await?;
+        let mut body = Vec::new();
+        let mut pace = Pace::start(&self.clock);
+        while let Some(piece) = response.chunk().await.map_err(|e| transfer(what, &e))? {
+            pace.came(piece.len() as u64, what)?;
+            body.extend_from_slice(&piece);
+            if body.len() as u64 > MAX_LISTING {
+                return Err(PullError::Listing {
+                    repo: repo.to_owned(),
+                    detail: format!("it is longer than {} MiB", MAX_LISTING >> 20),
+                });
             }
-            StatusCode::NOT_FOUND => Err(not_found(wanted, endpoint)),
-            _ if unknown => Err(not_found(wanted, endpoint)),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(PullError::Refused {
-                repo: wanted.repo.clone(),
-                endpoint: endpoint.clone(),
-                status: status.as_u16(),
-                with_token: token.is_some(),
-            }),
-            _ => Err(PullError::Transfer {
-                what: what.to_owned(),
-                detail: format!("status {status}"),
-            }),
         }
+        Ok(body)
     }
 
     /// Fetches one file into the folder, unless it is there.
@@ -343,29 +302,40 @@ impl Hub {
         folder: &Path,
         heard: &mut dyn FnMut(Step),
     ) -> Result<(), PullError> {
-        let path = folder.join(&file.rfilename);
+        let path = folder.join(&file.name);
         let write = |source| PullError::Write {
             path: path.clone(),
             source,
         };
+        let above = path.parent().expect("a file in a folder");
+        if above != folder {
+            make_folder(above)?;
+        }
+        let part = folder.join(format!("{}.part", file.name));
+        not_a_link(&path)?;
+        not_a_link(&part)?;
         if path.is_file() && file.is(&path)? {
             heard(Step::Came(file.size.unwrap_or(0)));
             return Ok(());
         }
-        fs::create_dir_all(path.parent().expect("a file in a folder")).map_err(write)?;
-        let part = folder.join(format!("{}.part", file.rfilename));
+        if !file.has_hash() {
+            tracing::warn!(
+                "the hub lists no hash of `{}`: only its size is checked",
+                file.name
+            );
+        }
         if let Some(cached) = self.cached(&wanted.repo, commit, file) {
             fs::copy(&cached, &part).map_err(write)?;
             heard(Step::Came(file.size.unwrap_or(0)));
         } else {
-            let url = format!(
-                "{}/{}/resolve/{commit}/{}",
-                self.source.endpoint, wanted.repo, file.rfilename
-            );
+            let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
+            let mut pace = Pace::start(&self.clock);
             let mut tries = 1;
             loop {
                 let before = length(&part);
-                let fetched = self.fetch(wanted, &url, file, &part, heard).await;
+                let fetched = self
+                    .fetch(wanted, &url, file, &part, &mut pace, heard)
+                    .await;
                 match fetched {
                     Ok(()) => break,
                     Err(PullError::Transfer { .. }) if length(&part) > before => tries = 1,
@@ -379,22 +349,24 @@ impl Hub {
         }
         if !file.is(&part)? {
             fs::remove_file(&part).map_err(write)?;
-            return Err(PullError::Damaged(file.rfilename.clone()));
+            return Err(PullError::Damaged(file.name.clone()));
         }
         fs::rename(&part, &path).map_err(write)
     }
 
     /// What the hub's own programs fetched of it, if it is whole.
     fn cached(&self, repo: &str, commit: &str, file: &Sibling) -> Option<PathBuf> {
+        if !file.has_hash() {
+            return None;
+        }
         let folder = format!("models--{}", repo.replace('/', "--"));
         let path = self
-            .source
             .cache
             .as_ref()?
             .join(folder)
             .join("snapshots")
             .join(commit)
-            .join(&file.rfilename);
+            .join(&file.name);
         (path.is_file() && file.is(&path).unwrap_or(false)).then_some(path)
     }
 
@@ -402,17 +374,18 @@ impl Hub {
     async fn fetch(
         &self,
         wanted: &Wanted,
-        url: &str,
+        path: &str,
         file: &Sibling,
         part: &Path,
+        pace: &mut Pace<'_>,
         heard: &mut dyn FnMut(Step),
     ) -> Result<(), PullError> {
-        let name = &file.rfilename;
+        let name = &file.name;
         let have = length(part);
         if file.size.is_some_and(|size| have > 0 && have == size) {
             return Ok(());
         }
-        let mut response = self.ask(wanted, url, have, name).await?;
+        let mut response = self.wire.get(&wanted.repo, path, have, name).await?;
         let goes_on = response.status() == StatusCode::PARTIAL_CONTENT
             && response.headers().get(CONTENT_RANGE).is_some_and(|range| {
                 range
@@ -424,7 +397,10 @@ impl Hub {
             source,
         };
         if response.status() != StatusCode::OK && !goes_on {
-            fs::remove_file(part).map_err(write)?;
+            // The first answer to a request for all of it makes no file.
+            if have > 0 {
+                fs::remove_file(part).map_err(write)?;
+            }
             return Err(PullError::Transfer {
                 what: name.clone(),
                 detail: "the hub does not go on where the file broke off".to_owned(),
@@ -437,18 +413,51 @@ impl Hub {
             .truncate(!goes_on)
             .open(part)
             .map_err(write)?;
+        let mut left = file.limit();
         if goes_on {
             heard(Step::Came(have));
+            left = left.saturating_sub(have);
         }
-        while let Some(piece) = response
-            .chunk()
-            .await
-            .map_err(|error| transfer(name, &error))?
-        {
+        while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
+            let bytes = piece.len() as u64;
+            pace.came(bytes, name)?;
+            let Some(rest) = left.checked_sub(bytes) else {
+                drop(out);
+                fs::remove_file(part).map_err(write)?;
+                return Err(PullError::Damaged(name.clone()));
+            };
+            left = rest;
             out.write_all(&piece).map_err(write)?;
-            heard(Step::Came(piece.len() as u64));
+            heard(Step::Came(bytes));
         }
         out.sync_all().map_err(write)
+    }
+}
+
+/// How fast something comes.
+struct Pace<'c> {
+    clock: &'c SharedClock,
+    start: Duration,
+    came: u64,
+}
+
+impl<'c> Pace<'c> {
+    fn start(clock: &'c SharedClock) -> Self {
+        Self {
+            clock,
+            start: clock.elapsed(),
+            came: 0,
+        }
+    }
+
+    /// So many bytes more came. One that gives none at all is given up by the client.
+    fn came(&mut self, bytes: u64, what: &str) -> Result<(), PullError> {
+        self.came += bytes;
+        let due = GRACE + Duration::from_secs(self.came / SLOWEST);
+        if self.clock.elapsed().saturating_sub(self.start) > due {
+            return Err(PullError::Slow(what.to_owned()));
+        }
+        Ok(())
     }
 }
 
@@ -459,109 +468,6 @@ pub enum Step {
     Expect(u64),
     /// So many more are there.
     Came(u64),
-}
-
-impl Sibling {
-    /// Whether a file is the one of the list: by its size, and a large one by its SHA-256.
-    fn is(&self, path: &Path) -> Result<bool, ModelError> {
-        if self.size.is_some_and(|size| size != length(path)) {
-            return Ok(false);
-        }
-        match &self.lfs {
-            Some(lfs) => Ok(file_hash(path)? == lfs.sha256),
-            None => Ok(true),
-        }
-    }
-}
-
-/// The files that a model needs besides its graphs.
-fn small_files(listing: &Listing, repo: &str) -> Result<Vec<Sibling>, PullError> {
-    let find = |name: &&str| {
-        listing
-            .siblings
-            .iter()
-            .find(|file| file.rfilename == **name)
-    };
-    for name in NEEDED {
-        if find(name).is_none() {
-            return Err(PullError::NoFile {
-                repo: repo.to_owned(),
-                file: (*name).to_owned(),
-            });
-        }
-    }
-    Ok(NEEDED
-        .iter()
-        .chain(WELCOME)
-        .filter_map(find)
-        .cloned()
-        .collect())
-}
-
-/// The graphs to fetch, and the weights that lie beside them.
-fn graph_files(
-    names: &[&str],
-    wanted: &Wanted,
-    manifest: Option<&Manifest>,
-) -> Result<Vec<String>, PullError> {
-    let precision = wanted.precision.as_deref();
-    let graphs: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|name| is_graph(name))
-        .collect();
-    if let Some(manifest) = manifest {
-        let of_precision = manifest.graphs.values().filter(|graph| {
-            precision == Some("all") || graph.precision == precision.unwrap_or("fp32")
-        });
-        let files: Vec<String> = of_precision
-            .flat_map(manifest::Graph::files)
-            .map(str::to_owned)
-            .collect();
-        if !files.is_empty() {
-            return Ok(files);
-        }
-    } else {
-        let chosen: Vec<&str> = match (precision, graphs.as_slice()) {
-            (Some("all"), _) => graphs.clone(),
-            (None, [only]) => vec![only],
-            (precision, _) => {
-                let wanted = graph_names(precision.unwrap_or("fp32"));
-                let at = |folder: &str, name: &String| format!("{folder}{name}");
-                ["", "onnx/"]
-                    .iter()
-                    .flat_map(|folder| wanted.iter().map(move |name| at(folder, name)))
-                    .find_map(|path| graphs.iter().copied().find(|graph| *graph == path))
-                    .into_iter()
-                    .collect()
-            }
-        };
-        let belongs = |name: &&&str| {
-            chosen.iter().any(|graph| {
-                name.strip_prefix(graph).is_some_and(|rest| {
-                    rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data")
-                })
-            })
-        };
-        if !chosen.is_empty() {
-            return Ok(names
-                .iter()
-                .filter(belongs)
-                .map(|name| (*name).to_owned())
-                .collect());
-        }
-    }
-    Err(PullError::Precision {
-        repo: wanted.repo.clone(),
-        precision: precision.unwrap_or("fp32").to_owned(),
-        found: graphs.into_iter().map(str::to_owned).collect(),
-    })
-}
-
-/// A graph where a model folder has it: at the top or in `onnx`, under a name that leads nowhere else.
-fn is_graph(name: &str) -> bool {
-    let file = name.strip_prefix("onnx/").unwrap_or(name);
-    Path::new(file).extension().is_some_and(|e| e == "onnx") && !file.contains(['/', '\\'])
 }
 
 /// `owner/name`, or a name alone.
@@ -590,29 +496,34 @@ fn partial(to: &Path, commit: &str) -> PathBuf {
 }
 
 fn bytes(files: &[Sibling]) -> u64 {
-    files.iter().filter_map(|file| file.size).sum()
+    let sizes = files.iter().filter_map(|file| file.size);
+    sizes.fold(0, u64::saturating_add)
 }
 
 fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
-fn not_found(wanted: &Wanted, endpoint: &str) -> PullError {
-    PullError::NotFound {
-        repo: wanted.repo.clone(),
-        endpoint: endpoint.to_owned(),
+/// Makes a folder of ours; what is there already must be one, and not lead elsewhere.
+fn make_folder(path: &Path) -> Result<(), PullError> {
+    match fs::create_dir(path) {
+        Ok(()) => Ok(()),
+        Err(_) if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(PullError::Link(path.to_owned()))
+        }
+        Err(source) => Err(PullError::Write {
+            path: path.to_owned(),
+            source,
+        }),
     }
 }
 
-/// The innermost cause says most.
-fn transfer(what: &str, error: &reqwest::Error) -> PullError {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(next) = cause.source() {
-        cause = next;
-    }
-    PullError::Transfer {
-        what: what.to_owned(),
-        detail: cause.to_string(),
+/// Whether a file may be written here: what is there already must be one, and not lead elsewhere.
+fn not_a_link(path: &Path) -> Result<(), PullError> {
+    match path.symlink_metadata() {
+        Ok(found) if !found.is_file() => Err(PullError::Link(path.to_owned())),
+        _ => Ok(()),
     }
 }
 
@@ -620,64 +531,13 @@ fn transfer(what: &str, error: &reqwest::Error) -> PullError {
 mod tests {
     use super::*;
 
-    fn chosen(names: &[&str], precision: Option<&str>) -> Result<Vec<String>, PullError> {
-        let wanted = Wanted {
-            repo: "a/b".into(),
-            revision: "main".into(),
-            precision: precision.map(str::to_owned),
-            to: "b".into(),
-        };
-        graph_files(names, &wanted, None)
-    }
-
     #[test]
-    fn only_the_weights_of_the_precision_are_fetched() {
-        let names = [
-            "config.json",
-            "model.safetensors",
-            "onnx/model.onnx",
-            "onnx/model.onnx_data",
-            "onnx/model_fp16.onnx",
-            "onnx/model_quantized.onnx",
-            "other/model.onnx",
-        ];
-        assert_eq!(
-            chosen(&names, None).unwrap(),
-            ["onnx/model.onnx", "onnx/model.onnx_data"]
-        );
-        assert_eq!(
-            chosen(&names, Some("fp16")).unwrap(),
-            ["onnx/model_fp16.onnx"]
-        );
-        assert_eq!(
-            chosen(&names, Some("int8")).unwrap(),
-            ["onnx/model_quantized.onnx"]
-        );
-        assert_eq!(chosen(&names, Some("all")).unwrap().len(), 4);
-        assert_eq!(chosen(&["bart.onnx"], None).unwrap(), ["bart.onnx"]);
-        let error = chosen(&names, Some("q4")).unwrap_err().to_string();
-        assert!(
-            error.contains("`q4`") && error.contains("onnx/model_fp16.onnx"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_name_leads_nowhere_else() {
+    fn a_repository_leads_nowhere_else() {
         for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
             assert!(is_repository(name), "{name}");
         }
         for name in ["", "a/b/c", "../b", "a/..", "a b", "a/b?x", "/b"] {
             assert!(!is_repository(name), "{name}");
-        }
-        assert!(is_graph("onnx/model.onnx") && is_graph("model.onnx"));
-        for name in [
-            "../model.onnx",
-            "onnx/../../model.onnx",
-            "a/model.onnx",
-            "model.bin",
-        ] {
-            assert!(!is_graph(name), "{name}");
         }
     }
 }

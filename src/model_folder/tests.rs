@@ -114,7 +114,7 @@ fn a_graph_is_chosen_by_name_or_by_being_alone() {
     let base = [("config.json", BART), ("tokenizer.json", "{}")];
     let graph = |names: &[&'static str], precision| {
         let mut files = base.to_vec();
-        files.extend(names.iter().map(|name| (*name, "graph")));
+        files.extend(names.iter().map(|name| (*name, "z\u{5}graph")));
         let dir = folder(&files);
         ModelFolder::open(dir.path(), precision).map(|m| {
             (
@@ -163,7 +163,7 @@ fn hashes_follow_the_files_that_decide_a_score() {
     let base = [
         ("config.json", BART),
         ("tokenizer.json", "{}"),
-        ("model.onnx", "graph"),
+        ("model.onnx", "z\u{5}graph"),
     ];
     let with =
         |extra: &[(&'static str, &'static str)]| open(&[&base[..], extra].concat(), None).unwrap();
@@ -176,7 +176,7 @@ fn hashes_follow_the_files_that_decide_a_score() {
     for changed in [
         ("config.json", r#"{"label2id":{"entailment":0,"no":1}}"#),
         ("tokenizer.json", "{ }"),
-        ("model.onnx", "graph2"),
+        ("model.onnx", "z\u{6}graph2"),
         ("model.onnx_data", "weights"),
         ("model.onnx.data", "weights"),
         ("tokenizer_config.json", r#"{"model_max_length":64}"#),
@@ -196,10 +196,10 @@ fn what_is_missing_or_damaged_is_named() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("/no/such/folder") && error.contains("optimum-cli"),
+        error.contains("/no/such/folder") && error.contains("topicmill model pull"),
         "{error}"
     );
-    let dir = folder(&[("model.onnx", "graph")]);
+    let dir = folder(&[("model.onnx", "z\u{5}graph")]);
     let error = ModelFolder::open(&dir.path().join("model.onnx"), None)
         .unwrap_err()
         .to_string();

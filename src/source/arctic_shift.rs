@@ -19,9 +19,9 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::clock::SharedClock;
-use crate::domain::{Outcome, Post, SourceKind, Timestamp};
+use crate::domain::{Outcome, Post, SourceKind, Timestamp, redact_url};
 use crate::source::Rejected;
-use crate::source::reddit::listing::{mend_surrogates, post_from_value};
+use crate::source::reddit::listing::{mend_surrogates, post_from_value, time_of_post};
 use crate::source::reddit::{
     Answer, Cause, LARGEST_ANSWER, Meter, NoSlot, Quota, Timeouts, Traffic, asked_wait, backoff,
     build_client, check_subreddit, check_user_agent, extend, is_loopback, is_web_page, read_answer,
@@ -171,6 +171,19 @@ pub enum ArcticShiftError {
 }
 
 impl ArcticShiftError {
+    /// Whether every other request would meet the same: there is no way to the archive.
+    pub fn is_of_every_topic(&self) -> bool {
+        match self {
+            Self::GaveUp { source, .. } => source.as_ref().is_some_and(reqwest::Error::is_connect),
+            _ => false,
+        }
+    }
+
+    /// Whether the same may succeed later.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::GaveUp { .. } | Self::WaitTooLong { .. })
+    }
+
     /// The word for it in a topic's report.
     pub fn outcome(&self) -> Outcome {
         match self {
@@ -564,17 +577,13 @@ fn says_too_much(error: &str) -> bool {
         .any(|words| error.contains(words))
 }
 
-/// When a row was posted, of one that is no whole post, too.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a fraction of a second is dropped, and the cast saturates"
-)]
+/// When a row was posted, of one that is no whole post, too; `None` for a time that no post can have.
 fn posted_at(row: &Value) -> Option<Timestamp> {
     let secs = match row.get("created_utc")? {
         Value::String(text) => text.trim().parse().ok()?,
         number => number.as_f64()?,
     };
-    Timestamp::from_epoch_secs(secs as i64)
+    time_of_post(secs)
 }
 
 /// The end of the archive's quota as [`Quota`] reads it, in seconds from now, where it is given as a time of day
@@ -601,10 +610,13 @@ fn reset_as_secs(headers: &mut HeaderMap, now: DateTime<Utc>) {
 /// `https`, or plain `http` to this machine.
 fn base_url(text: &str) -> Result<Url, ArcticShiftError> {
     let refuse = |reason: &str| ArcticShiftError::BaseUrl {
-        url: text.to_owned(),
+        url: redact_url(text),
         reason: reason.to_owned(),
     };
     let url = Url::parse(text).map_err(|error| refuse(&error.to_string()))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refuse("it holds a user name or password"));
+    }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(refuse("it has a `?` or `#` part"));
     }
@@ -638,6 +650,7 @@ mod tests {
             "http://10.0.0.1",
             "ftp://127.0.0.1",
             "https://a.example/?q=1",
+            "https://me:pw@a.example",
         ] {
             assert!(base_url(bad).is_err(), "{bad}");
         }

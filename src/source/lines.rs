@@ -225,13 +225,16 @@ fn record(line: &str) -> Result<Record, String> {
         }
     })?;
     let topic = value.get("topic").and_then(Value::as_str);
-    let topic = topic
-        .map(|topic| topic.replace('\0', "").trim().to_owned())
-        .filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()));
     Ok(Record {
         post: post_from_value(&value, SourceKind::Import)?,
-        topic,
+        topic: topic.and_then(topic_named),
     })
+}
+
+/// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.
+pub(super) fn topic_named(text: &str) -> Option<String> {
+    let topic = text.replace('\0', "").trim().to_owned();
+    Some(topic).filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()))
 }
 
 #[cfg(test)]

@@ -87,6 +87,14 @@ impl SourceError {
             Self::ArcticShift(error) => error.outcome(),
         }
     }
+
+    /// Whether any other topic would meet the same, so that nothing is gained by asking for it.
+    pub fn is_of_every_topic(&self) -> bool {
+        match self {
+            Self::Reddit(error) => error.is_of_every_topic(),
+            Self::ArcticShift(error) => error.is_of_every_topic(),
+        }
+    }
 }
 
 /// A page of a listing.

@@ -4,22 +4,20 @@
 //! A column that is missing is told before the first row is read. A value that is not what its column should
 //! hold costs its row: whoever made the table meant something by it, and a post without it would be wrong.
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+mod pages;
+mod parquet;
 
+use std::io::{self, Read};
+
+use ::parquet::errors::ParquetError;
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
-use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
-use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
-use parquet::record::reader::RowIter;
-use parquet::schema::types::Type;
 use serde_json::{Map, Value};
+
+pub use self::parquet::{Parquet, catches_panics};
 
 use super::Rejected;
 use super::dump::{Position, Record, Row, Rows};
+use super::lines::topic_named;
 use super::reddit::listing::post_from_value;
 use crate::domain::SourceKind;
 
@@ -94,8 +92,21 @@ pub enum TableError {
     #[error("no CSV with a line of names: {0}")]
     Csv(#[from] csv::Error),
     /// Not Parquet, or broken.
-    #[error("no Parquet file, or not a whole one: {0}")]
+    #[error(
+        "no Parquet file, or not a whole one: {0}; fetch it again, or write it anew, as CSV for example"
+    )]
     Parquet(#[from] ParquetError),
+    /// A file whose pages would not fit into memory.
+    #[error(
+        "{what}, and at most {} MiB are read: write it anew with smaller pages or row groups, or as CSV",
+        .most >> 20
+    )]
+    TooLarge {
+        /// What is how large.
+        what: String,
+        /// What it may be, in bytes.
+        most: u64,
+    },
 }
 
 /// Finds the fields among the columns: each with the index of its column.
@@ -145,7 +156,7 @@ fn record(values: impl IntoIterator<Item = (&'static str, Value)>) -> Result<Rec
                 .ok_or_else(|| format!("`{field}` is neither true nor false"))?
                 .into(),
             "topic" => {
-                topic = value.as_str().map(|topic| topic.trim().to_owned());
+                topic = value.as_str().and_then(topic_named);
                 continue;
             }
             // Ids that are all digits come as numbers from some writers.
@@ -312,156 +323,6 @@ impl<R: Read + Send> Rows for Csv<R> {
             bytes: self.reader.position().byte(),
             rows: self.number,
             left_out: 0,
-        }
-    }
-
-    fn resume(&mut self, _: Position) {}
-
-    fn broken(&self) -> bool {
-        self.broken
-    }
-}
-
-/// The rows of a Parquet file; only the columns that are needed are read.
-pub struct Parquet {
-    rows: RowIter<'static>,
-    /// Field of each column that is read, and how many of its whole numbers are a second.
-    fields: Vec<(&'static str, i64)>,
-    number: u64,
-    /// Rows and bytes of the whole file.
-    size: (u64, u64),
-    read: Arc<AtomicU64>,
-    broken: bool,
-}
-
-impl Parquet {
-    /// Reads what the file says of itself.
-    ///
-    /// # Errors
-    /// When a column is missing or holds no plain values, or the file is not Parquet.
-    pub fn new(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
-        let bytes = file.metadata().map_err(ParquetError::from)?.len();
-        let reader = SerializedFileReader::new(file)?;
-        let about = reader.metadata().file_metadata();
-        let rows = u64::try_from(about.num_rows()).unwrap_or(0);
-        let schema = about.schema();
-        let columns = schema.get_fields();
-        let names: Vec<String> = columns.iter().map(|c| c.name().to_owned()).collect();
-        let mut found = find(wanted, &names)?;
-        // Several fields may be taken from one column, which is then read once.
-        found.sort_unstable();
-        let mut indices: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
-        indices.dedup();
-        if indices.len() < found.len() {
-            let (at, _) = found
-                .windows(2)
-                .find(|w| w[0].0 == w[1].0)
-                .map_or(found[0], |w| w[0]);
-            return Err(TableError::NotPlain(names[at].clone()));
-        }
-        let mut fields = Vec::new();
-        for (at, field) in &found {
-            let scale = plain_scale(&columns[*at]);
-            let scale = scale.ok_or_else(|| TableError::NotPlain(names[*at].clone()))?;
-            fields.push((*field, scale));
-        }
-        let projection = Type::group_type_builder(schema.name())
-            .with_fields(indices.iter().map(|at| columns[*at].clone()).collect())
-            .build()?;
-        Ok(Self {
-            rows: RowIter::from_file_into(Box::new(reader)).project(Some(projection))?,
-            fields,
-            number: 0,
-            size: (rows, bytes),
-            read: read.clone(),
-            broken: false,
-        })
-    }
-}
-
-/// How many of a column's whole numbers are a second, 1 where it holds no times; `None` where a cell does not
-/// hold one plain value.
-fn plain_scale(column: &Type) -> Option<i64> {
-    let about = column.get_basic_info();
-    let repeated =
-        about.has_repetition() && about.repetition() == parquet::basic::Repetition::REPEATED;
-    if !column.is_primitive() || repeated {
-        return None;
-    }
-    match (about.converted_type(), about.logical_type_ref()) {
-        (ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS | ConvertedType::INTERVAL, _) => {
-            None
-        }
-        // Times in nanoseconds have no older name, and come as plain numbers.
-        (ConvertedType::NONE, Some(LogicalType::Timestamp(time))) => Some(match time.unit {
-            TimeUnit::MILLIS => 1_000,
-            TimeUnit::MICROS => 1_000_000,
-            TimeUnit::NANOS => 1_000_000_000,
-        }),
-        _ => Some(1),
-    }
-}
-
-/// A cell as JSON has it; times in seconds.
-fn cell(value: Field, scale: i64) -> Value {
-    match value {
-        Field::Str(text) => text.into(),
-        Field::Bytes(bytes) => String::from_utf8_lossy(bytes.data()).into(),
-        Field::Long(number) => number.div_euclid(scale).into(),
-        Field::TimestampMillis(time) => time.div_euclid(1_000).into(),
-        Field::TimestampMicros(time) => time.div_euclid(1_000_000).into(),
-        Field::Date(days) => (i64::from(days) * 86_400).into(),
-        Field::Decimal(_) => Value::String(value.to_string()),
-        Field::Bool(flag) => flag.into(),
-        Field::Byte(number) => number.into(),
-        Field::Short(number) => number.into(),
-        Field::Int(number) => number.into(),
-        Field::UByte(number) => number.into(),
-        Field::UShort(number) => number.into(),
-        Field::UInt(number) => number.into(),
-        Field::ULong(number) => number.into(),
-        Field::Float(number) => number.into(),
-        Field::Double(number) => number.into(),
-        Field::Float16(number) => number.to_f32().into(),
-        _ => Value::Null,
-    }
-}
-
-impl Rows for Parquet {
-    fn next_row(&mut self) -> Option<Row> {
-        if self.broken {
-            return None;
-        }
-        let row = self.rows.next()?;
-        self.number += 1;
-        let (rows, bytes) = self.size;
-        // A guess, because columns are read here and there: as many bytes as rows.
-        let read = u128::from(bytes) * u128::from(self.number) / u128::from(rows.max(1));
-        self.read.store(
-            u64::try_from(read).unwrap_or(bytes).min(bytes),
-            Ordering::Relaxed,
-        );
-        Some(match row {
-            Ok(row) => {
-                let values = row.into_columns().into_iter().zip(&self.fields);
-                let values =
-                    values.map(|((_, value), (field, scale))| (*field, cell(value, *scale)));
-                row_of(self.number, record(values))
-            }
-            Err(error) => {
-                self.broken = true;
-                rejected(
-                    self.number,
-                    format!("cannot be read, nor what follows: {error}"),
-                )
-            }
-        })
-    }
-
-    fn position(&self) -> Position {
-        Position {
-            rows: self.number,
-            ..Position::default()
         }
     }
 

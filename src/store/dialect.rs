@@ -1,5 +1,7 @@
 //! What differs between the two databases: how one is opened, locked and migrated. Statements are shared.
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -7,20 +9,23 @@ use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::{ConnectOptions, Database, Executor, PgConnection, Pool, Postgres, Sqlite};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Database, Executor, PgConnection, Pool, Postgres, Sqlite,
+};
 
 use super::bulk::Insert;
 use super::{Access, Result, StoreError};
+use crate::domain::redact_url;
 
-/// How long a writer waits for another one before it gives up.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a writer waits for another one before it gives up: as long as it may take to rewrite a large file.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
 /// How long opening may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 const CONNECTIONS: u32 = 8;
 /// Memory of a writer of SQLite for pages, in KiB below zero.
 const CACHE: &str = "-16384";
 /// And of a reader.
-const READER_CACHE: &str = "-32768";
+pub(super) const READER_CACHE: &str = "-32768";
 /// Pages of SQLite's write-ahead log, of 4 kB, before it is folded back into the file.
 const LOG_PAGES: &str = "8192";
 /// No transaction of ours waits for anything but the server. One that stands still is of a process that was
@@ -28,6 +33,44 @@ const LOG_PAGES: &str = "8192";
 /// join all posts at once: in memory, by plans that are not worth compiling.
 const SESSION: &str =
     "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; SET jit = off";
+
+/// Processes that start together migrate one after the other. The bytes of "topicmig".
+const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
+/// On relations, and on columns of them.
+const GRANTS: &str = "\
+SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
+              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END) \
+  FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner \
+ UNION \
+SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.relname, \
+              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END) \
+  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
+ CROSS JOIN LATERAL aclexplode(t.attacl) a \
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
+/// Parameters of a URL that sqlx 0.9 takes for PostgreSQL (`options/parse.rs`); others it leaves aside.
+const PARAMETERS: [&str; 18] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
 
 /// A database that the statements of `sql.rs` run on.
 pub trait Dialect: Database {
@@ -43,21 +86,32 @@ pub trait Dialect: Database {
     /// Keeps every other transaction from storing posts until this one ends: each reads `tombstones` for
     /// update before it does.
     const LOCK_TOMBSTONES: Option<&'static str>;
-    /// Keeps the posts that a SELECT names `p` from being purged until the transaction ends, and passes over
-    /// those that just were.
+    /// Keeps the posts that a SELECT names `p` from being purged, and their texts from being taken or edited, until
+    /// the transaction ends; passes over those that just were purged.
     const HOLD_POSTS: &'static str;
+    /// Locks the posts of a SELECT as an UPDATE of them does. Whoever changes posts locks them in the order of
+    /// their names first: each other, and those that hold posts, wait for them and never in a circle.
+    const LOCK_POSTS: &'static str;
+    /// Lets one transaction at a time look whether a text that was edited away is any other post's.
+    const LOCK_EDITS: Option<&'static str>;
     /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
     /// many they are, the statement stays the same.
     const AMONG: &'static str;
     /// Tells the planner how much there is in the backlog, after much was put there at once. By what it knew
     /// before, the table was empty, and it would read all of it for each post of a claim.
     const COUNT_BACKLOG: Option<&'static str>;
+    /// The database's own time.
+    const NOW: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
     /// What the server calls itself.
     const SERVER: &'static str;
+    /// A value that no call before gave.
+    const TOKEN: &'static str;
     /// Bytes on disk.
     const BYTES: &'static str;
+    /// What time it is for everybody who uses the database, where it has a clock of its own.
+    const TIME: Option<&'static str>;
 
     /// Inserts rows in their order.
     fn insert(
@@ -70,8 +124,6 @@ pub trait Dialect: Database {
     fn migrator() -> &'static Migrator;
     /// Applies them; processes that start together do it once.
     fn migrate(pool: &Pool<Self>) -> impl Future<Output = Result<(), MigrateError>> + Send;
-    /// Takes what was overwritten out of the write-ahead log; false if a reader is in the way.
-    fn settle(pool: &Pool<Self>) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
     /// Opens the database, making it if `access` says so.
     fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
@@ -87,40 +139,29 @@ pub fn backend(url: &str) -> Result<Backend> {
     match url.split_once(':') {
         Some(("sqlite", _)) => Ok(Backend::Sqlite),
         Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => Ok(Backend::Postgres),
-        _ => Err(StoreError::Url(redact(url))),
+        _ => Err(StoreError::Url(redact_url(url))),
     }
 }
 
-/// A URL without its password, wherever in it that stands.
-pub fn redact(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    // The last `@`: a password may hold one that nobody escaped.
-    let (user, place) = match rest.rsplit_once('@') {
-        None => (String::new(), rest),
-        Some((userinfo, place)) => match userinfo.split_once(':') {
-            Some((user, _)) => (format!("{user}:***@"), place),
-            None if userinfo.contains('?') => ("***@".to_owned(), place),
-            None => (format!("{userinfo}@"), place),
-        },
-    };
-    let hide = |pair: &str| match pair.split_once('=') {
-        Some((name, _)) if name.contains("password") => format!("{name}=***"),
-        _ => pair.to_owned(),
-    };
-    let place = match place.split_once('?') {
-        Some((place, query)) => {
-            let pairs: Vec<String> = query.split('&').map(hide).collect();
-            format!("{place}?{}", pairs.join("&"))
-        }
-        None => place.to_owned(),
-    };
-    format!("{scheme}://{user}{place}")
+/// What is wrong with a URL, without what the driver says: it quotes values, which may be secrets.
+fn malformed(url: &str, hint: &str) -> impl FnOnce(sqlx::Error) -> StoreError {
+    let (url, hint) = (redact_url(url), hint.to_owned());
+    move |_| {
+        let source = sqlx::Error::Configuration("it cannot be read".into());
+        StoreError::Open { url, hint, source }
+    }
+}
+
+/// Whether a URL of PostgreSQL has a parameter that the driver does not take.
+fn has_unknown_parameter(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| {
+        url.query_pairs()
+            .any(|(name, _)| !PARAMETERS.contains(&&*name) && !name.starts_with("options["))
+    })
 }
 
 fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) -> StoreError {
-    let (url, hint) = (redact(url), hint.into());
+    let (url, hint) = (redact_url(url), hint.into());
     move |source| StoreError::Open { url, hint, source }
 }
 
@@ -132,13 +173,19 @@ impl Dialect for Sqlite {
     // `BEGIN IMMEDIATE` has no other writer beside it.
     const LOCK_TOMBSTONES: Option<&'static str> = None;
     const HOLD_POSTS: &'static str = "";
+    const LOCK_POSTS: &'static str = "";
+    const LOCK_EDITS: Option<&'static str> = None;
     const AMONG: &'static str = "(SELECT value FROM json_each($1))";
     const COUNT_BACKLOG: Option<&'static str> = None; // Its plans do not depend on what it knows.
+    const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
     const BYTES: &'static str =
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
+    const TOKEN: &'static str = "lower(hex(randomblob(8)))";
+    // All who use the file share the machine's clock.
+    const TIME: Option<&'static str> = None;
 
     async fn insert(
         connection: &mut Self::Connection,
@@ -163,17 +210,10 @@ impl Dialect for Sqlite {
         Ok(tx.commit().await?)
     }
 
-    async fn settle(pool: &Pool<Self>) -> Result<bool, sqlx::Error> {
-        let row = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-            .fetch_one(pool)
-            .await?;
-        sqlx::Row::try_get::<i64, _>(&row, 0).map(|busy| busy == 0)
-    }
-
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
         let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
         let path = path.split_once('?').map_or(path, |(path, _)| path);
-        let hint = if std::path::Path::new(path).is_dir() {
+        let hint = if Path::new(path).is_dir() {
             "that is a directory; name a file in it".to_owned()
         } else if access == Access::Create {
             "check that its folder exists and that you may write there".to_owned()
@@ -182,7 +222,10 @@ impl Dialect for Sqlite {
                 .to_owned()
         };
         let options = SqliteConnectOptions::from_str(url)
-            .map_err(open_error(url, "the URL is not well formed"))?
+            .map_err(malformed(
+                url,
+                "the URL is not well formed: behind `?` it takes mode, cache, immutable and vfs",
+            ))?
             .busy_timeout(BUSY_TIMEOUT)
             .foreign_keys(true);
         // Statements hold what users write, and their lists of parameters are long.
@@ -194,7 +237,7 @@ impl Dialect for Sqlite {
                 .pragma("query_only", "ON")
                 .pragma("cache_size", READER_CACHE),
             _ if url.contains("mode=ro") => options.read_only(true),
-            Access::Create | Access::Existing => options
+            Access::Create | Access::Existing | Access::AnySchema => options
                 .create_if_missing(access == Access::Create)
                 .journal_mode(SqliteJournalMode::Wal)
                 // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
@@ -217,7 +260,7 @@ impl Dialect for Sqlite {
         let connected = match pool.clone().connect_with(options.clone()).await {
             // Even a reader keeps notes beside the file; where it may not, and no log waits to be read, the
             // file can be taken as it is.
-            Err(_) if access == Access::ReadOnly && is_settled(path) => {
+            Err(_) if access == Access::ReadOnly && is_settled(Path::new(path)) => {
                 pool.connect_with(options.immutable(true)).await
             }
             connected => connected,
@@ -230,9 +273,9 @@ impl Dialect for Sqlite {
 }
 
 /// Whether a database file is there and nobody has written what is not in it yet.
-fn is_settled(path: &str) -> bool {
-    let log = std::fs::metadata(format!("{path}-wal"));
-    std::path::Path::new(path).is_file() && log.map_or(true, |log| log.len() == 0)
+pub(super) fn is_settled(path: &Path) -> bool {
+    let log = std::fs::metadata(format!("{}-wal", path.display()));
+    path.is_file() && log.map_or(true, |log| log.len() == 0)
 }
 
 impl Dialect for Postgres {
@@ -241,12 +284,20 @@ impl Dialect for Postgres {
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
-    const HOLD_POSTS: &'static str = "FOR KEY SHARE OF p";
+    // `FOR KEY SHARE` would let an UPDATE of the text pass.
+    const HOLD_POSTS: &'static str = "FOR SHARE OF p";
+    const LOCK_POSTS: &'static str = "FOR NO KEY UPDATE";
+    // Any number will do that nothing else locks in this database: the bytes of "topicmil".
+    const LOCK_EDITS: Option<&'static str> =
+        Some("SELECT pg_advisory_xact_lock(8389209302837815660)");
     const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
     const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
+    const NOW: &'static str = "CURRENT_TIMESTAMP";
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
+    const TOKEN: &'static str = "gen_random_uuid()::text";
+    const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
 
     async fn insert(
         connection: &mut Self::Connection,
@@ -265,16 +316,28 @@ impl Dialect for Postgres {
     }
 
     async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
-        Self::migrator().run(pool).await
-    }
-
-    async fn settle(_: &Pool<Self>) -> Result<bool, sqlx::Error> {
-        Ok(true) // The server's VACUUM frees the space of deleted rows.
+        // All or nothing, one process after the other: sqlx's own lock is given back before this commits.
+        let mut tx = pool.begin().await?;
+        tx.execute(LOCK_SCHEMA).await?;
+        let before = grants(&mut tx).await?;
+        Self::migrator().run_direct(None, &mut *tx, false).await?;
+        let after = grants(&mut tx).await?;
+        for lost in before.difference(&after) {
+            tx.execute(AssertSqlSafe(lost.clone())).await?;
+        }
+        Ok(tx.commit().await?)
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
+        // The driver's own warning tells the value, and telemetry does not let it through.
+        if has_unknown_parameter(url) {
+            tracing::warn!(
+                "the database URL has a parameter that is not known and does nothing; these are: {}",
+                PARAMETERS.join(", ")
+            );
+        }
         let options = PgConnectOptions::from_str(url)
-            .map_err(open_error(
+            .map_err(malformed(
                 url,
                 "the URL is not well formed; escape special characters of the password",
             ))?
@@ -307,12 +370,19 @@ impl Dialect for Postgres {
         }
         let options = match access {
             Access::ReadOnly => options.options([("default_transaction_read_only", "on")]),
-            Access::Create | Access::Existing => options,
+            Access::Create | Access::Existing | Access::AnySchema => options,
         };
         pool.connect_with(options)
             .await
             .map_err(open_error(url, "it answered once and then no more"))
     }
+}
+
+/// What others than their owners may do with the tables and views, as statements that let them. Where a migration
+/// makes a view anew, the database forgets it.
+async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<String>, sqlx::Error> {
+    let grants: Vec<String> = sqlx::query_scalar(GRANTS).fetch_all(connection).await?;
+    Ok(grants.into_iter().collect())
 }
 
 fn is_missing_database(error: &sqlx::Error) -> bool {
@@ -433,21 +503,6 @@ fn watching(source: sqlx::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_password_is_never_shown() {
-        assert_eq!(
-            redact("postgres://me:s3@cr/et@host:5432/db"),
-            "postgres://me:***@host:5432/db"
-        );
-        assert_eq!(redact("postgres://me@host/db"), "postgres://me@host/db");
-        assert_eq!(redact("sqlite:topicmill.db"), "sqlite:topicmill.db");
-        assert_eq!(
-            redact("postgres://h/db?user=me&password=s3cret&sslpassword=x"),
-            "postgres://h/db?user=me&password=***&sslpassword=***"
-        );
-        assert_eq!(redact("postgres://me:what?@h/db"), "postgres://me:***@h/db");
-    }
 
     #[tokio::test]
     async fn a_server_that_closes_while_one_connects_is_tried_again() {

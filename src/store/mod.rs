@@ -8,8 +8,10 @@ mod bulk;
 mod dialect;
 mod query;
 mod sql;
+mod upkeep;
 mod versions;
 
+use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -19,12 +21,12 @@ use sqlx::{Postgres, Sqlite};
 
 use crate::domain::{
     Fullname, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores,
-    SourceKind, Stage, TextHash, Timestamp,
+    SourceKind, Stage, TextHash, Timestamp, post_text,
 };
 
-pub use self::dialect::redact as redact_url;
-pub use self::query::Table;
+pub use self::query::{Asked, Inquiry, Part, Parts, Table, parts};
 use self::sql::SqlStore;
+pub use self::upkeep::{OnBytes, Rewritten};
 pub use self::versions::{Cost, Failure, LabelSetRow, LabelledPost};
 
 /// Why the store could not do what it was asked for.
@@ -58,6 +60,17 @@ pub enum StoreError {
         /// Latest version this program has.
         known: i64,
     },
+    /// The file is not what it should be.
+    #[error(
+        "read {what}: its file is damaged, or is no SQLite database ({said}); `sqlite3 FILE 'PRAGMA integrity_check'` \
+         tells more; restore a backup, or name another file"
+    )]
+    Damaged {
+        /// The database, with its URL where that is known.
+        what: String,
+        /// What SQLite said.
+        said: String,
+    },
     /// There is no schema yet, or an old one.
     #[error(
         "the database `{0}` has no tables of topicmill, or old ones: run `topicmill db migrate`"
@@ -69,6 +82,12 @@ pub enum StoreError {
     /// The database may only be read.
     #[error("write to the database: it is read-only; check the permissions of its file and folder")]
     ReadOnly,
+    /// The database's user lacks a right.
+    #[error(
+        "use the database: {0}; have its owner give your user the right, for tables of topicmill's own with \
+         `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
+    )]
+    Denied(String),
     /// No room left.
     #[error("write to the database: its disk is full; free some space and run the command again")]
     Full,
@@ -87,6 +106,12 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// It took longer than anybody waits.
+    #[error("the database does not answer")]
+    Away,
+    /// A server's database is no file.
+    #[error("copy the database: a PostgreSQL database is copied with its own `pg_dump`")]
+    NoFile,
     /// A row does not hold what topicmill writes.
     #[error("read {table} row `{row}`: {detail}")]
     Corrupt {
@@ -96,6 +121,16 @@ pub enum StoreError {
         row: String,
         /// What is wrong.
         detail: String,
+    },
+    /// The user of the server may do what no transaction forbids.
+    #[error(
+        "answer a query as {who}, who may read and write the server's files or run programs there, whatever a query is \
+         held to: connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader`), or \
+         pass `--allow-superuser`"
+    )]
+    Powerful {
+        /// The user, by the role that gives the power.
+        who: String,
     },
     /// A query given by the user failed.
     #[error("{0}")]
@@ -108,6 +143,7 @@ impl StoreError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Statement { source, .. } => dialect::is_passing(source),
+            Self::Away => true,
             _ => false,
         }
     }
@@ -147,7 +183,7 @@ pub struct Page<'a> {
     /// Where the next page starts; `None` where nothing more was asked for.
     pub after: Option<&'a str>,
     /// Creation time of the newest post of the whole listing, once it was read as far as was asked for; a
-    /// listing that is cut short must not move the watermark past what it did not read.
+    /// listing that is cut short must not move the watermark past what it did not read. Not later than `now`.
     pub newest: Option<Timestamp>,
     /// Posts in order; a fullname may be there twice, the last one counts.
     pub posts: &'a [Post],
@@ -295,6 +331,13 @@ pub struct ClaimedPost {
     pub selftext: String,
 }
 
+impl ClaimedPost {
+    /// Whether the text is the one that its hash says. Labels of any other would be stored under that hash.
+    pub fn is_whole(&self) -> bool {
+        TextHash::of(&post_text(&self.title, &self.selftext)) == self.text_hash
+    }
+}
+
 /// A claimed post with its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classified {
@@ -354,6 +397,21 @@ pub enum Written {
     LeaseLost,
 }
 
+/// A run that has no end in its record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// Its key.
+    pub id: RunId,
+    /// Name of its worker.
+    pub worker: String,
+    /// Its last sign of life: its last beat, or its beginning.
+    pub seen_at: Timestamp,
+    /// Whether it ever beat; an earlier version's does not.
+    pub beats: bool,
+    /// How long ago the last sign was, by the database's clock.
+    pub silent: Duration,
+}
+
 /// A row of `runs`, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {
@@ -361,7 +419,7 @@ pub struct RunRow {
     pub id: i64,
     /// Stage.
     pub stage: String,
-    /// `running`, `done`, `partial`, `failed` or `stopped`.
+    /// `running`, `done`, `partial`, `failed`, `stopped` or `died`.
     pub status: String,
     /// When it began.
     pub started_at: Timestamp,
@@ -423,6 +481,15 @@ pub struct Checked {
     pub gone: Vec<(Fullname, PurgeReason)>,
 }
 
+/// What a purge took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Purged {
+    /// Posts that were asked for and were there.
+    pub posts: u64,
+    /// Posts that show one of those, and went with it.
+    pub crossposts: u64,
+}
+
 /// What database this is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Info {
@@ -451,6 +518,8 @@ pub enum Access {
     Existing,
     /// Reading only; nothing is changed, a query cannot write.
     ReadOnly,
+    /// As it is, of whatever schema: to be copied before it is upgraded.
+    AnySchema,
 }
 
 /// A database, SQLite or PostgreSQL.
@@ -485,6 +554,12 @@ face! {
     fn begin_run(&self, stage: Stage, worker: &str, now: Timestamp) -> RunId;
     /// Ends a run.
     fn finish_run(&self, run: RunId, status: RunStatus, counts: &Value, outcomes: &Value, error: Option<&str>, now: Timestamp) -> ();
+    /// Records that a run lives, by the database's clock; one that was taken for dead is running again.
+    fn beat(&self, run: RunId) -> ();
+    /// The runs that are under way, or whose processes died.
+    fn running(&self) -> Vec<Running>;
+    /// Records that a run died; its last sign of life is its end.
+    fn note_death(&self, run: RunId, why: &str) -> ();
     /// The latest runs, of a stage or of all, newest first.
     fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Vec<RunRow>;
     /// A run.
@@ -494,6 +569,8 @@ face! {
     fn save_page(&self, page: &Page<'_>) -> Upserted;
     /// The newest post known of a subreddit that was read for a topic.
     fn watermark(&self, source: SourceKind, topic: &str, subreddit: &str) -> Option<Timestamp>;
+    /// The newest post of a subreddit that was stored before the first one whose date lies behind `latest`.
+    fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records that posts between two times could not be read.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
     /// Gaps that were recorded, the latest first.
@@ -505,7 +582,7 @@ face! {
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
 
-    /// Takes the next slot of a quota that processes share, by one statement.
+    /// Takes the next slot of a quota that processes share, by one statement. Time is as for [`claim`](Self::claim).
     fn reserve_slot(&self, quota: &str, terms: QuotaTerms, now: DateTime<Utc>) -> QuotaSlot;
     /// Lets no process have a slot of a quota for a while, an hour at most.
     fn hold_quota(&self, quota: &str, wait: Duration, now: DateTime<Utc>) -> ();
@@ -517,14 +594,25 @@ face! {
     /// The posts that Reddit showed last, of those from the sample Reddit or from elsewhere.
     fn last_seen(&self, sample: bool, limit: u32) -> Vec<Fullname>;
     /// Notes what Reddit answered, in one transaction. Of posts that are gone everything goes, with all that
-    /// was derived from it; a tombstone stays. How many were there to be purged.
-    fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> u64;
-    /// Takes text, url, author and flair of up to `limit` posts first stored before a time; how many.
+    /// was derived from it and the posts that show them; a tombstone stays.
+    fn purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Purged;
+    /// Takes text, url, author and flair of up to `limit` posts first stored before a time, and of the posts that
+    /// show them; how many.
     fn purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> u64;
     /// Notes that the database is reconciled with Reddit as of `due.before`, if no post is due any more.
     fn note_reconciled(&self, due: Due) -> bool;
-    /// Sees to it that what was purged does not linger in the database's log; false if somebody reads there.
-    fn settle(&self) -> bool;
+    /// Whether something was purged since the database's files were last rewritten: its bytes may linger there.
+    fn is_rewrite_due(&self) -> bool;
+    /// Rewrites the database's files without what was purged. On SQLite others may read meanwhile, writers wait;
+    /// on PostgreSQL everybody waits for the table at hand.
+    fn rewrite(&self, progress: OnBytes<'_>) -> Rewritten;
+    /// Folds SQLite's log into its file, so that a copy of the file has everything; false if a reader keeps the
+    /// log from being emptied.
+    fn fold(&self) -> bool;
+    /// The same, as far as it goes while nobody waits.
+    fn fold_a_little(&self) -> ();
+    /// Writes a copy of a SQLite database to a file that is not there yet, as of one moment, whoever else writes.
+    fn backup(&self, to: &Path) -> ();
 
     /// The row of a model, made if it is not there.
     fn ensure_model(&self, model: &ModelRow) -> i64;
@@ -532,6 +620,10 @@ face! {
     fn ensure_label_set(&self, labels: &LabelSet, now: Timestamp) -> i64;
     /// Rows of `hypotheses` for these texts, in order, made if they are not there.
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
+    /// Keeps a value under a key, for whoever works on this database; nothing of a post.
+    fn keep(&self, key: &str, value: &str) -> ();
+    /// What is kept under a key.
+    fn kept(&self, key: &str) -> Option<String>;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();
 
@@ -545,7 +637,8 @@ face! {
     /// What waits in the backlog of a target.
     fn waiting(&self, target: Target, max_attempts: u32, now: Timestamp) -> Waiting;
     /// Claims up to `limit` posts, returning expired claims to the backlog first. Posts whose workers died come
-    /// last, in windows that shrink with each death down to a single post.
+    /// last, in windows that shrink with each death down to a single post. Claims live and expire by the server's
+    /// clock; `now` counts where the database has none.
     fn claim(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
     /// As [`claim`](Self::claim), of the posts that no worker died of.
     fn claim_clean(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
@@ -600,7 +693,9 @@ face! {
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
     /// What database this is.
     fn info(&self) -> Info;
-    /// Answers one read-only statement of the user.
+    /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
+    fn ask(&self, inquiry: Inquiry, into: Parts) -> Asked;
+    /// Answers one read-only statement of the program's own.
     fn query(&self, sql: &str) -> Table;
     /// Closes every connection; SQLite folds its log back into the file.
     fn close(&self) -> ();
@@ -640,6 +735,19 @@ impl Store {
             Self::Postgres(store) => dialect::Listener::new(&store.pool)
                 .await
                 .map(Watch::Postgres),
+        }
+    }
+
+    /// The same, but that claims live and quotas are counted by the times that calls give, and not by the server's
+    /// clock: for tests, which have a clock of their own.
+    #[must_use]
+    pub fn on_given_time(self) -> Self {
+        match self {
+            Self::Sqlite(store) => Self::Sqlite(store),
+            Self::Postgres(mut store) => {
+                store.on_given_time = true;
+                Self::Postgres(store)
+            }
         }
     }
 

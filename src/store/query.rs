@@ -1,12 +1,25 @@
-//! Answers to statements that the user wrote: columns and values of any type, as text or JSON.
+//! Answers to statements that the user wrote: columns and values of any type, as JSON values, part by part.
+//!
+//! The database refuses what is no single statement that reads; nothing here reads the text to find out.
+
+mod postgres;
+mod sqlite;
+
+use std::time::Duration;
 
 use serde_json::Value;
-use sqlx::{
-    AssertSqlSafe, Column, Executor, Postgres, Row, SqlSafeStr, Sqlite, TypeInfo, ValueRef,
-};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::sql::SqlStore;
 use super::{Result, StoreError};
+
+/// Parts that wait for whoever takes them.
+const PARTS: usize = 4;
+/// Rows of a part, at most.
+const ROWS_A_PART: usize = 256;
+/// Bytes of a part, about: a row more than that is a part of its own.
+const BYTES_A_PART: usize = 64 * 1024;
 
 /// Rows of a query.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,155 +30,124 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-fn refused(error: sqlx::Error) -> StoreError {
-    let text = match &error {
-        sqlx::Error::Database(database) => database.message().to_owned(),
-        _ => error.to_string(),
-    };
+/// A statement of the user, and on what terms it is answered.
+#[derive(Debug, Clone)]
+pub struct Inquiry {
+    /// One statement.
+    pub sql: String,
+    /// Rows to answer with, at most.
+    pub limit: Option<u64>,
+    /// After which the server ends the statement by itself, should this process be gone by then.
+    pub at_most: Option<Duration>,
+    /// How long whoever takes the parts may take over one, before the server ends a transaction that stands still.
+    pub patience: Option<Duration>,
+    /// Whether a user of the server is good enough who may do more than read and write tables.
+    pub any_user: bool,
+    /// Ends the statement, on the server too.
+    pub stop: CancellationToken,
+}
+
+/// A part of an answer; the columns come first, once.
+#[derive(Debug)]
+pub enum Part {
+    /// Names of the columns, in order; no two are the same.
+    Columns(Vec<String>),
+    /// Values, one a column each: null, boolean, number or string.
+    Rows(Vec<Vec<Value>>),
+}
+
+/// How an answer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// With its last row.
+    Whole,
+    /// At the limit; there are more rows.
+    Cut,
+    /// By [`Inquiry::stop`], or because nobody takes its parts any more.
+    Stopped,
+}
+
+/// Where the parts of an answer go.
+pub type Parts = mpsc::Sender<Part>;
+
+/// A channel for the parts of an answer.
+pub fn parts() -> (Parts, mpsc::Receiver<Part>) {
+    mpsc::channel(PARTS)
+}
+
+/// Rows on their way into parts.
+#[derive(Default)]
+struct Packing {
+    rows: Vec<Vec<Value>>,
+    bytes: usize,
+}
+
+impl Packing {
+    /// Adds a row; the part, if that filled it.
+    fn add(&mut self, row: Vec<Value>) -> Option<Part> {
+        let texts = row.iter().filter_map(Value::as_str);
+        self.bytes += texts.map(str::len).sum::<usize>();
+        self.rows.push(row);
+        let full = self.rows.len() >= ROWS_A_PART || self.bytes >= BYTES_A_PART;
+        full.then(|| self.rest())
+    }
+
+    /// What was added since the last part.
+    fn rest(&mut self) -> Part {
+        self.bytes = 0;
+        Part::Rows(std::mem::take(&mut self.rows))
+    }
+}
+
+fn refusal(text: impl std::fmt::Display) -> StoreError {
     StoreError::Query(format!("run the query: {text}"))
 }
 
-impl SqlStore<Sqlite> {
-    /// See [`super::Store::query`].
-    pub async fn query(&self, sql: &str) -> Result<Table> {
-        let sql = first_statement(sql)?;
-        let mut connection = self.pool.acquire().await.map_err(refused)?;
-        let statement = connection
-            .prepare(AssertSqlSafe(sql).into_sql_str())
-            .await
-            .map_err(refused)?;
-        let columns = names(sqlx::Statement::columns(&statement));
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(refused)?;
-        let rows = rows
-            .iter()
-            .map(|row| (0..columns.len()).map(|i| sqlite_value(row, i)).collect())
-            .collect();
-        Ok(Table { columns, rows })
+/// What nobody can say in SQL, and what databases take for the end of the text.
+fn check(sql: &str) -> Result<()> {
+    if sql.contains('\0') {
+        return Err(refusal("it holds a NUL character; take that out"));
     }
-}
-
-fn sqlite_value(row: &sqlx::sqlite::SqliteRow, i: usize) -> Value {
-    let Ok(raw) = row.try_get_raw(i) else {
-        return Value::Null;
-    };
-    if raw.is_null() {
-        return Value::Null;
-    }
-    // SQLite types belong to values, not to columns.
-    match raw.type_info().name() {
-        "BOOLEAN" => row
-            .try_get_unchecked::<bool, _>(i)
-            .map_or(Value::Null, Value::from),
-        "INTEGER" => row
-            .try_get_unchecked::<i64, _>(i)
-            .map_or(Value::Null, Value::from),
-        "REAL" => row
-            .try_get_unchecked::<f64, _>(i)
-            .map_or(Value::Null, Value::from),
-        "BLOB" => row
-            .try_get_unchecked::<Vec<u8>, _>(i)
-            .map_or(Value::Null, |bytes| Value::from(crate::domain::hex(&bytes))),
-        _ => row
-            .try_get_unchecked::<String, _>(i)
-            .map_or(Value::Null, Value::from),
-    }
-}
-
-impl SqlStore<Postgres> {
-    /// See [`super::Store::query`].
-    pub async fn query(&self, sql: &str) -> Result<Table> {
-        let mut connection = self.pool.acquire().await.map_err(refused)?;
-        // Preparing refuses more than one statement; the simple protocol then gives every type as text.
-        let statement = connection
-            .prepare(AssertSqlSafe(sql).into_sql_str())
-            .await
-            .map_err(refused)?;
-        let columns = names(sqlx::Statement::columns(&statement));
-        let rows = sqlx::raw_sql(AssertSqlSafe(sql))
-            .fetch_all(&mut *connection)
-            .await
-            .map_err(refused)?;
-        let rows = rows
-            .iter()
-            .map(|row| (0..columns.len()).map(|i| postgres_value(row, i)).collect())
-            .collect();
-        Ok(Table { columns, rows })
-    }
-}
-
-fn postgres_value(row: &sqlx::postgres::PgRow, i: usize) -> Value {
-    let Ok(raw) = row.try_get_raw(i) else {
-        return Value::Null;
-    };
-    let name = raw.type_info().name().to_owned();
-    let Ok(text) = raw.as_str() else {
-        return Value::Null;
-    };
-    match name.as_str() {
-        "BOOL" => Value::from(text == "t"),
-        "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or(Value::Null, Value::from),
-        "INT2" | "INT4" | "INT8" | "NUMERIC" => {
-            serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
-        }
-        "JSON" | "JSONB" => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
-        "BYTEA" => Value::from(text.trim_start_matches("\\x")),
-        _ => Value::from(text),
-    }
+    Ok(())
 }
 
 /// Names of columns; one that is there already gets a number, so that no object loses a value.
-fn names<C: Column>(columns: &[C]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::with_capacity(columns.len());
+fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
     for column in columns {
-        let same = names.iter().filter(|name| *name == column.name()).count();
-        names.push(match same {
-            0 => column.name().to_owned(),
-            n => format!("{}_{}", column.name(), n + 1),
-        });
+        let mut name = column.to_owned();
+        let mut n = 1;
+        while names.contains(&name) {
+            n += 1;
+            name = format!("{column}_{n}");
+        }
+        names.push(name);
     }
     names
 }
 
-/// The statement, if it is the only one. SQLite would run what follows a semicolon, and report the rows of
-/// both as one table.
-fn first_statement(sql: &str) -> Result<&str> {
-    let bytes = sql.as_bytes();
-    let mut i = 0;
-    let skip_to = |from: usize, end: &str| {
-        sql[from..]
-            .find(end)
-            .map_or(sql.len(), |at| from + at + end.len())
+/// The whole answer to a statement of the program's own.
+async fn whole(sql: &str, ask: impl AsyncFnOnce(Inquiry, Parts) -> Result<Asked>) -> Result<Table> {
+    let (into, mut parts) = parts();
+    let inquiry = Inquiry {
+        sql: sql.to_owned(),
+        limit: None,
+        at_most: None,
+        patience: None,
+        any_user: true,
+        stop: CancellationToken::new(),
     };
-    while i < bytes.len() {
-        i = match bytes[i] {
-            quote @ (b'\'' | b'"' | b'`') => {
-                skip_to(i + 1, (quote as char).encode_utf8(&mut [0; 4]))
+    let mut table = Table::default();
+    let take = async {
+        while let Some(part) = parts.recv().await {
+            match part {
+                Part::Columns(columns) => table.columns = columns,
+                Part::Rows(rows) => table.rows.extend(rows),
             }
-            b'-' if sql[i..].starts_with("--") => skip_to(i, "\n"),
-            b'/' if sql[i..].starts_with("/*") => skip_to(i + 2, "*/"),
-            b';' => {
-                let rest = first_statement(&sql[i + 1..])?;
-                return if rest.trim().is_empty() || is_comment(rest) {
-                    Ok(&sql[..i])
-                } else {
-                    Err(StoreError::Query(
-                        "run the query: give one statement at a time".into(),
-                    ))
-                };
-            }
-            _ => i + 1,
-        };
-    }
-    Ok(sql)
-}
-
-fn is_comment(sql: &str) -> bool {
-    sql.lines()
-        .all(|line| line.trim().is_empty() || line.trim_start().starts_with("--"))
+        }
+    };
+    let (asked, ()) = futures_util::future::join(ask(inquiry, into), take).await;
+    asked.map(|_| table)
 }
 
 #[cfg(test)]
@@ -173,22 +155,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_statement_passes_and_two_do_not() {
-        for one in [
-            "SELECT 1",
-            "SELECT ';' ; ",
-            "SELECT 1; -- done\n",
-            "SELECT /* ; */ 'it''s;'",
-            "SELECT \"a;b\"",
-        ] {
-            assert!(first_statement(one).is_ok(), "{one}");
-        }
-        for two in [
-            "SELECT 1; DROP TABLE posts",
-            "SELECT 1;;SELECT 2",
-            "PRAGMA query_only=OFF; DELETE FROM posts",
-        ] {
-            assert!(first_statement(two).is_err(), "{two}");
-        }
+    fn no_two_columns_have_one_name() {
+        let given = ["a", "a", "a_2", "a", "b"];
+        assert_eq!(names(given.into_iter()), ["a", "a_2", "a_2_2", "a_3", "b"]);
     }
 }

@@ -85,7 +85,7 @@ impl Scene {
     }
 
     /// Gives a page of `r/climate`'s new posts once.
-    async fn new_page(&self, after: Option<&str>, children: &[Value], next: Option<&str>) {
+    pub async fn new_page(&self, after: Option<&str>, children: &[Value], next: Option<&str>) {
         let page = json!({"kind": "Listing", "data": {"after": next, "children": children}});
         let new = Mock::given(method("GET")).and(path("/r/climate/new"));
         let asked = match after {
@@ -476,8 +476,8 @@ async fn a_store_that_fails_half_way_leaves_a_record_of_the_half() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         // Of two posts with one title the second cannot be stored.
-        scene
-            .rows("CREATE UNIQUE INDEX one_title ON posts (title)")
+        database
+            .run("CREATE UNIQUE INDEX one_title ON posts (title)")
             .await;
         scene
             .page("food", None, &[child("f", &json!({"title": "Food"}))], None)
@@ -804,7 +804,7 @@ async fn nul_bytes_in_a_file_do_no_harm() {
 }
 
 /// Children of a listing of new posts, at these minutes after an hour.
-fn posted(minutes: std::ops::Range<u64>) -> Vec<Value> {
+pub fn posted(minutes: std::ops::Range<u64>) -> Vec<Value> {
     let at = |minute| json!({"created_utc": 1_750_000_000 + 60 * minute});
     let newest_first = minutes.rev();
     newest_first
@@ -812,7 +812,7 @@ fn posted(minutes: std::ops::Range<u64>) -> Vec<Value> {
         .collect()
 }
 
-fn new_climate(limit: u32) -> Topic {
+pub fn new_climate(limit: u32) -> Topic {
     Topic {
         listing: Listing::New,
         ..climate(limit)

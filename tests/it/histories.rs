@@ -174,10 +174,13 @@ impl Model {
         self.leases.get(&lease)?;
         let mut stored = 0;
         for (post, text) in done {
-            if self
-                .backlog
-                .get(post)
-                .is_some_and(|w| w.lease == Some(lease))
+            // What was edited meanwhile stays where it is, to be scored again.
+            let is_same = self.posts.get(post) == Some(text);
+            if is_same
+                && self
+                    .backlog
+                    .get(post)
+                    .is_some_and(|w| w.lease == Some(lease))
             {
                 self.backlog.remove(post);
                 self.classified.insert(post.clone(), *text);
@@ -289,6 +292,7 @@ impl Real {
             subreddit: "gaming".into(),
             title: title(text),
             selftext: body(post),
+            crosspost_parent: None,
             url: None,
             permalink: None,
             author: None,

@@ -202,16 +202,41 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-#[test]
-fn the_table_of_the_thirteen_points_names_what_is_there() {
-    let text = std::fs::read_to_string(repository("docs/collector.md")).unwrap();
+/// The code and its tests, as one text.
+fn all_code() -> String {
     let mut files = Vec::new();
     sources(&repository("src"), &mut files);
     sources(&repository("tests"), &mut files);
-    let all: String = files
+    files
         .iter()
         .map(|path| std::fs::read_to_string(path).unwrap())
-        .collect();
+        .collect()
+}
+
+#[test]
+fn every_promise_of_the_page_on_security_has_a_test() {
+    let text = std::fs::read_to_string(repository("docs/security.md")).unwrap();
+    let all = all_code();
+    let promises = text.split("## ").find(|part| part.starts_with("Promises"));
+    let rows = promises.expect("the section is there").lines();
+    let rows: Vec<&str> = rows.filter(|line| line.starts_with("| ")).skip(1).collect();
+    assert!(rows.len() >= 20, "{}", rows.len());
+    for row in rows {
+        let (_, tests) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
+        assert!(quoted(tests).count() > 0, "no test: {row}");
+        for test in quoted(tests) {
+            assert!(
+                all.contains(&format!("fn {test}()")),
+                "docs/security.md: there is no test `{test}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_table_of_the_thirteen_points_names_what_is_there() {
+    let text = std::fs::read_to_string(repository("docs/collector.md")).unwrap();
+    let all = all_code();
     let mut points = 0;
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let cells: Vec<&str> = row.split(" | ").map(str::trim).collect();

@@ -1,6 +1,7 @@
 //! The integration tests, one binary: real databases, real sockets, a real ONNX Runtime, the real program.
 
 mod arctic_shift;
+mod attacks;
 mod bottleneck;
 mod cli;
 mod collect;

@@ -109,17 +109,23 @@ async fn migrate(url: &str, until: i64) {
 }
 
 /// A database of the first schema with rows in every table, brought to a version without the program.
-async fn database_of(url: &str, version: i64) {
+pub async fn database_of(url: &str, version: i64) {
     if backend(url) == "postgres" {
         sqlx::Postgres::create_database(url).await.unwrap();
     }
     migrate(url, 1).await;
+    execute(url, ROWS).await;
+    migrate(url, version).await;
+}
+
+/// Runs statements in which `BYTES(…)` are bytes.
+async fn execute(url: &str, sql: &str) {
     let (before, after) = if backend(url) == "sqlite" {
         ("CAST('", "' AS BLOB)")
     } else {
         ("'", "'::bytea")
     };
-    let mut sql = ROWS.to_owned();
+    let mut sql = sql.to_owned();
     while let Some(start) = sql.find("BYTES(") {
         let end = start + sql[start..].find(')').unwrap();
         let bytes = format!("{before}{}{after}", &sql[start + 6..end]);
@@ -129,7 +135,6 @@ async fn database_of(url: &str, version: i64) {
         let rows = sqlx::raw_sql(AssertSqlSafe(sql));
         rows.execute(&mut connection).await.map(drop).unwrap();
     });
-    migrate(url, version).await;
 }
 
 /// Every column of every table and view of the first schema, as texts.
@@ -238,6 +243,88 @@ async fn a_database_of_any_earlier_schema_is_migrated_with_all_that_it_holds() {
             right_values(&store).await;
             store.close().await.unwrap();
         }
+    }
+}
+
+/// What schema 11 mends: posts that were labelled without their text, and crossposts of what was purged.
+const BROKEN: &str = "
+INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, num_comments,
+  flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, removed_at, text_purged_at) VALUES
+  ('t3_taken', 's', '', '', NULL, NULL, NULL, 0, NULL, 0, NULL, FALSE, TRUE, 'reddit', BYTES(aaaaaaaaaaaaaaaa),
+   '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, '2026-01-03T10:00:00+00:00'),
+  ('t3_right', 's', '', '', NULL, NULL, NULL, 0, NULL, 0, NULL, FALSE, TRUE, 'reddit', BYTES(bbbbbbbbbbbbbbbb),
+   '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, '2026-01-03T10:00:00+00:00'),
+  ('t3_repost', 's', 'Same', 'text', NULL, NULL, NULL, 0, NULL, 0, NULL, FALSE, TRUE, 'reddit', BYTES(aaaaaaaaaaaaaaaa),
+   '2026-01-01T09:00:00+00:00', '2026-01-05T10:00:00+00:00', '2026-01-05T10:00:00+00:00', NULL, NULL),
+  ('t3_early', 's', 'Same', 'text', NULL, NULL, NULL, 0, NULL, 0, NULL, FALSE, TRUE, 'reddit', BYTES(aaaaaaaaaaaaaaaa),
+   '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, NULL),
+  ('t3_shows', 's', 'Look', 'the body of a purged post', 'https://www.reddit.com/r/s/comments/Gone1/title/', NULL, NULL,
+   0, NULL, 0, NULL, FALSE, FALSE, 'reddit', BYTES(cccccccccccccccc),
+   '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, NULL),
+  ('t3_shows2', 's', 'Look', 'the body of a post whose text was taken', '/r/s/comments/taken/title/', NULL, NULL,
+   0, NULL, 0, NULL, FALSE, FALSE, 'reddit', BYTES(dddddddddddddddd),
+   '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, NULL),
+  ('t3_link', 's', 'A link', '', 'https://www.reddit.com/r/s/comments/gone1/title/', NULL, NULL, 0, NULL, 0, NULL, FALSE,
+   FALSE, 'reddit', BYTES(eeeeeeeeeeeeeeee), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   '2026-01-01T10:00:00+00:00', NULL, NULL);
+INSERT INTO tombstones (fullname, reason, purged_at) VALUES ('t3_gone1', 'deleted', '2026-01-02T10:00:00+00:00');
+INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) VALUES
+  (1, BYTES(aaaaaaaaaaaaaaaa), 1, 9.0), (1, BYTES(bbbbbbbbbbbbbbbb), 1, 1.0), (1, BYTES(ffffffffffffffff), 1, 2.0),
+  (1, BYTES(cccccccccccccccc), 1, 3.0);
+INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
+  run_id, classified_at) VALUES
+  ('t3_taken', 1, 1, BYTES(aaaaaaaaaaaaaaaa), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-04T11:00:00.5+00:00'),
+  ('t3_repost', 1, 1, BYTES(aaaaaaaaaaaaaaaa), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-05T11:00:00+00:00'),
+  ('t3_early', 1, 1, BYTES(aaaaaaaaaaaaaaaa), 'food', 0.75, 0.5, FALSE, 'single', 1, '2026-01-02T11:00:00+00:00'),
+  ('t3_right', 1, 1, BYTES(bbbbbbbbbbbbbbbb), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-02T11:00:00+00:00'),
+  ('t3_shows2', 1, 1, BYTES(dddddddddddddddd), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-02T11:00:00+00:00');
+INSERT INTO backlog (model_id, label_set_id, fullname) VALUES (1, 1, 't3_right')";
+
+#[tokio::test]
+async fn labels_of_taken_texts_and_crossposts_of_purged_posts_are_repaired() {
+    for database in databases() {
+        let url = database.url.as_str();
+        database_of(url, 10).await;
+        execute(url, BROKEN).await;
+        let store = database.open().await;
+        let rows = async |sql: &str| -> Vec<String> {
+            let words = |row: &Vec<Value>| {
+                let words: Vec<&str> = row.iter().map(|v| v.as_str().unwrap_or("")).collect();
+                words.join("|")
+            };
+            query(&store, sql).await.iter().map(words).collect()
+        };
+        let labelled = rows("SELECT fullname FROM classifications ORDER BY fullname").await;
+        // What was labelled while its text was there keeps its label; the others are computed anew, or have none.
+        assert_eq!(
+            labelled,
+            ["t3_a1", "t3_early", "t3_right", "t3_shows2"],
+            "{url}"
+        );
+        let left = rows("SELECT text_hash FROM pair_logits ORDER BY text_hash").await;
+        let hex = |text: &str| text.bytes().map(|b| format!("{b:02x}")).collect::<String>();
+        assert_eq!(left, [hex("0123456789abcdef"), hex("bbbbbbbbbbbbbbbb")]);
+        let posts =
+            rows("SELECT fullname, selftext FROM posts WHERE fullname > 't3_b' ORDER BY fullname")
+                .await;
+        assert_eq!(
+            posts,
+            [
+                "t3_early|text",
+                "t3_link|",
+                "t3_repost|text",
+                "t3_right|",
+                "t3_shows2|",
+                "t3_taken|"
+            ]
+        );
+        assert!(
+            rows("SELECT fullname FROM backlog WHERE fullname = 't3_right'")
+                .await
+                .is_empty()
+        );
+        assert!(store.is_rewrite_due().await.unwrap());
+        store.close().await.unwrap();
     }
 }
 

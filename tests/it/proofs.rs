@@ -23,8 +23,8 @@ use crate::support::engine::{Scripted, scripted};
 use crate::support::postgres::{OwnServer, TestDatabase, databases, postgres, sqlite};
 use crate::support::program::Program;
 
-const LEASE: Duration = Duration::from_secs(3);
-const MAX_ATTEMPTS: u32 = 3;
+pub const LEASE: Duration = Duration::from_secs(3);
+pub const MAX_ATTEMPTS: u32 = 3;
 const LABELS: u64 = 3;
 /// The environment of a worker process: what it is to do, as JSON.
 const TASK: &str = "TEST_WORKER_TASK";
@@ -35,7 +35,7 @@ fn many_posts() -> usize {
     asked.map_or(20_000, |posts| posts.parse().unwrap())
 }
 
-fn label_set() -> LabelSet {
+pub fn label_set() -> LabelSet {
     let label = |slug: &str| Label {
         slug: slug.into(),
         label: slug.into(),
@@ -51,7 +51,7 @@ fn label_set() -> LabelSet {
     }
 }
 
-async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (String, String)>) {
+pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (String, String)>) {
     let clock = SystemClock::shared();
     let posts: Vec<Post> = titles
         .map(|(fullname, title)| Post {
@@ -59,6 +59,7 @@ async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (Stri
             subreddit: "food".into(),
             title,
             selftext: String::new(),
+            crosspost_parent: None,
             url: None,
             permalink: None,
             author: None,
@@ -93,17 +94,17 @@ async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (Stri
 }
 
 /// Fullnames and titles: no two texts are equal.
-fn titles(n: usize) -> impl Iterator<Item = (String, String)> {
+pub fn titles(n: usize) -> impl Iterator<Item = (String, String)> {
     (0..n).map(|i| (format!("p{i:06}"), format!("post {i}")))
 }
 
-async fn begin(store: &Store, worker: &str) -> RunId {
+pub async fn begin(store: &Store, worker: &str) -> RunId {
     let now = SystemClock::shared().now().into();
     store.begin_run(Stage::Classify, worker, now).await.unwrap()
 }
 
 /// A database with posts in it.
-async fn with_posts(database: &TestDatabase, n: usize) -> Store {
+pub async fn with_posts(database: &TestDatabase, n: usize) -> Store {
     let store = database.open().await;
     let run = begin(&store, "collector").await;
     add_posts(&store, run, titles(n)).await;
@@ -300,7 +301,7 @@ impl Drop for Process {
 }
 
 /// Looks until something is so. Fails after minutes only: a machine may be slow.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+pub async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let clock = SystemClock::shared();
     while !so().await {
         assert!(clock.elapsed() < Duration::from_mins(5), "never: {what}");
@@ -308,7 +309,7 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
     }
 }
 
-async fn count(store: &Store, of: &str) -> u64 {
+pub async fn count(store: &Store, of: &str) -> u64 {
     let table = store.query(&format!("SELECT COUNT(*) FROM {of}")).await;
     table.unwrap().rows[0][0].as_u64().unwrap()
 }

@@ -19,7 +19,9 @@ use topicmill::purge::{Check, Plan, Report};
 use topicmill::source::Source;
 use topicmill::source::reddit::{Fate, Reddit};
 use topicmill::source::sample::SampleReddit;
-use topicmill::store::{Claimant, Classified, ModelRow, Page, Store, Target, Upserted, Written};
+use topicmill::store::{
+    Access, Claimant, Classified, ModelRow, Page, Store, Target, Upserted, Written,
+};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
@@ -40,11 +42,11 @@ const CHECK: Check = Check {
 };
 
 /// A Reddit that tells what became of posts, its client, and a database that holds some.
-struct Scene {
+pub struct Scene {
     server: MockServer,
     reddit: Arc<Reddit>,
-    clock: Arc<ManualClock>,
-    context: Context,
+    pub clock: Arc<ManualClock>,
+    pub context: Context,
 }
 
 /// Answers `/api/info`: every post asked for is there, but for those told otherwise.
@@ -82,10 +84,15 @@ fn asked(request: &Request) -> Vec<String> {
 }
 
 impl Scene {
-    async fn of(database: &TestDatabase) -> Self {
+    pub async fn of(database: &TestDatabase) -> Self {
+        Self::at(&database.url).await
+    }
+
+    pub async fn at(url: &str) -> Self {
         let server = server().await;
         let (reddit, clock) = client(&server.uri());
-        let store = database.open().await;
+        let store = Store::open(url, Access::Create).await.unwrap();
+        let store = store.on_given_time();
         let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
         Self {
             server,
@@ -95,19 +102,19 @@ impl Scene {
         }
     }
 
-    fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store {
         &self.context.store
     }
 
     /// From now on these posts are gone: `null` for those that Reddit does not know, else fields.
-    async fn gone(&self, gone: &[(&str, Value)]) {
+    pub async fn gone(&self, gone: &[(&str, Value)]) {
         let fates = gone
             .iter()
             .map(|(id, fields)| (format!("t3_{id}"), fields.clone()));
         self.answer(Info(fates.collect())).await;
     }
 
-    async fn answer(&self, answer: impl Respond + 'static) {
+    pub async fn answer(&self, answer: impl Respond + 'static) {
         self.server.reset().await;
         crate::support::reddit::mount_token(&self.server, "token-1", u64::MAX).await;
         Mock::given(method("GET"))
@@ -125,7 +132,7 @@ impl Scene {
         questions.map(asked).collect()
     }
 
-    async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
+    pub async fn save(&self, source: SourceKind, posts: &[Post]) -> Upserted {
         let now = self.clock.now().into();
         let run = self.store().begin_run(Stage::Collect, "w", now).await;
         let live = source != SourceKind::Import;
@@ -149,12 +156,12 @@ impl Scene {
         self.store().save_page(&page).await.unwrap()
     }
 
-    async fn purge(&self, plan: &Plan) -> Report {
+    pub async fn purge(&self, plan: &Plan) -> Report {
         let purged = self.context.purge(plan, Some(&self.reddit), &|_| {}).await;
         purged.unwrap().0
     }
 
-    async fn check(&self) -> Report {
+    pub async fn check(&self) -> Report {
         self.purge(&Plan {
             check: Some(CHECK),
             ..Plan::default()
@@ -162,7 +169,7 @@ impl Scene {
         .await
     }
 
-    async fn request(&self, id: &str) -> Report {
+    pub async fn request(&self, id: &str) -> Report {
         self.purge(&Plan {
             ids: vec![id.parse().unwrap()],
             ..Plan::default()
@@ -170,7 +177,7 @@ impl Scene {
         .await
     }
 
-    async fn rows(&self, sql: &str) -> Vec<String> {
+    pub async fn rows(&self, sql: &str) -> Vec<String> {
         let words = |row: Vec<Value>| -> Vec<String> {
             row.iter()
                 .map(|value| value.as_str().map_or(value.to_string(), str::to_owned))
@@ -180,17 +187,17 @@ impl Scene {
         rows.into_iter().map(|row| words(row).join(" ")).collect()
     }
 
-    async fn stored(&self) -> Vec<String> {
+    pub async fn stored(&self) -> Vec<String> {
         self.rows("SELECT fullname FROM posts ORDER BY fullname")
             .await
     }
 
-    async fn tombstones(&self) -> Vec<String> {
+    pub async fn tombstones(&self) -> Vec<String> {
         self.rows("SELECT fullname, reason FROM tombstones ORDER BY fullname")
             .await
     }
 
-    async fn target(&self) -> Target {
+    pub async fn target(&self) -> Target {
         let label = Label {
             slug: "climate".into(),
             label: "climate change".into(),
@@ -222,7 +229,7 @@ impl Scene {
     }
 
     /// Labels whatever waits; how many were stored.
-    async fn label(&self) -> u64 {
+    pub async fn label(&self) -> u64 {
         let target = self.target().await;
         self.store().enqueue_missing(target).await.unwrap();
         let (run, claim) = self.claim(target).await;
@@ -263,7 +270,10 @@ impl Scene {
         }
     }
 
-    async fn claim(&self, target: Target) -> (topicmill::store::RunId, topicmill::store::Claim) {
+    pub async fn claim(
+        &self,
+        target: Target,
+    ) -> (topicmill::store::RunId, topicmill::store::Claim) {
         let now = self.clock.now().into();
         let run = self.store().begin_run(Stage::Classify, "w", now).await;
         let run = run.unwrap();
@@ -278,12 +288,13 @@ impl Scene {
     }
 }
 
-fn post(id: &str, title: &str) -> Post {
+pub fn post(id: &str, title: &str) -> Post {
     Post {
         fullname: id.parse().unwrap(),
         subreddit: "climate".into(),
         title: title.into(),
         selftext: format!("Body of {title}"),
+        crosspost_parent: None,
         url: None,
         permalink: Some(format!("/r/climate/comments/{id}/{title}/")),
         author: Some("someone".into()),
@@ -301,17 +312,17 @@ fn post(id: &str, title: &str) -> Post {
     }
 }
 
-fn some(ids: &[&str]) -> Vec<Post> {
+pub fn some(ids: &[&str]) -> Vec<Post> {
     ids.iter()
         .map(|id| post(id, &format!("Title-{id}")))
         .collect()
 }
 
-fn deleted() -> Value {
+pub fn deleted() -> Value {
     json!({"selftext": "[deleted]", "author": "[deleted]", "removed_by_category": "deleted"})
 }
 
-fn removed() -> Value {
+pub fn removed() -> Value {
     json!({"selftext": "[removed]", "author": "[deleted]", "removed_by_category": "moderator"})
 }
 
@@ -818,7 +829,7 @@ async fn purged_text_is_not_left_in_the_file_nor_in_its_log() {
 }
 
 /// Whether a text is somewhere in the bytes of a SQLite database or of its log.
-fn holds(file: &str, text: &str) -> bool {
+pub fn holds(file: &str, text: &str) -> bool {
     let files = [file.to_owned(), format!("{file}-wal")];
     let bytes = files
         .iter()

@@ -15,6 +15,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::{SharedClock, SystemClock};
+use topicmill::collect::CollectError;
 use topicmill::domain::Outcome;
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, Plan, PurgeError};
@@ -318,13 +319,14 @@ async fn a_store_that_cannot_keep_the_quota_ends_the_run_before_anything_is_sent
     for database in databases() {
         let scene = Scene::of(&database).await;
         scene.page("climate", None, &children(&["a"]), None).await;
-        scene.rows("DROP TABLE quotas").await;
+        database.run("DROP TABLE quotas").await;
         let topics = [climate(5)];
         let collected = scene
             .context
             .collect(&scene.reddit, &topics, PACE, false, &|_| {});
         let error = collected.await.unwrap_err();
-        assert!(matches!(error, StoreError::Statement { .. }), "{error:?}");
+        let of_store = matches!(error, CollectError::Store(StoreError::Statement { .. }));
+        assert!(of_store, "{error:?}");
         assert!(error.to_string().contains("shared quota"), "{error}");
         assert_eq!(requests(&scene.server, "POST").await, 0);
         assert_eq!(requests(&scene.server, "GET").await, 0);
@@ -339,7 +341,7 @@ async fn a_purge_takes_its_slots_from_the_same_quota() {
         scene.page("climate", None, &children(&["a"]), None).await;
         scene.collect_one(climate(5)).await;
         scene.clock.advance(Duration::from_hours(1));
-        scene.rows("DROP TABLE quotas").await;
+        database.run("DROP TABLE quotas").await;
         let plan = Plan {
             check: Some(Check {
                 max_requests: None,

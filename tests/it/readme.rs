@@ -32,8 +32,8 @@ const INSTEAD: &[(&str, &str)] = &[
         "export DATABASE_URL=\"$TEST_URL\"",
     ),
     (
-        "topicmill collect --source arctic-shift",
-        "topicmill --database sqlite:archive.db collect --source arctic-shift # the sample Reddit knows none of these",
+        "topicmill run --source arctic-shift",
+        "topicmill --database sqlite:archive.db run --source arctic-shift # the sample Reddit knows none of these",
     ),
     (
         "topicmill import --format parquet posts.parquet",

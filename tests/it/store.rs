@@ -26,6 +26,7 @@ fn post(id: &str, title: &str, body: &str) -> Post {
         subreddit: "gaming".into(),
         title: title.into(),
         selftext: body.into(),
+        crosspost_parent: None,
         url: None,
         permalink: Some(format!("/r/gaming/comments/{id}/")),
         author: Some("someone".into()),
@@ -560,7 +561,7 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
     };
     let mut watcher = connect().await.unwrap();
     let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND wait_event_type = 'Lock' AND query LIKE 'INSERT INTO posts%'";
+                     AND wait_event_type = 'Lock'";
     while sqlx::query_scalar::<_, i64>(waiting)
         .fetch_one(&mut watcher)
         .await

@@ -1,4 +1,5 @@
 //! What was found before, in a small file: a key in, a budget out. A file that cannot be read counts as empty.
+//! A database remembers it too, under the same key: what it is asked for then holds wherever the program runs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,7 +26,7 @@ pub struct Key {
 
 impl Key {
     /// As one line of text.
-    fn line(&self) -> String {
+    pub fn line(&self) -> String {
         let Self {
             manifest_hash,
             precision,
@@ -54,6 +55,11 @@ impl Remembered {
     /// The file in a folder for caches.
     pub fn below(caches: &Path) -> Self {
         Self(caches.join("topicmill").join("batch-tokens.json"))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 
     fn entries(&self) -> Entries {

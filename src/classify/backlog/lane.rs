@@ -11,8 +11,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::leases::LiveLeases;
+use super::patience::Patience;
 use super::stages::{Stages, Watched};
-use super::{BacklogError, Labelled, OnStep, Options, Step, Worker, patiently};
+use super::{BacklogError, Labelled, OnStep, Options, Step, Worker};
 use crate::classify::labeler::{Computed, Labeler, LabelerError, Pair, Pairs, Prepared, TextError};
 use crate::classify::shortlist::Shortlist;
 use crate::classify::tokenize::{EncodedText, Encoder};
@@ -62,6 +63,7 @@ enum Event {
 /// What all lanes of a process share.
 pub(super) struct Shared<'a> {
     pub worker: &'a Worker<'a>,
+    pub patience: &'a Patience<'a>,
     /// Cancelled by a signal, or when one lane fails.
     pub halt: &'a CancellationToken,
     pub target: Target,
@@ -188,7 +190,7 @@ impl Shared<'_> {
                 since.saturating_sub(from).as_secs_f64()
             };
             // Of a claim whose answer was lost, the posts come free when it expires.
-            let clean = patiently(self.worker, async || {
+            let clean = self.patience.wait(async || {
                 let now = clock.now().into();
                 store.claim_clean(self.target, &claimant, wanted, now).await
             });
@@ -198,7 +200,7 @@ impl Shared<'_> {
                 let alone = Arc::clone(self.suspects).acquire_owned().await;
                 suspects = Some(alone.expect("nobody closes the semaphore"));
                 if !self.halt.is_cancelled() {
-                    let suspected = patiently(self.worker, async || {
+                    let suspected = self.patience.wait(async || {
                         let now = clock.now().into();
                         store
                             .claim_suspects(self.target, &claimant, wanted, now)
@@ -261,7 +263,7 @@ impl Shared<'_> {
     /// Looks up what is stored of the texts of a window.
     async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = patiently(self.worker, async || {
+        let stored = self.patience.wait(async || {
             let (store, model) = (self.worker.store, self.logits_model);
             store.stored_logits(model, self.hypotheses, &hashes).await
         });
@@ -311,13 +313,14 @@ impl Shared<'_> {
         Ok(true)
     }
 
-    /// Posts of the next claim: of a backlog that a few claims would empty, no lane takes so many that the
-    /// others have nothing to do.
+    /// Posts of the next claim: of a backlog, or a limit, that a few claims would use up, no lane takes so many
+    /// that the others have nothing to do.
     fn share(&self, least: u32, most: u32) -> u32 {
         if self.lanes == 1 {
             return most;
         }
-        let share = self.waiting.load(Ordering::Relaxed) / (2 * self.lanes);
+        let left = self.left.load(Ordering::Relaxed);
+        let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
         most.min(u32::try_from(share).unwrap_or(most).max(least))
     }
 
@@ -354,9 +357,11 @@ impl Shared<'_> {
                     (lease, false, None)
                 }
                 Event::Failed(lease, fullname, error) => {
-                    tracing::warn!(%fullname, "not scored: {error}");
+                    tracing::error!(%fullname, "not scored: {error}");
                     let failed = [(fullname, error)];
-                    patiently(self.worker, async || store.fail(lease, &failed).await).await?;
+                    self.patience
+                        .wait(async || store.fail(lease, &failed).await)
+                        .await?;
                     done.failed += 1;
                     (lease, false, None)
                 }
@@ -370,7 +375,9 @@ impl Shared<'_> {
                 written_at = clock.elapsed();
             }
             if ended {
-                patiently(self.worker, async || store.release(lease).await).await?;
+                self.patience
+                    .wait(async || store.release(lease).await)
+                    .await?;
                 self.leases.remove(lease);
             }
             drop(suspects);
@@ -396,7 +403,7 @@ impl Shared<'_> {
         let mode = self.set.mode;
         let began = clock.elapsed();
         // Written once however often it is tried: whoever is written has left the backlog.
-        let written = patiently(self.worker, async || {
+        let written = self.patience.wait(async || {
             store
                 .complete(lease, self.target, mode, run, now, posts)
                 .await

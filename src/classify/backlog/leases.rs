@@ -5,11 +5,13 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::Worker;
+use super::patience::Patience;
 use crate::store::{Lease, Store, StoreError};
 
 /// Renews the leases of this worker until it is dropped.
 pub(super) async fn heartbeat(
     worker: &Worker<'_>,
+    patience: &Patience<'_>,
     lease: Duration,
     leases: &LiveLeases,
 ) -> Infallible {
@@ -24,6 +26,8 @@ pub(super) async fn heartbeat(
                 Ok(true) => {}
                 // Its posts are refused when they are written; telling twice helps nobody.
                 Ok(false) => leases.remove(id),
+                // That was told already.
+                Err(error) if error.is_passing() && patience.is_away() => {}
                 // A lease outlives two beats that were missed.
                 Err(error) => tracing::warn!(lease = id.0, "a lease was not renewed: {error}"),
             }

@@ -106,6 +106,7 @@ impl Scene {
                 subreddit: "food".into(),
                 title,
                 selftext: String::new(),
+                crosspost_parent: None,
                 url: None,
                 permalink: None,
                 author: None,
@@ -203,7 +204,17 @@ impl Scene {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
-    let scene = Scene::with_posts(100, crate::clock::SystemClock::shared()).await;
+    is_shared(100, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_limit_is_shared_among_the_engines_of_a_process() {
+    is_shared(5_000, Some(100)).await;
+}
+
+/// Labels a hundred posts with two engines, both of which have some.
+async fn is_shared(posts: usize, limit: Option<u64>) {
+    let scene = Scene::with_posts(posts, crate::clock::SystemClock::shared()).await;
     let (to_one, from_other) = std::sync::mpsc::channel();
     let (to_other, from_one) = std::sync::mpsc::channel();
     // Each waits in its first batch until the other has posts, too. The labels' own batch is no post's.
@@ -225,10 +236,43 @@ async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
     };
     let engines = vec![meets(to_one, from_one), meets(to_other, from_other)];
     let labels = set(&["food", "music", "travel"]);
-    let (ended, done) = scene.label_with(engines, &labels, options()).await;
+    let options = Options { limit, ..options() };
+    let (ended, done) = scene.label_with(engines, &labels, options).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed), (100, 0));
     assert_eq!(both.load(Ordering::Relaxed), 2, "both have posts at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
+    let scene = Scene::with_posts(5_000, crate::clock::SystemClock::shared()).await;
+    let labels = set(&["food", "music", "travel"]);
+    let search = async |limit| {
+        let labeler = labeler(Box::new(Scripted::default()));
+        let tuned = tune(&scene.store, &scene.clock, labeler, &labels, limit).await;
+        tuned.unwrap().1
+    };
+    assert!(search(None).await.is_some());
+    assert!(search(Some(4_999)).await.is_some());
+    assert_eq!(search(Some(600)).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_fails_is_tried_until_it_is_set_aside_and_the_run_ends() {
+    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let encoder = labeler(Box::new(Scripted::default())).encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let poisoned = Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    };
+    let labels = set(&["food", "music"]);
+    let (ended, done) = scene
+        .label_with(vec![Box::new(poisoned)], &labels, options())
+        .await;
+    ended.unwrap();
+    let tried = u64::from(MAX_ATTEMPTS);
+    assert_eq!((done.posts, done.failed, done.set_aside), (49, tried, 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

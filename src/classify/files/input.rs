@@ -268,6 +268,11 @@ fn string(fields: &mut Map<String, Value>, name: &str) -> Result<Option<String>,
 }
 
 #[cfg(test)]
+#[path = "../../../tests/it/support/mutate.rs"]
+#[expect(dead_code, reason = "what the attacks on other readers use, too")]
+mod mutate;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -334,5 +339,36 @@ mod tests {
             lines.push(String::from_utf8(buffer.clone()).unwrap());
         }
         assert_eq!(lines, ["abcdef", "", "x\r", "last"]);
+    }
+
+    /// As `attacks::fuzz` does with the other readers.
+    #[test]
+    fn broken_lines() {
+        let seeds: Vec<Vec<u8>> = [
+            "{\"id\":\"a\",\"text\":\"T\"}\n{\"id\":1,\"title\":\"T\",\"selftext\":\"[removed]\"}\n",
+            "\u{feff}{\"id\":18446744073709551615,\"body\":\"\"}\r\n\n{\"id\":-1,\"title\":\"caf\\u00e9\",\"selftext\":null}",
+            "{\"id\":1.5}\n[]\n{\"id\":{},\"text\":7}\n{\"text\":\"\\ud83d\"}\n",
+        ]
+        .map(|seed| seed.as_bytes().to_vec())
+        .to_vec();
+        let check = |bytes: &[u8]| {
+            let mut file = BufReader::with_capacity(16, bytes);
+            let (mut buffer, mut read) = (Vec::new(), 0);
+            while !matches!(read_line(&mut file, &mut buffer).unwrap(), Line::End) {
+                read += buffer.len();
+                assert!(!buffer.contains(&b'\n'));
+                for column in [None, Some("body")] {
+                    if let Ok((id, _)) = parse(buffer.trim_ascii(), column) {
+                        assert!(id.is_string() || id.is_i64() || id.is_u64());
+                    }
+                }
+            }
+            let ends = memchr::memchr_iter(b'\n', bytes).count();
+            assert_eq!(read + ends, bytes.len(), "every byte is looked at once");
+        };
+        for seed in &seeds {
+            check(seed);
+        }
+        mutate::fuzz("score", 3_000, |mutator| mutator.broken(&seeds), check);
     }
 }

@@ -7,14 +7,15 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use super::OnnxError;
-use crate::classify::library::{self, Place};
+use super::{OnnxError, is_memory_short};
+use crate::classify::library::{self, Place, Start};
 
 /// ONNX Runtime, loaded.
 #[derive(Debug)]
 pub struct Runtime {
     pub(super) environment: Environment,
     library: PathBuf,
+    found_by: &'static str,
 }
 
 impl Runtime {
@@ -23,13 +24,19 @@ impl Runtime {
         &self.library
     }
 
+    /// Why that file: a setting, a variable, or where it was found.
+    pub fn found_by(&self) -> &'static str {
+        self.found_by
+    }
+
     /// Whether it was built for CUDA; says nothing of a GPU being there.
     pub fn knows_cuda(&self) -> bool {
         ep::CUDA::is_available().unwrap_or(false)
     }
 }
 
-/// Loads ONNX Runtime; `setting` is `onnxruntime.library`. A process has one: later calls give the first.
+/// Loads ONNX Runtime; `setting` is `onnxruntime.library`. A process has one: later calls give the first. Its telemetry
+/// is off only where `ORT_DISABLE_TELEMETRY` is set by then: the program's `main` does it, other callers have to.
 ///
 /// # Errors
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
@@ -43,22 +50,27 @@ pub fn load_runtime(setting: Option<&Path>) -> Result<&'static Runtime, OnnxErro
     }
     let load = |path: &Path| {
         // Display says too little of a failed dlopen.
-        ort::init_from(path).map_err(|e| OnnxError::Load {
-            path: path.to_owned(),
-            detail: format!("{e:?}"),
+        ort::init_from(path).map_err(|e| {
+            let (path, detail) = (path.to_owned(), format!("{e:?}"));
+            if is_memory_short(&detail) {
+                OnnxError::Memory { path, detail }
+            } else {
+                OnnxError::Load { path, detail }
+            }
         })
     };
-    let (builder, library) = match library::place(
-        setting,
-        std::env::var_os("ORT_DYLIB_PATH"),
-        &library::starts(),
-    ) {
+    let variable = std::env::var_os("ORT_DYLIB_PATH");
+    let (place, passed_over) = library::place(setting, variable, &Start::of_the_process());
+    for library in &passed_over {
+        tracing::warn!("{library}; set `onnxruntime.library` to it if you trust it");
+    }
+    let (builder, library, found_by) = match place {
         Place::Told { path, by } if !path.is_file() => return Err(OnnxError::Missing { path, by }),
-        Place::Told { path, .. } | Place::Found(path) => (load(&path)?, path),
+        Place::Told { path, by } | Place::Found { path, by } => (load(&path)?, path, by),
         Place::System(names) => {
-            let mut tried = Vec::new();
+            let mut tried = passed_over;
             let loaded = names.into_iter().find_map(|name| match load(&name) {
-                Ok(builder) => Some((builder, name)),
+                Ok(builder) => Some((builder, name, "the system's folders")),
                 Err(error) => {
                     if let OnnxError::Load { detail, .. } = error {
                         tried.push(detail);
@@ -69,7 +81,14 @@ pub fn load_runtime(setting: Option<&Path>) -> Result<&'static Runtime, OnnxErro
             loaded.ok_or_else(|| OnnxError::NotFound(tried.join("; ")))?
         }
     };
-    let start = |e: ort::Error| OnnxError::Start(plain(&e.to_string()));
+    let start = |e: ort::Error| {
+        let (path, detail) = (library.clone(), plain(&e.to_string()));
+        if is_memory_short(&detail) {
+            OnnxError::Memory { path, detail }
+        } else {
+            OnnxError::Start(detail)
+        }
+    };
     let environment = builder
         .with_name("topicmill")
         .with_telemetry(false)
@@ -79,6 +98,7 @@ pub fn load_runtime(setting: Option<&Path>) -> Result<&'static Runtime, OnnxErro
     Ok(RUNTIME.get_or_init(|| Runtime {
         environment,
         library,
+        found_by,
     }))
 }
 

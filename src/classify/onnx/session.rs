@@ -7,9 +7,9 @@ use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
 use ort::value::{TensorElementType, ValueType};
 
-use super::OnnxError;
 use super::runtime::{Runtime, plain};
 use super::weights::SharedWeights;
+use super::{OnnxError, is_memory_short};
 use crate::classify::contract::{Filling, Input};
 use crate::classify::engine::Device;
 use crate::classify::library;
@@ -75,7 +75,10 @@ impl Source {
             .with_intra_threads(self.threads)?
             .with_inter_threads(1)?
             // Threads that spin between batches take the core from the tokenizer.
-            .with_intra_op_spinning(false)?;
+            .with_intra_op_spinning(false)?
+            // A CPU without VNNI multiplies int8 with sums of 16 bits, which overflow: logits were off by 1.5 there.
+            // ONNX Runtime then takes kernels that do not, and changes nothing where the CPU has VNNI.
+            .with_config_entry("session.x64quantprecision", "1")?;
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
         }
@@ -100,6 +103,12 @@ impl Source {
 pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
     let preface = format!("Load model from {} failed:", graph.display());
     let detail = said.strip_prefix(&preface).unwrap_or(said);
+    if is_memory_short(said) {
+        return OnnxError::Memory {
+            path: graph.to_owned(),
+            detail: detail.trim_end_matches('.').to_owned(),
+        };
+    }
     OnnxError::Graph {
         path: graph.to_owned(),
         detail: detail.trim_end_matches('.').to_owned(),

@@ -21,6 +21,7 @@ use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::domain::Mode;
 use crate::model_folder::ModelKind;
+use crate::telemetry::tenths;
 
 /// The program of the Python rungs.
 const SCRIPT: &str = include_str!("../../../benches/ladder/rungs.py");
@@ -112,7 +113,7 @@ impl Ladder {
                 };
                 let rung = climbed.entry(name).or_default();
                 if round > 0 {
-                    tracing::info!(round, seconds = %format_args!("{seconds:.1}"), "climbed: {what}");
+                    tracing::info!(round, seconds = tenths(seconds), "climbed: {what}");
                     rung.seconds.push(seconds);
                 }
                 rung.scores = scores;

@@ -12,6 +12,7 @@ use crate::cli::output::{self, Format};
 use crate::cli::setup::Budget;
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
+use crate::telemetry::tenths;
 
 /// Flags of `bench autotune`.
 #[derive(Debug, Args)]
@@ -73,12 +74,17 @@ impl Autotune {
         output::print_table(&table(&rows), self.format)?;
         tracing::info!(
             batch_tokens = found.batch_tokens,
-            seconds = %format_args!("{seconds:.1}"),
+            seconds = tenths(seconds),
             measurements = found.steps.len(),
             "search done"
         );
         if found.whole {
-            budget.remember(found.batch_tokens);
+            if let Err(why) = budget.remember(found.batch_tokens) {
+                tracing::warn!(
+                    "later commands do not know of it: {why}; give them `--batch-tokens {}`",
+                    found.batch_tokens
+                );
+            }
         } else {
             tracing::warn!(
                 "too little time or text to find out: the default stays; give more with --seconds or --posts"

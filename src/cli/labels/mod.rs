@@ -309,8 +309,7 @@ struct Found {
 impl Found {
     fn print(&self, format: Format) -> Result<(), CliError> {
         match format {
-            Format::Json => output::print(&format!("{:#}\n", self.json)),
-            Format::Ndjson => output::print(&format!("{}\n", self.json)),
+            Format::Json | Format::Ndjson => output::print_json(&self.json, format),
             Format::Csv => output::print_table(&self.parts[self.main].1, format),
             Format::Table => {
                 for (i, (heading, table)) in self.parts.iter().enumerate() {

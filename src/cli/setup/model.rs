@@ -313,15 +313,14 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// Keeps what a search found for later runs.
-    pub fn remember(&self, batch_tokens: usize) {
+    /// Keeps what a search found for later commands of this user; why not, if it cannot be kept.
+    pub fn remember(&self, batch_tokens: usize) -> Result<(), String> {
         let (Self::Remembered(key) | Self::Open(key)) = self else {
-            return;
+            return Ok(());
         };
-        let kept = remembered().map(|remembered| remembered.put(key, batch_tokens));
-        if let Some(Err(error)) = kept {
-            tracing::debug!(%error, "the token budget found is not kept for later runs");
-        }
+        let remembered = remembered().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
+        let kept = remembered.put(key, batch_tokens);
+        kept.map_err(|error| format!("{}: {error}", remembered.path().display()))
     }
 }
 

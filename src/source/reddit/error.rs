@@ -56,6 +56,9 @@ pub enum RedditError {
         "Reddit gave no token ({0}): check `reddit.client_id` and `reddit.client_secret`, and `reddit.username` and `reddit.password` where set"
     )]
     Credentials(String),
+    /// The token endpoint could not be read, so nothing can.
+    #[error(transparent)]
+    Token(Box<RedditError>),
     /// A token was refused, and so was the next one.
     #[error(
         "Reddit refused two tokens in a row for {0} (401): check that the application may still read"
@@ -129,6 +132,24 @@ impl RedditError {
         )
     }
 
+    /// Whether every other request would meet the same: there is no token, or no way to Reddit.
+    pub fn is_of_every_topic(&self) -> bool {
+        match self {
+            Self::Credentials(_) | Self::Token(_) => true,
+            Self::GaveUp { source, .. } => source.as_ref().is_some_and(reqwest::Error::is_connect),
+            _ => false,
+        }
+    }
+
+    /// Whether the same may succeed later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Token(error) => error.is_passing(),
+            Self::GaveUp { .. } | Self::WaitTooLong { .. } => true,
+            _ => false,
+        }
+    }
+
     /// What the keeper of the quota failed with, where it is an `E`; otherwise the error as it is.
     ///
     /// # Errors
@@ -139,6 +160,10 @@ impl RedditError {
                 Ok(failure) => Ok(*failure),
                 Err(source) => Err(Self::Keeper(source)),
             },
+            Self::Token(error) => {
+                let error = error.into_keeper_failure();
+                error.map_err(|error| Self::Token(Box::new(error)))
+            }
             other => Err(other),
         }
     }
@@ -155,6 +180,7 @@ impl RedditError {
             | Self::Listing { .. } => Outcome::Server,
             Self::Subreddit(_) => Outcome::Missing,
             Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => Outcome::Auth,
+            Self::Token(error) => error.outcome(),
             Self::WaitTooLong { .. } => Outcome::RateLimited,
             Self::Refused { outcome, .. } | Self::GaveUp { outcome, .. } => *outcome,
         }

@@ -30,8 +30,26 @@ pub enum Fate {
 pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<HashMap<Fullname, Fate>>, ListingError> {
     let text = String::from_utf8_lossy(bytes);
     let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;
-    let children = listing.data.children.iter();
-    Ok(children.map(|child| fate(child.get("data")?)).collect())
+    let mut fates = HashMap::new();
+    for child in &listing.data.children {
+        let told = child.get("data").and_then(|data| Some((data, fate(data)?)));
+        let Some((data, (fullname, fate))) = told else {
+            return Ok(None);
+        };
+        if let Some((shown, gone)) = gone_parent(data) {
+            // What Reddit says of the post itself counts for more.
+            fates.entry(shown).or_insert(gone);
+        }
+        fates.insert(fullname, fate);
+    }
+    Ok(Some(fates))
+}
+
+/// The post that a crosspost shows, where Reddit does not show it any more: it may not be stored here, so that nobody
+/// asks about it, but its text may, with the crosspost.
+fn gone_parent(data: &Value) -> Option<(Fullname, Fate)> {
+    let shown = fate(data.get("crosspost_parent_list")?.get(0)?)?;
+    matches!(shown.1, Fate::Gone(_)).then_some(shown)
 }
 
 /// The name of a post, and how it fares.
@@ -100,6 +118,25 @@ mod tests {
         ] {
             assert_eq!(of(&fields), fate, "{fields}");
         }
+    }
+
+    #[test]
+    fn a_crosspost_tells_that_its_post_is_gone() {
+        let answer = |parent: Value, other: Value| {
+            let crosspost =
+                json!({"name": "t3_x", "title": "X", "crosspost_parent_list": [parent]});
+            let children = json!([{"data": other}, {"data": crosspost}]);
+            let listing = json!({"kind": "Listing", "data": {"children": children}});
+            let fates = parse_info(listing.to_string().as_bytes()).unwrap().unwrap();
+            (fates.len(), fates.get(&"p".parse().unwrap()).copied())
+        };
+        let other = json!({"name": "t3_other", "title": "O"});
+        let gone = json!({"name": "t3_p", "title": "P", "selftext": "[deleted]"});
+        let deleted = Some(Fate::Gone(PurgeReason::Deleted));
+        assert_eq!(answer(gone.clone(), other.clone()), (3, deleted));
+        let alive = json!({"name": "t3_p", "title": "P", "selftext": "text"});
+        assert_eq!(answer(alive.clone(), other), (2, None));
+        assert_eq!(answer(gone, alive), (2, Some(Fate::Alive)));
     }
 
     #[test]

@@ -149,7 +149,9 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
     let removed = fields.text("removed_by_category").is_some()
         || fields.removed_in_dump()
         || is_placeholder(&own_text);
-    let selftext = if own_text.trim().is_empty() {
+    let crosspost_parent = fields.crosspost_parent(&fullname);
+    // A text whose post nobody could name would stay here when that post is purged.
+    let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
         fields.crosspost_text().unwrap_or_default()
     } else {
         own_text
@@ -170,6 +172,7 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
         subreddit,
         title,
         selftext,
+        crosspost_parent,
         url: url.filter(|_| !is_self),
         permalink,
         author: fields.text("author").filter(|author| author != "[deleted]"),
@@ -189,6 +192,17 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
         created_at,
         source,
     })
+}
+
+/// A time in seconds since 1970; `None` before that, and where milliseconds must have been meant.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "in the range that was just checked"
+)]
+pub(in crate::source) fn time_of_post(secs: f64) -> Option<Timestamp> {
+    Some(secs)
+        .filter(|secs| (0.0..=LATEST_SECS).contains(secs))
+        .and_then(|secs| Timestamp::from_epoch_secs(secs as i64))
 }
 
 /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
@@ -214,6 +228,7 @@ pub(in crate::source) fn is_read(name: &str) -> bool {
             | "author"
             | "body"
             | "created_utc"
+            | "crosspost_parent"
             | "crosspost_parent_list"
             | "data"
             | "id"
@@ -309,17 +324,11 @@ impl<'a> Fields<'a> {
             .map_err(|error: crate::domain::FullnameError| error.to_string())
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "in the range that was just checked"
-    )]
     fn created_at(&self) -> Result<Timestamp, String> {
         let secs = self
             .number("created_utc")
             .ok_or("no `created_utc`, or no number in it")?;
-        Some(secs)
-            .filter(|secs| (0.0..=LATEST_SECS).contains(secs))
-            .and_then(|secs| Timestamp::from_epoch_secs(secs as i64))
+        time_of_post(secs)
             .ok_or_else(|| format!("`created_utc` {secs} is not a time in seconds since 1970"))
     }
 
@@ -343,12 +352,30 @@ impl<'a> Fields<'a> {
         again.is_none_or(Value::is_null) && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
-    fn crosspost_text(&self) -> Option<String> {
+    /// The post that this one shows, as Reddit repeats it.
+    fn shown(&self) -> Option<Fields<'a>> {
         let parents = field(self.0, "crosspost_parent_list")?;
-        let parent = parents.get(0)?.as_object()?;
-        Fields(parent)
-            .text("selftext")
-            .filter(|text| !is_placeholder(text))
+        parents.get(0)?.as_object().map(Fields)
+    }
+
+    fn crosspost_text(&self) -> Option<String> {
+        let text = self.shown()?.text("selftext");
+        text.filter(|text| !is_placeholder(text))
+    }
+
+    /// The post whose text a crosspost shows: of a crosspost of a crosspost the first one.
+    fn crosspost_parent(&self, own: &Fullname) -> Option<Fullname> {
+        let shown = self.shown();
+        let shown = shown.as_ref();
+        [
+            shown.and_then(|shown| shown.text("crosspost_parent")),
+            self.text("crosspost_parent"),
+            shown.and_then(|shown| shown.text("name").or_else(|| shown.text("id"))),
+        ]
+        .into_iter()
+        .flatten()
+        .filter_map(|name| name.parse().ok())
+        .find(|name| name != own)
     }
 }
 
@@ -561,12 +588,21 @@ mod tests {
 
     #[test]
     fn a_crosspost_without_text_takes_its_parents() {
-        let parent = json!([{"selftext": "The parent's text"}]);
+        let parent = json!([{"name": "t3_first", "selftext": "The parent's text"}]);
         let bare = post(json!({"selftext": "", "crosspost_parent_list": parent})).unwrap();
         assert_eq!(bare.selftext, "The parent's text");
+        assert_eq!(bare.crosspost_parent, "first".parse().ok());
+        // Whose text nobody can tell is not taken: it could not go with its post.
+        let nameless = json!([{"selftext": "The parent's text"}]);
+        let bare = post(json!({"selftext": "", "crosspost_parent_list": nameless})).unwrap();
+        assert_eq!((bare.selftext.as_str(), bare.crosspost_parent), ("", None));
+        let second =
+            json!([{"name": "t3_second", "crosspost_parent": "t3_first", "selftext": "x"}]);
+        let third = post(json!({"crosspost_parent": "t3_second", "crosspost_parent_list": second}));
+        assert_eq!(third.unwrap().crosspost_parent, "first".parse().ok());
         let own = post(json!({"selftext": "Mine", "crosspost_parent_list": parent})).unwrap();
         assert_eq!(own.selftext, "Mine");
-        let gone = json!({"crosspost_parent_list": [{"selftext": "[removed]"}]});
+        let gone = json!({"crosspost_parent_list": [{"id": "first", "selftext": "[removed]"}]});
         let gone = post(gone).unwrap();
         assert_eq!((gone.selftext.as_str(), gone.removed), ("", false));
     }

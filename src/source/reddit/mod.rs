@@ -279,6 +279,10 @@ impl Reddit {
         self.tokens
             .get(&*self.clock, refused, self.fetch_token())
             .await
+            .map_err(|error| match error {
+                RedditError::Credentials(_) => error,
+                other => RedditError::Token(Box::new(other)),
+            })
     }
 
     async fn fetch_token(&self) -> Result<Grant, RedditError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use reqwest::Url;
 
 use super::RedditError;
+use crate::domain::redact_url;
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Clone)]
@@ -121,17 +122,12 @@ pub(super) fn check_numbers(settings: &Settings) -> Result<(), RedditError> {
 pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, RedditError> {
     let refuse = |reason: &str| RedditError::BaseUrl {
         setting,
-        url: text.to_owned(),
+        url: redact_url(text),
         reason: reason.to_owned(),
     };
     let url = Url::parse(text).map_err(|error| refuse(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
-        // Not repeated in the message: it holds a password.
-        return Err(RedditError::BaseUrl {
-            setting,
-            url: "…@…".to_owned(),
-            reason: "it holds a user name or password".to_owned(),
-        });
+        return Err(refuse("it holds a user name or password"));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(refuse("it has a `?` or `#` part"));

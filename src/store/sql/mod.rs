@@ -21,16 +21,16 @@ use sqlx::{
     Type,
 };
 
-use super::dialect::{Dialect, redact};
+use super::dialect::Dialect;
 use super::{Access, Result, StoreError};
-use crate::domain::{Post, SourceKind, Timestamp};
+use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
 /// Names of one statement, well under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
 const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-const TABLES: [&str; 18] = [
+pub(super) const TABLES: [&str; 18] = [
     "gaps",
     "posts",
     "sightings",
@@ -56,6 +56,8 @@ const TABLES: [&str; 18] = [
 pub struct SqlStore<DB: Dialect> {
     pub(super) pool: Pool<DB>,
     url: String,
+    /// Whether times that calls give count, rather than the database's clock.
+    pub(super) on_given_time: bool,
 }
 
 impl<DB: Dialect> Clone for SqlStore<DB> {
@@ -63,12 +65,13 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
         Self {
             pool: self.pool.clone(),
             url: self.url.clone(),
+            on_given_time: self.on_given_time,
         }
     }
 }
 
 /// Says what was being done when a statement failed, and recognises the failures that have a remedy.
-trait Doing<T> {
+pub(super) trait Doing<T> {
     fn doing(self, what: &'static str) -> Result<T>;
 }
 
@@ -94,14 +97,24 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
         return match code.parse::<u32>().ok()? & 0xff {
             8 => Some(StoreError::ReadOnly),
             13 => Some(StoreError::Full),
+            11 | 26 => Some(StoreError::Damaged {
+                what: "the database".to_owned(),
+                said: error.message().to_owned(),
+            }),
             _ => None,
         };
     }
     match code.as_ref() {
         "25006" => Some(StoreError::ReadOnly),
         "53100" => Some(StoreError::Full),
+        "42501" => Some(StoreError::Denied(error.message().to_owned())),
         _ => None,
     }
+}
+
+/// Whether the server's user lacks the right to what a statement reads.
+fn is_forbidden(error: &StoreError) -> bool {
+    matches!(error, StoreError::Denied(_))
 }
 
 /// SQLite's I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
@@ -147,11 +160,30 @@ where
     usize: ColumnIndex<DB::Row>,
 {
     pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
+        let opened = Self::try_open(url, access).await;
+        opened.map_err(|error| match error {
+            StoreError::Damaged { said, .. } => StoreError::Damaged {
+                what: format!("the database `{}`", redact_url(url)),
+                said,
+            },
+            other => other,
+        })
+    }
+
+    async fn try_open(url: &str, access: Access) -> Result<Self> {
         let store = Self {
             pool: DB::open(url, access).await?,
-            url: redact(url),
+            url: redact_url(url),
+            on_given_time: false,
         };
-        let found = store.schema().await?;
+        if access == Access::AnySchema {
+            return Ok(store);
+        }
+        let found = match store.schema().await {
+            // A user with the right to read the views has what a query takes.
+            Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
+            found => found?,
+        };
         let known = Self::latest();
         match (found.cmp(&known), access) {
             (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer {
@@ -161,7 +193,16 @@ where
             }),
             (std::cmp::Ordering::Equal, _) => Ok(store),
             (std::cmp::Ordering::Less, Access::Create) => {
+                if found > 0 {
+                    tracing::warn!(
+                        from = found, to = known, url = %store.url,
+                        "upgrading the database to the schema of this version; earlier versions cannot use it any more"
+                    );
+                }
                 store.migrate().await?;
+                if found > 0 {
+                    tracing::warn!(schema = known, "the database is upgraded");
+                }
                 Ok(store)
             }
             (std::cmp::Ordering::Less, _) => Err(StoreError::NotMigrated(store.url)),
@@ -211,6 +252,26 @@ where
             .await
             .and_then(|row| row.try_get(0))
             .doing(what)
+    }
+
+    /// The time by which claims live and expire, and quotas are counted: the database's, because clocks of machines
+    /// differ, or `now` where it has none.
+    async fn shared_time(
+        &self,
+        connection: &mut DB::Connection,
+        now: DateTime<Utc>,
+    ) -> Result<DateTime<Utc>>
+    where
+        for<'q> DateTime<Utc>: Decode<'q, DB> + Type<DB>,
+    {
+        let Some(time) = DB::TIME.filter(|_| !self.on_given_time) else {
+            return Ok(now);
+        };
+        sqlx::query::<DB>(time)
+            .fetch_one(connection)
+            .await
+            .and_then(|row| row.try_get(0))
+            .doing("read the server's clock")
     }
 
     async fn begin(&self) -> Result<Transaction<'static, DB>> {

@@ -1,4 +1,4 @@
-//! Models and label sets as they were used.
+//! Models and label sets as they were used, and what was found out about them.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -19,6 +19,7 @@ where
     for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
     for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
     for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
@@ -123,5 +124,27 @@ where
         .await
         .doing("set the current model and label set")?;
         Ok(())
+    }
+
+    pub(in crate::store) async fn keep(&self, key: &str, value: &str) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) VALUES ($1, $2) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        )
+        .bind(key)
+        .bind(value)
+        .execute(&self.pool)
+        .await
+        .doing("keep what was found")?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn kept(&self, key: &str) -> Result<Option<String>> {
+        sqlx::query::<DB>("SELECT value FROM meta WHERE key = $1")
+            .bind(key)
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
+            .doing("read what was found earlier")
     }
 }

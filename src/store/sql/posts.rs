@@ -1,5 +1,6 @@
 //! Posts as pages and blocks bring them, sightings, and how far a source was read.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::error::DatabaseError;
@@ -13,7 +14,9 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
 use super::{Doing, SqlStore, at, count, is_older};
-use crate::domain::{Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord};
+use crate::domain::{
+    Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord,
+};
 
 /// What becomes of a post that is known.
 ///
@@ -25,6 +28,7 @@ const ON_KNOWN_POST: &str = " ON CONFLICT (fullname) DO UPDATE SET subreddit = e
      topic = COALESCE(excluded.topic, posts.topic), \
      title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
      selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
+     crosspost_parent = COALESCE(excluded.crosspost_parent, posts.crosspost_parent), \
      url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
      permalink = CASE WHEN posts.text_purged_at IS NULL \
        THEN COALESCE(excluded.permalink, posts.permalink) END, \
@@ -81,13 +85,10 @@ where
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
         let rows = rows_of(pages);
-        let mut attempt = 1;
+        let mut attempts = Attempts::default();
         loop {
             match self.try_save_block(pages, &rows, state).await {
-                Err(error) if attempt < ATTEMPTS && is_conflict(&error) => {
-                    tracing::debug!(attempt, "storing again what met another writer: {error}");
-                    attempt += 1;
-                }
+                Err(error) if attempts.again(&error) => {}
                 done => return done,
             }
         }
@@ -114,9 +115,13 @@ where
                 }
             }
             let purged = Self::tombstoned(&mut tx, &round).await?;
-            upserted.tombstoned += purged.len() as u64;
-            round.retain(|row| !purged.contains(row.post.fullname.as_str()));
-            Self::upsert_posts(&mut tx, &round, &mut upserted).await?;
+            let all = round.len();
+            // Nor what shows a post that was purged.
+            round.retain(|row| !row.names().any(|name| purged.contains(name)));
+            upserted.tombstoned += (all - round.len()) as u64;
+            let taken = Self::without_text(&mut tx, &round).await?;
+            let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
+            Self::upsert_posts(&mut tx, &shown, &mut upserted).await?;
             rounds.push(round);
             pending = again;
         }
@@ -136,7 +141,8 @@ where
         Ok(upserted)
     }
 
-    /// Which of the posts were purged and stay so. A tombstone that Reddit itself belies is taken away.
+    /// Which of the posts, and of those that crossposts among them show, were purged and stay so. A tombstone that
+    /// Reddit itself belies is taken away.
     async fn tombstoned(
         tx: &mut Transaction<'static, DB>,
         rows: &[&Row<'_>],
@@ -148,7 +154,7 @@ where
             DB::AMONG,
             DB::FOR_UPDATE
         );
-        let among = names(rows.iter().map(|row| row.post.fullname.as_str()));
+        let among = names(rows.iter().flat_map(|row| row.names()));
         let rows_found = sqlx::query::<DB>(AssertSqlSafe(known))
             .bind(among)
             .fetch_all(&mut **tx)
@@ -182,6 +188,27 @@ where
                 .doing("lift tombstones")?;
         }
         Ok(stay)
+    }
+
+    /// Which of the posts that crossposts show have lost their text to retention.
+    async fn without_text(
+        tx: &mut Transaction<'static, DB>,
+        rows: &[&Row<'_>],
+    ) -> Result<HashSet<String>> {
+        let shown: Vec<&str> = rows.iter().filter_map(|row| row.shown()).collect();
+        if shown.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let taken = format!(
+            "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL AND fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(taken))
+            .bind(names(shown.into_iter()))
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("look up posts that crossposts show")
     }
 
     async fn upsert_import_state(
@@ -253,13 +280,14 @@ where
 
     async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
-        rows: &[&Row<'_>],
+        rows: &[Row<'_>],
         upserted: &mut Upserted,
     ) -> Result<()> {
         let known = format!(
             "SELECT fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source \
-               FROM posts WHERE fullname IN {}",
-            DB::AMONG
+               FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            DB::AMONG,
+            DB::LOCK_POSTS
         );
         let known: HashMap<String, (Option<Vec<u8>>, String)> =
             sqlx::query::<DB>(AssertSqlSafe(known))
@@ -273,12 +301,13 @@ where
                 })
                 .doing("look up known posts")?;
         let mut changed = Vec::new();
+        let mut before_edits: Vec<&[u8]> = Vec::new();
         // Collected for a topic by a source that changes nothing of them.
         let mut for_topic: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for row in rows {
             let fullname = row.post.fullname.as_str();
             if let (Some(topic), Some((_, source))) = (row.page.topic, known.get(fullname))
-                && is_older(row.post, source)
+                && is_older(&row.post, source)
             {
                 for_topic.entry(topic).or_default().push(fullname);
             }
@@ -287,13 +316,14 @@ where
                 // Retention took its text, whatever it is now.
                 Some((None, _)) => upserted.unchanged += 1,
                 Some((Some(before), source))
-                    if before == row.hash.as_bytes() || is_older(row.post, source) =>
+                    if before == row.hash.as_bytes() || is_older(&row.post, source) =>
                 {
                     upserted.unchanged += 1;
                 }
-                Some(_) => {
+                Some((before, _)) => {
                     upserted.changed += 1;
                     changed.push(fullname);
+                    before_edits.extend(before.as_deref());
                 }
             }
         }
@@ -313,6 +343,11 @@ where
                 .doing("store the topic of posts")?;
         }
         if !changed.is_empty() {
+            if let Some(lock) = DB::LOCK_EDITS {
+                let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
+                locked.doing("wait for others who edit posts")?;
+            }
+            Self::forget_logits(tx, &before_edits).await?;
             Self::forgive_failures(tx, &changed).await?;
         }
         Ok(())
@@ -391,8 +426,9 @@ where
              updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
              ON CONFLICT (source, topic, subreddit) DO UPDATE SET listing = excluded.listing, \
              after_cursor = excluded.after_cursor, newest_created_at = CASE \
-               WHEN watermarks.newest_created_at >= excluded.newest_created_at \
-                 OR excluded.newest_created_at IS NULL THEN watermarks.newest_created_at \
+               WHEN excluded.newest_created_at IS NULL \
+                 OR (watermarks.newest_created_at >= excluded.newest_created_at \
+                 AND watermarks.newest_created_at <= excluded.updated_at) THEN watermarks.newest_created_at \
                ELSE excluded.newest_created_at END, \
              run_id = excluded.run_id, updated_at = excluded.updated_at",
         )
@@ -431,6 +467,27 @@ where
             .transpose()
             .doing(WHAT)?;
         Ok(newest.flatten().map(Timestamp::from))
+    }
+
+    pub(in crate::store) async fn newest_before_future(
+        &self,
+        source: SourceKind,
+        subreddit: &str,
+        latest: Timestamp,
+    ) -> Result<Option<Timestamp>> {
+        sqlx::query::<DB>(
+            "SELECT MAX(created_at) FROM posts WHERE source = $1 AND LOWER(subreddit) = LOWER($2) \
+               AND created_at <= (SELECT MIN(collected_at) FROM posts \
+                 WHERE LOWER(subreddit) = LOWER($2) AND created_at > $3)",
+        )
+        .bind(source.as_str())
+        .bind(subreddit)
+        .bind(at(latest))
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))
+        .map(|time| time.map(Timestamp::from))
+        .doing("find the newest post that was read")
     }
 
     pub(in crate::store) async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
@@ -487,8 +544,27 @@ where
     }
 }
 
-/// Transactions that are tried before a conflict with other writers is an error.
-const ATTEMPTS: u32 = 5;
+/// Counts how often a transaction was done again that the database ended for the sake of another one.
+#[derive(Default)]
+pub(super) struct Attempts(u32);
+
+impl Attempts {
+    /// Transactions that are tried before a conflict with other writers is an error.
+    const MOST: u32 = 5;
+
+    /// Whether to do the transaction again that ended in this error.
+    pub(super) fn again(&mut self, error: &StoreError) -> bool {
+        self.0 += 1;
+        let again = self.0 < Self::MOST && is_conflict(error);
+        if again {
+            tracing::debug!(
+                attempt = self.0,
+                "doing again what met another writer: {error}"
+            );
+        }
+        again
+    }
+}
 
 /// Whether a transaction was ended for the sake of another one, and may succeed when it is done again.
 fn is_conflict(error: &StoreError) -> bool {
@@ -503,9 +579,45 @@ fn is_conflict(error: &StoreError) -> bool {
 /// A post of a page.
 struct Row<'a> {
     page: &'a Page<'a>,
-    post: &'a Post,
+    post: Cow<'a, Post>,
     hash: TextHash,
     rank: Option<i64>,
+}
+
+impl<'a> Row<'a> {
+    fn new(page: &'a Page<'a>, post: Cow<'a, Post>, rank: Option<i64>) -> Self {
+        let hash = TextHash::of(&post.text());
+        Self {
+            page,
+            post,
+            hash,
+            rank,
+        }
+    }
+
+    /// The post that a crosspost shows.
+    fn shown(&self) -> Option<&str> {
+        self.post.crosspost_parent.as_ref().map(Fullname::as_str)
+    }
+
+    /// Its key, and that of the post it shows.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.post.fullname.as_str()).chain(self.shown())
+    }
+
+    /// The same; but of a crosspost whose post has lost its text to retention only what is its own.
+    fn without(&'a self, taken: &HashSet<String>) -> Self {
+        if !self.shown().is_some_and(|shown| taken.contains(shown)) {
+            return Self {
+                post: Cow::Borrowed(&self.post),
+                ..*self
+            };
+        }
+        let mut post = self.post.clone().into_owned();
+        post.selftext.clear();
+        post.url = None;
+        Self::new(self.page, Cow::Owned(post), self.rank)
+    }
 }
 
 /// The posts of pages in the order of their key, so that two writers that meet wait for each other and never
@@ -525,29 +637,27 @@ fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
         (&one.0.fullname, one.1, two.2).cmp(&(&two.0.fullname, two.1, one.2))
     });
     places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
-    let row = |(post, p, i): (&'a Post, usize, usize)| Row {
-        page: &pages[p],
-        post,
-        hash: TextHash::of(&post.text()),
-        rank: pages[p].ranks.get(i).copied().map(i64::from),
+    let row = |(post, p, i): (&'a Post, usize, usize)| {
+        let rank = pages[p].ranks.get(i).copied().map(i64::from);
+        Row::new(&pages[p], Cow::Borrowed(post), rank)
     };
     places.into_iter().map(row).collect()
 }
 
 /// Names as the parameter of [`Dialect::AMONG`].
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     serde_json::to_string(&names).expect("texts are JSON")
 }
 
-fn insert_posts<'a>(rows: &'a [&Row<'a>]) -> Insert<'a> {
+fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
-        Values::Text(rows.iter().map(|row| get(row.post)).collect())
+        Values::Text(rows.iter().map(|row| get(&row.post)).collect())
     };
     let flag =
-        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(row.post)).collect());
+        |get: fn(&Post) -> bool| Values::Flag(rows.iter().map(|row| get(&row.post)).collect());
     let integer = |get: fn(&Post) -> Option<i64>| {
-        Values::Integer(rows.iter().map(|row| get(row.post)).collect())
+        Values::Integer(rows.iter().map(|row| get(&row.post)).collect())
     };
     let time = |get: fn(&Row<'_>) -> Option<Timestamp>| {
         Values::Time(rows.iter().map(|row| get(row).map(at)).collect())
@@ -566,6 +676,10 @@ fn insert_posts<'a>(rows: &'a [&Row<'a>]) -> Insert<'a> {
             ),
             ("title", text(|post| Some(&post.title))),
             ("selftext", text(|post| Some(&post.selftext))),
+            (
+                "crosspost_parent",
+                text(|post| post.crosspost_parent.as_ref().map(Fullname::as_str)),
+            ),
             ("url", text(|post| post.url.as_deref())),
             ("permalink", text(|post| post.permalink.as_deref())),
             ("author", text(|post| post.author.as_deref())),

@@ -1,13 +1,18 @@
 //! Taking posts and texts out again.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
+    Transaction, Type,
 };
 
 use super::super::dialect::Dialect;
-use super::super::{Checked, Due, Result, RunId, StoreError};
-use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use super::super::upkeep::REWRITE_DUE;
+use super::super::{Checked, Due, Purged, Result, RunId, StoreError};
+use super::posts::{Attempts, names};
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{Fullname, PurgeReason, Timestamp};
 
 impl<DB> SqlStore<DB>
@@ -96,20 +101,44 @@ where
         run: RunId,
         checked: &Checked,
         now: Timestamp,
-    ) -> Result<u64> {
+    ) -> Result<Purged> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.try_purge(run, checked, now).await {
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_purge(&self, run: RunId, checked: &Checked, now: Timestamp) -> Result<Purged> {
         let mut tx = self.begin().await?;
-        let mut purged = 0;
-        let mut gone: Vec<(&str, PurgeReason)> = checked
+        let gone: BTreeMap<&str, PurgeReason> = checked
             .gone
             .iter()
             .map(|(fullname, reason)| (fullname.as_str(), *reason))
             .collect();
-        // One statement may not touch a row twice.
-        gone.sort_unstable_by_key(|(fullname, _)| *fullname);
-        gone.dedup_by_key(|(fullname, _)| *fullname);
         Self::lock_tombstones(&mut tx).await?;
+        let crossposts = Self::crossposts_of(&mut tx, gone.keys().copied()).await?;
+        let crossposts: BTreeSet<&str> = crossposts.iter().map(String::as_str).collect();
+        let out: BTreeSet<&str> = gone.keys().chain(&crossposts).copied().collect();
+        let stay = checked.alive.iter().chain(&checked.authorless);
+        let all = out.iter().copied().chain(stay.map(Fullname::as_str));
+        Self::lock_posts(&mut tx, all).await?;
+        let out: Vec<&str> = out.into_iter().collect();
+        let mut purged = Purged::default();
+        for chunk in out.chunks(POSTS_A_STATEMENT) {
+            for fullname in Self::delete_posts(&mut tx, chunk).await? {
+                if gone.contains_key(fullname.as_str()) {
+                    purged.posts += 1;
+                } else {
+                    purged.crossposts += 1;
+                }
+            }
+        }
+        let gone: Vec<(&str, PurgeReason)> = gone.into_iter().collect();
         for chunk in gone.chunks(POSTS_A_STATEMENT) {
-            purged += Self::purge_posts(&mut tx, run, chunk, now).await?;
+            Self::leave_tombstones(&mut tx, run, chunk, now).await?;
         }
         for chunk in checked.alive.chunks(POSTS_A_STATEMENT) {
             let mut update =
@@ -132,6 +161,9 @@ where
                 .await
                 .doing("forget authors whose accounts are gone")?;
         }
+        if purged != Purged::default() {
+            Self::note_rewrite_due(&mut tx).await?;
+        }
         tx.commit().await.doing("purge posts")?;
         Ok(purged)
     }
@@ -146,66 +178,123 @@ where
         Ok(())
     }
 
-    /// Leases first, then the backlog, then posts: the order in which a worker goes that writes labels, so
-    /// that it and a purge wait for each other and never in a circle.
-    pub(super) async fn take_from_workers(
+    /// The posts that show any of these, and those that show them in turn.
+    async fn crossposts_of(
         tx: &mut Transaction<'static, DB>,
-        fullnames: &[&str],
-    ) -> Result<()> {
-        const WHAT: &str = "take posts out of the backlog";
-        if !DB::FOR_UPDATE.is_empty() {
-            let mut lock = QueryBuilder::<DB>::new(
-                "SELECT id FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE fullname IN (",
-            );
-            push_list(&mut lock, fullnames.iter().copied());
-            lock.push(") ORDER BY id ").push(DB::FOR_UPDATE);
-            lock.build().execute(&mut **tx).await.doing(WHAT)?;
+        shown: impl Iterator<Item = &str>,
+    ) -> Result<BTreeSet<String>> {
+        let find = format!(
+            "SELECT fullname FROM posts WHERE crosspost_parent IN {}",
+            DB::AMONG
+        );
+        let mut found = BTreeSet::new();
+        let mut shown = names(shown);
+        loop {
+            let next: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(find.clone()))
+                .bind(shown.as_str())
+                .fetch_all(&mut **tx)
+                .await
+                .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+                .doing("find crossposts")?;
+            let next: Vec<String> = next
+                .into_iter()
+                .filter(|name| found.insert(name.clone()))
+                .collect();
+            if next.is_empty() {
+                return Ok(found);
+            }
+            shown = names(next.iter().map(String::as_str));
         }
-        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE fullname IN (");
-        push_list(&mut delete, fullnames.iter().copied());
-        delete.build().execute(&mut **tx).await.doing(WHAT)?;
+    }
+
+    /// Locks posts, those that are there, before any of them is changed. See [`Dialect::LOCK_POSTS`].
+    async fn lock_posts(
+        tx: &mut Transaction<'static, DB>,
+        posts: impl Iterator<Item = &str>,
+    ) -> Result<()> {
+        if DB::LOCK_POSTS.is_empty() {
+            return Ok(());
+        }
+        let lock = format!(
+            "SELECT 1 FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            DB::AMONG,
+            DB::LOCK_POSTS
+        );
+        let among = names(posts);
+        sqlx::query::<DB>(AssertSqlSafe(lock))
+            .bind(among.as_str())
+            .execute(&mut **tx)
+            .await
+            .doing("lock posts")?;
         Ok(())
     }
 
-    pub(super) async fn purge_posts(
+    /// Takes posts out of the backlog, whoever holds them.
+    async fn take_from_workers(
         tx: &mut Transaction<'static, DB>,
-        run: RunId,
-        gone: &[(&str, PurgeReason)],
-        now: Timestamp,
-    ) -> Result<u64> {
-        const WHAT: &str = "purge posts";
-        let fullnames: Vec<&str> = gone.iter().map(|(fullname, _)| *fullname).collect();
-        Self::take_from_workers(tx, &fullnames).await?;
+        fullnames: &[&str],
+    ) -> Result<()> {
+        let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE fullname IN (");
+        push_list(&mut delete, fullnames.iter().copied());
+        let deleted = delete.build().execute(&mut **tx).await;
+        deleted.doing("take posts out of the backlog")?;
+        Ok(())
+    }
 
-        // In the order in which whoever fills the backlog holds them.
-        let mut lock = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
-        push_list(&mut lock, fullnames.iter().copied());
-        lock.push(" ORDER BY fullname ").push(DB::FOR_UPDATE);
-        let mut hashes = Self::hashes(tx, lock).await?;
+    /// Deletes posts with all that was made of them; those that were there.
+    async fn delete_posts(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+    ) -> Result<Vec<String>> {
+        const WHAT: &str = "purge posts";
+        let mut select = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+        push_list(&mut select, fullnames.iter().copied());
+        let mut hashes = Self::hashes(tx, select).await?;
         // And of earlier texts that were scored.
         let mut scored =
             QueryBuilder::<DB>::new("SELECT text_hash FROM classifications WHERE fullname IN (");
         push_list(&mut scored, fullnames.iter().copied());
         hashes.extend(Self::hashes(tx, scored).await?);
 
+        Self::take_from_workers(tx, fullnames).await?;
         // Sightings, classifications and scores go with the post by their foreign keys.
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM posts WHERE fullname IN (");
         push_list(&mut delete, fullnames.iter().copied());
+        delete.push(" RETURNING fullname");
         let purged = delete
             .build()
-            .execute(&mut **tx)
+            .fetch_all(&mut **tx)
             .await
-            .map(|done| DB::rows_affected(&done))
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
             .doing(WHAT)?;
-        if !hashes.is_empty() {
+        let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
+        Self::forget_logits(tx, &hashes).await?;
+        Ok(purged)
+    }
+
+    /// Deletes what models said of texts that are no post's any more.
+    pub(super) async fn forget_logits(
+        tx: &mut Transaction<'static, DB>,
+        texts: &[&[u8]],
+    ) -> Result<()> {
+        for chunk in texts.chunks(ROWS_A_STATEMENT) {
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
                    SELECT 1 FROM posts p WHERE p.text_hash = pair_logits.text_hash) AND text_hash IN (",
             );
-            push_list(&mut delete, hashes.iter().map(Vec::as_slice));
-            delete.build().execute(&mut **tx).await.doing(WHAT)?;
+            push_list(&mut delete, chunk.iter().copied());
+            let deleted = delete.build().execute(&mut **tx).await;
+            deleted.doing("forget what models said of texts that are gone")?;
         }
+        Ok(())
+    }
 
+    async fn leave_tombstones(
+        tx: &mut Transaction<'static, DB>,
+        run: RunId,
+        gone: &[(&str, PurgeReason)],
+        now: Timestamp,
+    ) -> Result<()> {
         let mut insert = QueryBuilder::<DB>::new(
             "INSERT INTO tombstones (fullname, reason, purged_at, run_id) ",
         );
@@ -220,12 +309,9 @@ where
             " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason \
                WHERE tombstones.reason IN ('removed', 'missing')",
         );
-        insert
-            .build()
-            .execute(&mut **tx)
-            .await
-            .doing("leave tombstones")?;
-        Ok(purged)
+        let left = insert.build().execute(&mut **tx).await;
+        left.doing("leave tombstones")?;
+        Ok(())
     }
 
     pub(super) async fn hashes(
@@ -246,10 +332,20 @@ where
         limit: u32,
         now: Timestamp,
     ) -> Result<u64> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.try_purge_texts(before, limit, now).await {
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> Result<u64> {
         const WHAT: &str = "purge old texts";
         let mut tx = self.begin().await?;
         Self::lock_tombstones(&mut tx).await?;
-        let old: Vec<String> = sqlx::query::<DB>(
+        let mut old: BTreeSet<String> = sqlx::query::<DB>(
             "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND collected_at < $1 \
               ORDER BY collected_at LIMIT $2",
         )
@@ -259,15 +355,20 @@ where
         .await
         .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
         .doing(WHAT)?;
+        let crossposts = Self::crossposts_of(&mut tx, old.iter().map(String::as_str)).await?;
+        old.extend(crossposts);
+        Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
+        let old: Vec<&str> = old.iter().map(String::as_str).collect();
         let mut purged = 0;
         for chunk in old.chunks(POSTS_A_STATEMENT) {
-            let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
-            Self::take_from_workers(&mut tx, &chunk).await?;
+            Self::take_from_workers(&mut tx, chunk).await?;
             let mut update = QueryBuilder::<DB>::new(
                 "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
                  flair = NULL, text_purged_at = ",
             );
-            update.push_bind(at(now)).push(" WHERE fullname IN (");
+            update
+                .push_bind(at(now))
+                .push(" WHERE text_purged_at IS NULL AND fullname IN (");
             push_list(&mut update, chunk.iter().copied());
             purged += update
                 .build()
@@ -276,8 +377,26 @@ where
                 .map(|done| DB::rows_affected(&done))
                 .doing(WHAT)?;
         }
+        if purged > 0 {
+            Self::note_rewrite_due(&mut tx).await?;
+        }
         tx.commit().await.doing(WHAT)?;
         Ok(purged)
+    }
+
+    /// Bytes of what this transaction takes may linger in the files.
+    async fn note_rewrite_due(tx: &mut Transaction<'static, DB>) -> Result<()> {
+        let note = format!(
+            "INSERT INTO meta (key, value) VALUES ($1, {}) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            DB::TOKEN
+        );
+        sqlx::query::<DB>(AssertSqlSafe(note))
+            .bind(REWRITE_DUE)
+            .execute(&mut **tx)
+            .await
+            .doing("note that the files are to be rewritten")?;
+        Ok(())
     }
 
     pub(in crate::store) async fn note_reconciled(&self, due: Due) -> Result<bool> {
@@ -316,11 +435,5 @@ where
                 })
         };
         value.map(parse).transpose()
-    }
-
-    pub(in crate::store) async fn settle(&self) -> Result<bool> {
-        DB::settle(&self.pool)
-            .await
-            .doing("take purged posts out of the database's log")
     }
 }

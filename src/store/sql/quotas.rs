@@ -44,6 +44,7 @@ where
     for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
     DB::Arguments: IntoArguments<DB>,
     for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Decode<'q, DB> + Type<DB>,
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
 {
@@ -54,6 +55,8 @@ where
         now: DateTime<Utc>,
     ) -> Result<QuotaSlot> {
         const WHAT: &str = "take a slot of the shared quota";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, now).await?;
         let now = now.timestamp_micros();
         let interval = micros(terms.interval);
         let burst = micros(terms.interval * terms.burst.saturating_sub(1));
@@ -85,7 +88,7 @@ where
                 .bind(too_far)
                 .bind(held_too_far)
                 .bind(now + patience)
-                .fetch_optional(&self.pool)
+                .fetch_optional(&mut *connection)
                 .await
                 .doing(WHAT)?;
             let both = |row: &DB::Row| -> Result<(i64, i64)> {
@@ -97,7 +100,7 @@ where
             }
             let row = sqlx::query::<DB>(LOOK)
                 .bind(id)
-                .fetch_one(&self.pool)
+                .fetch_one(&mut *connection)
                 .await
                 .doing(WHAT)?;
             let (next_at, held_until) = both(&row)?;
@@ -115,15 +118,18 @@ where
         wait: Duration,
         now: DateTime<Utc>,
     ) -> Result<()> {
+        const WHAT: &str = "hold the shared quota";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, now).await?;
         let now = now.timestamp_micros();
         sqlx::query::<DB>(HOLD)
             .bind(id)
             .bind(now)
             .bind(now + micros(wait.min(LONGEST_HOLD)))
             .bind(now + micros(LONGEST_HOLD))
-            .execute(&self.pool)
+            .execute(&mut *connection)
             .await
-            .doing("hold the shared quota")?;
+            .doing(WHAT)?;
         Ok(())
     }
 }

@@ -3,10 +3,10 @@
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
 
 use super::super::dialect::Dialect;
-use super::super::{Result, RunId, RunRow};
+use super::super::{Result, RunId, RunRow, Running};
 use super::{Doing, SqlStore, at};
 use crate::domain::{RunStatus, Stage, Timestamp};
 
@@ -30,18 +30,79 @@ where
         worker: &str,
         now: Timestamp,
     ) -> Result<RunId> {
+        let insert = format!(
+            "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) \
+             VALUES ($1, $2, $3, $4, {}) RETURNING id",
+            DB::NOW
+        );
+        sqlx::query::<DB>(AssertSqlSafe(insert))
+            .bind(stage.as_str())
+            .bind(RunStatus::Running.as_str())
+            .bind(worker)
+            .bind(at(now))
+            .fetch_one(&self.pool)
+            .await
+            .and_then(|row| row.try_get(0))
+            .map(RunId)
+            .doing("record the run")
+    }
+
+    pub(in crate::store) async fn beat(&self, run: RunId) -> Result<()> {
+        // One that was taken for dead wakes: a process was stopped, or its database was away.
+        let update = format!(
+            "UPDATE runs SET heartbeat_at = {}, status = $2, finished_at = NULL, error = NULL \
+              WHERE id = $1 AND status IN ($2, $3)",
+            DB::NOW
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(run.0)
+            .bind(RunStatus::Running.as_str())
+            .bind(RunStatus::Died.as_str())
+            .execute(&self.pool)
+            .await
+            .doing("record that the run lives")?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn running(&self) -> Result<Vec<Running>> {
+        const WHAT: &str = "read the runs that have no end";
+        let select = format!(
+            "SELECT id, worker, started_at, heartbeat_at, {} FROM runs WHERE status = $1 ORDER BY id",
+            DB::NOW
+        );
+        let running = |row: &DB::Row| {
+            let started: DateTime<Utc> = row.try_get(2)?;
+            let seen: Option<DateTime<Utc>> = row.try_get(3)?;
+            let now: DateTime<Utc> = row.try_get(4)?;
+            Ok(Running {
+                id: RunId(row.try_get(0)?),
+                worker: row.try_get(1)?,
+                seen_at: seen.unwrap_or(started).into(),
+                beats: seen.is_some(),
+                silent: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
+            })
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(RunStatus::Running.as_str())
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(running).collect())
+            .doing(WHAT)
+    }
+
+    pub(in crate::store) async fn note_death(&self, run: RunId, why: &str) -> Result<()> {
         sqlx::query::<DB>(
-            "INSERT INTO runs (stage, status, worker, started_at) VALUES ($1, $2, $3, $4) RETURNING id",
+            "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
+              WHERE id = $1 AND status = $4",
         )
-        .bind(stage.as_str())
+        .bind(run.0)
+        .bind(RunStatus::Died.as_str())
+        .bind(why)
         .bind(RunStatus::Running.as_str())
-        .bind(worker)
-        .bind(at(now))
-        .fetch_one(&self.pool)
+        .execute(&self.pool)
         .await
-        .and_then(|row| row.try_get(0))
-        .map(RunId)
-        .doing("record the run")
+        .doing("record that a run died")?;
+        Ok(())
     }
 
     pub(in crate::store) async fn finish_run(

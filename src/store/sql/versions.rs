@@ -394,24 +394,10 @@ where
         let mut tx = self.begin().await?;
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
         let mut stored = 0;
+        let posts: Vec<&Classified> = posts.iter().collect();
         for chunk in posts.chunks(POSTS_A_STATEMENT) {
             // What was deleted or edited since it was read is not labelled by what it was.
-            let mut select = QueryBuilder::<DB>::new(
-                "SELECT p.fullname, p.text_hash FROM posts p WHERE p.fullname IN (",
-            );
-            push_list(&mut select, chunk.iter().map(|one| one.fullname.as_str()));
-            select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
-            let rows = select.build().fetch_all(&mut *tx).await.doing(WHAT)?;
-            let mut held: HashMap<String, TextHash> = HashMap::with_capacity(rows.len());
-            for row in &rows {
-                let fullname: String = row.try_get(0).doing(WHAT)?;
-                let hash = Self::text_hash(row, 1, &fullname)?;
-                held.insert(fullname, hash);
-            }
-            let chunk: Vec<&Classified> = chunk
-                .iter()
-                .filter(|one| held.get(&one.fullname) == Some(&one.text_hash))
-                .collect();
+            let chunk = Self::hold_texts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
             }

@@ -23,6 +23,9 @@ use crate::domain::{Mode, PairLogits, Scores, TextHash, Timestamp};
 const MANY: u64 = 1_000;
 /// Deaths of its workers after which a post is claimed alone, so that a further one can only be its own.
 const ALONE_AFTER: u32 = 5;
+/// What the backlog tells of a post whose text somebody changed by hand.
+const OTHER_TEXT: &str =
+    "its text is not the one that its hash says: collect or import the post again";
 /// What the backlog tells of a post that was taken back.
 const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
 
@@ -92,6 +95,8 @@ where
         now: Timestamp,
     ) -> Result<Waiting> {
         const WHAT: &str = "count the backlog";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
         let row = sqlx::query::<DB>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
@@ -102,9 +107,9 @@ where
         .bind(target.model)
         .bind(target.label_set)
         .bind(i64::from(max_attempts))
-        .bind(at(now))
+        .bind(now)
         .bind(most_deaths(max_attempts))
-        .fetch_one(&self.pool)
+        .fetch_one(&mut *connection)
         .await
         .doing(WHAT)?;
         let number = |column: usize| {
@@ -183,6 +188,7 @@ where
     ) -> Result<Option<Claim>> {
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
+        let now = self.shared_time(&mut tx, at(now)).await?;
         Self::bury_expired(&mut tx, now).await?;
         // The least suspected first; the lock keeps others from taking the last of them until they are picked.
         let least = format!(
@@ -204,17 +210,7 @@ where
             tx.commit().await.doing(WHAT)?;
             return Ok(Some(Claim::NOTHING));
         };
-        let id: i64 = sqlx::query::<DB>(
-            "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
-        )
-        .bind(claimant.worker)
-        .bind(claimant.run.0)
-        .bind(at(now))
-        .bind(at(now) + claimant.lease)
-        .fetch_one(&mut *tx)
-        .await
-        .and_then(|row| row.try_get(0))
-        .doing(WHAT)?;
+        let id = Self::begin_lease(&mut tx, claimant, now).await?;
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
@@ -234,12 +230,14 @@ where
             .await
             .map(|done| DB::rows_affected(&done))
             .doing(WHAT)?;
-        // Another worker may have labelled a post between the look that put it here and now.
+        // Another worker may have labelled a post between the look that put it here and now. And what has no text
+        // is not labelled.
         let done = sqlx::query::<DB>(
             "DELETE FROM backlog WHERE lease_id = $1 AND EXISTS ( \
-               SELECT 1 FROM classifications c JOIN posts p ON p.fullname = c.fullname \
-                WHERE c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = backlog.fullname \
-                  AND c.text_hash = p.text_hash)",
+               SELECT 1 FROM posts p LEFT JOIN classifications c \
+                   ON c.model_id = $2 AND c.label_set_id = $3 AND c.fullname = p.fullname \
+                WHERE p.fullname = backlog.fullname \
+                  AND (c.text_hash = p.text_hash OR p.text_purged_at IS NOT NULL))",
         )
         .bind(id)
         .bind(target.model)
@@ -249,28 +247,91 @@ where
         .map(|done| DB::rows_affected(&done))
         .doing(WHAT)?;
         if picked == done {
-            sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-                .bind(id)
-                .execute(&mut *tx)
-                .await
-                .doing(WHAT)?;
+            Self::end_lease(&mut tx, id).await?;
             tx.commit().await.doing(WHAT)?;
             return Ok(None);
         }
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, p.title, p.selftext FROM backlog b \
-               JOIN posts p ON p.fullname = b.fullname WHERE b.lease_id = $1 ORDER BY p.fullname",
+               JOIN posts p ON p.fullname = b.fullname AND p.text_purged_at IS NULL \
+              WHERE b.lease_id = $1 ORDER BY p.fullname",
         )
         .bind(id)
         .fetch_all(&mut *tx)
         .await
         .doing(WHAT)?;
+        let posts: Vec<ClaimedPost> = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
+        let (posts, odd): (Vec<_>, Vec<_>) = posts.into_iter().partition(ClaimedPost::is_whole);
+        for post in &odd {
+            Self::set_aside(
+                &mut tx,
+                id,
+                &post.fullname,
+                claimant.max_attempts,
+                OTHER_TEXT,
+            )
+            .await?;
+        }
+        if posts.is_empty() {
+            // All texts were taken between the statements, or are not what their hashes say.
+            Self::end_lease(&mut tx, id).await?;
+            tx.commit().await.doing(WHAT)?;
+            return Ok(None);
+        }
         tx.commit().await.doing(WHAT)?;
-        let posts = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
         Ok(Some(Claim {
             lease: Lease(id),
             posts,
         }))
+    }
+
+    async fn begin_lease(
+        tx: &mut Transaction<'static, DB>,
+        claimant: &Claimant<'_>,
+        now: DateTime<Utc>,
+    ) -> Result<i64> {
+        sqlx::query::<DB>(
+            "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
+        )
+        .bind(claimant.worker)
+        .bind(claimant.run.0)
+        .bind(now)
+        .bind(now + claimant.lease)
+        .fetch_one(&mut **tx)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing("begin a lease")
+    }
+
+    async fn end_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
+        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
+            .bind(id)
+            .execute(&mut **tx)
+            .await
+            .doing("end a lease")?;
+        Ok(())
+    }
+
+    /// Lets nobody try a post again until its text changes, or somebody asks for it.
+    async fn set_aside(
+        tx: &mut Transaction<'static, DB>,
+        lease: i64,
+        fullname: &str,
+        max_attempts: u32,
+        error: &str,
+    ) -> Result<()> {
+        sqlx::query::<DB>(
+            "UPDATE backlog SET lease_id = NULL, attempts = $3, error = $4 \
+              WHERE lease_id = $1 AND fullname = $2",
+        )
+        .bind(lease)
+        .bind(fullname)
+        .bind(i64::from(max_attempts))
+        .bind(error)
+        .execute(&mut **tx)
+        .await
+        .doing("set a post aside")?;
+        Ok(())
     }
 
     fn claimed_post(row: &DB::Row) -> Result<ClaimedPost> {
@@ -332,13 +393,16 @@ where
         now: Timestamp,
         lease: Duration,
     ) -> Result<bool> {
+        const WHAT: &str = "renew a lease";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
         sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1")
             .bind(lease_id.0)
-            .bind(at(now) + lease)
-            .execute(&self.pool)
+            .bind(now + lease)
+            .execute(&mut *connection)
             .await
             .map(|done| DB::rows_affected(&done) == 1)
-            .doing("renew a lease")
+            .doing(WHAT)
     }
 
     pub(in crate::store) async fn complete(
@@ -357,13 +421,18 @@ where
         }
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
         let mut stored = 0;
+        let mut done: Vec<&Classified> = done.iter().collect();
+        // In the order in which everybody locks posts.
+        done.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
         for chunk in done.chunks(POSTS_A_STATEMENT) {
-            // What is not in the backlog under this lease any more (deleted, say) is not ours to write.
-            let held = Self::take_out_of_backlog(&mut tx, lease_id, target, chunk).await?;
-            let chunk: Vec<&Classified> = chunk
-                .iter()
-                .filter(|one| held.contains(&one.fullname))
-                .collect();
+            // A post that was edited meanwhile stays in the backlog, and is scored again; what is not there under
+            // this lease any more (deleted, say) is not ours to write.
+            let mut chunk = Self::hold_texts(&mut tx, chunk).await?;
+            if chunk.is_empty() {
+                continue;
+            }
+            let held = Self::take_out_of_backlog(&mut tx, lease_id, target, &chunk).await?;
+            chunk.retain(|one| held.contains(&one.fullname));
             if chunk.is_empty() {
                 continue;
             }
@@ -374,6 +443,34 @@ where
         }
         tx.commit().await.doing(WHAT)?;
         Ok(Written::Stored(stored))
+    }
+
+    /// Those whose posts have the text that was scored; it stays so until the transaction ends.
+    pub(super) async fn hold_texts<'c>(
+        tx: &mut Transaction<'static, DB>,
+        done: &[&'c Classified],
+    ) -> Result<Vec<&'c Classified>> {
+        const WHAT: &str = "look whether texts are as they were";
+        let mut select = QueryBuilder::<DB>::new(
+            "SELECT p.fullname, p.text_hash FROM posts p WHERE p.text_purged_at IS NULL AND p.fullname IN (",
+        );
+        push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
+        select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
+        let texts: HashMap<String, Vec<u8>> = select
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| {
+                rows.iter()
+                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+                    .collect()
+            })
+            .doing(WHAT)?;
+        let is_same = |one: &&Classified| {
+            let text = texts.get(&one.fullname);
+            text.is_some_and(|text| text == one.text_hash.as_bytes())
+        };
+        Ok(done.iter().copied().filter(is_same).collect())
     }
 
     /// Locks a lease, which goes before any lock on its posts; false if it is not there. Whoever takes over
@@ -407,7 +504,7 @@ where
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
         target: Target,
-        done: &[Classified],
+        done: &[&Classified],
     ) -> Result<HashSet<String>> {
         let mut delete = QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id = ");
         delete
@@ -578,13 +675,13 @@ where
 
     /// Takes back what workers held whose leases expired. A lease that is locked is being written under, or
     /// taken back by somebody else: nobody waits for it.
-    async fn bury_expired(tx: &mut Transaction<'static, DB>, now: Timestamp) -> Result<()> {
+    async fn bury_expired(tx: &mut Transaction<'static, DB>, now: DateTime<Utc>) -> Result<()> {
         let expired = format!(
             "SELECT id FROM leases WHERE expires_at <= $1 ORDER BY id {}",
             DB::SKIP_LOCKED
         );
         let expired: Vec<i64> = sqlx::query::<DB>(AssertSqlSafe(expired))
-            .bind(at(now))
+            .bind(now)
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
@@ -605,12 +702,7 @@ where
         .execute(&mut **tx)
         .await
         .doing(WHAT)?;
-        sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
-            .bind(id)
-            .execute(&mut **tx)
-            .await
-            .doing(WHAT)?;
-        Ok(())
+        Self::end_lease(tx, id).await
     }
 
     pub(in crate::store) async fn bury(&self, lease_id: Lease) -> Result<()> {

@@ -3,8 +3,10 @@
 pub mod arctic_shift;
 pub mod engine;
 pub mod hub;
+pub mod mutate;
 pub mod postgres;
 pub mod program;
+pub mod proxy;
 pub mod reddit;
 pub mod replay;
 pub mod wire;

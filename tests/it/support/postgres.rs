@@ -61,14 +61,14 @@ pub fn postgres() -> Option<TestDatabase> {
 pub struct OwnServer {
     script: Child,
     url: String,
-    restart: String,
+    control: String,
 }
 
 impl OwnServer {
     /// Starts one, where the tests have PostgreSQL at all.
     pub fn start() -> Option<Self> {
         postgres()?;
-        let told = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_RESTART; exec sleep 900";
+        let told = "echo $TEST_DATABASE_URL; echo $TEST_POSTGRES_CONTROL; exec sleep 900";
         let mut script = Command::new(repository("scripts/with-postgres"))
             .args(["sh", "-c", told])
             .env_remove("TEST_DATABASE_URL")
@@ -78,11 +78,11 @@ impl OwnServer {
             .unwrap();
         let mut lines = BufReader::new(script.stdout.take().unwrap()).lines();
         let mut line = || lines.next().expect("the server starts").unwrap();
-        let (url, restart) = (line(), line());
+        let (url, control) = (line(), line());
         Some(Self {
             script,
             url,
-            restart,
+            control,
         })
     }
 
@@ -97,7 +97,8 @@ impl OwnServer {
 
     /// `fast`, or `immediate` as if the server had crashed.
     pub fn restart(&self, mode: &str) {
-        let ended = Command::new(&self.restart).arg(mode).status().unwrap();
+        let mut restart = Command::new(&self.control);
+        let ended = restart.args(["restart", mode]).status().unwrap();
         assert!(ended.success(), "restart the server: {ended}");
     }
 }
@@ -112,7 +113,13 @@ impl Drop for OwnServer {
 }
 
 impl TestDatabase {
+    /// For a test whose clock is its own.
     pub async fn open(&self) -> Store {
+        self.open_on_server_time().await.on_given_time()
+    }
+
+    /// As the program opens it.
+    pub async fn open_on_server_time(&self) -> Store {
         Store::open(&self.url, Access::Create).await.unwrap()
     }
 

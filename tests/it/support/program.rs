@@ -34,6 +34,8 @@ impl Program {
         }
         command
             .env_remove("DATABASE_URL")
+            // The server of the tests knows no other user.
+            .env("TOPICMILL__DATABASE__ALLOW_SUPERUSER", "true")
             .env("XDG_CACHE_HOME", self.folder.path().join(".cache"))
             .env(
                 "TOPICMILL__CLASSIFY__MODEL",

@@ -80,6 +80,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
 /// The outcome and the kind of error, never its text: a redirect's may name a subreddit.
 fn refused(error: &RedditError) -> String {
     let kind = match error {
+        RedditError::Token(error) => return refused(error),
         RedditError::Credentials(_) => "credentials",
         RedditError::Unauthorized(_) => "401 twice",
         RedditError::Refused { .. } => "refused",

@@ -1,0 +1,177 @@
+//! What a `tokenizer.json` may make the library do that reads it, looked at before it is read.
+//!
+//! The library believes what it reads: a few lines that replace each letter by a thousand, three times over, fill any
+//! memory. Numbers of entries and how much longer a text may become are bounded here. How long a regular expression
+//! searches is bounded by its library; what else a tokenizer does is its maker's doing.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+
+/// The longest entry of the charsmaps that models have takes 33 bytes, and 3 make a blank visible.
+const MAX_GROWTH: usize = 256;
+
+/// A value of at most so many values inside, which are counted and forgotten.
+struct Counted<const MOST: usize>;
+
+/// What of a tokenizer is looked at; known models have a quarter of these numbers at most.
+#[derive(serde::Deserialize)]
+#[expect(dead_code, reason = "they are counted while they are read")]
+struct Shape {
+    #[serde(default)]
+    added_tokens: Option<Counted<1_000_000>>,
+    #[serde(default)]
+    normalizer: Option<Counted<10_000>>,
+    #[serde(default)]
+    pre_tokenizer: Option<Counted<10_000>>,
+    #[serde(default)]
+    post_processor: Option<Counted<10_000>>,
+    #[serde(default)]
+    decoder: Option<Counted<10_000>>,
+    model: Counted<8_000_000>,
+}
+
+/// The parts that rewrite a text.
+#[derive(serde::Deserialize)]
+struct Steps {
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+}
+
+/// Says what is wrong with a tokenizer that asks for too much.
+pub fn check(bytes: &[u8]) -> Result<(), String> {
+    let said = |error: serde_json::Error| error.to_string();
+    serde_json::from_slice::<Shape>(bytes).map_err(said)?;
+    let steps: Steps = serde_json::from_slice(bytes).map_err(said)?;
+    let growth = growth(&steps.normalizer)?.saturating_mul(growth(&steps.pre_tokenizer)?);
+    if growth > MAX_GROWTH {
+        return Err(format!(
+            "its normalizers may make a text {growth} times as long, and {MAX_GROWTH} times is the most"
+        ));
+    }
+    Ok(())
+}
+
+fn all<'v>(mut steps: impl Iterator<Item = &'v Value>) -> Result<usize, String> {
+    steps.try_fold(1_usize, |product, step| {
+        Ok(product.saturating_mul(growth(step)?))
+    })
+}
+
+/// How many times as long a text may become, by all steps together.
+fn growth(step: &Value) -> Result<usize, String> {
+    let map = match step {
+        Value::Array(values) => return all(values.iter()),
+        Value::Object(map) => map,
+        _ => return Ok(1),
+    };
+    let length = |key: &str| map.get(key).and_then(Value::as_str).map(str::len);
+    let mut own = 1;
+    if let Some(content) = length("content") {
+        let pattern = &map.get("pattern").unwrap_or(&Value::Null)["String"];
+        own = match pattern.as_str().map(str::len) {
+            Some(pattern) if pattern > 0 => content.div_ceil(pattern).max(1),
+            // It may match between any two letters.
+            _ => 1 + content,
+        };
+    } else if let Some(prefix) = length("prepend") {
+        own = 1 + prefix;
+    } else if let Some(charsmap) = map.get("precompiled_charsmap").and_then(Value::as_str) {
+        own = longest_replacement(charsmap)?;
+    } else if map.get("type").is_some_and(|kind| kind == "ByteLevel") {
+        own = 2;
+    }
+    Ok(own.saturating_mul(all(map.values())?))
+}
+
+/// Longest text that a charsmap puts in a letter's place: after the size of its trie and the trie, texts with a zero
+/// behind each.
+fn longest_replacement(charsmap: &str) -> Result<usize, String> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD.decode(charsmap);
+    let bytes = bytes.map_err(|error| format!("its charsmap is damaged: {error}"))?;
+    let texts = bytes.split_first_chunk::<4>().and_then(|(size, rest)| {
+        let size = usize::try_from(u32::from_le_bytes(*size)).ok()?;
+        rest.get(size / 4 * 4..).filter(|_| size > 0)
+    });
+    let texts = texts.ok_or("its charsmap is cut off")?;
+    let longest = texts.split(|byte| *byte == 0).map(<[u8]>::len).max();
+    Ok(longest.unwrap_or(0).max(1))
+}
+
+impl<'de, const MOST: usize> Deserialize<'de> for Counted<MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut left = MOST;
+        serde::de::DeserializeSeed::deserialize(Count(&mut left), deserializer)?;
+        Ok(Self)
+    }
+}
+
+/// Counts a value and those in it.
+struct Count<'c>(&'c mut usize);
+
+impl Count<'_> {
+    fn one<E: Error>(&mut self) -> Result<(), E> {
+        *self.0 = self
+            .0
+            .checked_sub(1)
+            .ok_or_else(|| E::custom("it has far more entries than the tokenizer of any model"))?;
+        Ok(())
+    }
+}
+
+impl<'de> serde::de::DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(mut self, deserializer: D) -> Result<(), D::Error> {
+        self.one()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Count<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<(), A::Error> {
+        while values.next_element_seed(Count(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while entries.next_key::<IgnoredAny>()?.is_some() {
+            entries.next_value_seed(Count(self.0))?;
+        }
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}

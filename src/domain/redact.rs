@@ -1,0 +1,305 @@
+//! What of a URL may be shown: in messages, logs, records, and by `config show`.
+//!
+//! What enters is what somebody gave as a URL, however wrong; what leaves holds no password. Only the parts that are
+//! known to be harmless are copied, and everything else becomes `***`: so a form that nobody thought of shows
+//! nothing, rather than everything.
+
+/// In place of what is not shown.
+const HIDDEN: &str = "***";
+
+/// Parameters that are shown without their values, unless these are harmless.
+const SECRET: [&str; 15] = [
+    "cache",
+    "host",
+    "hostaddr",
+    "immutable",
+    "mode",
+    "options",
+    "passfile",
+    "password",
+    "port",
+    "ssl-key",
+    "ssl-mode",
+    "sslkey",
+    "sslmode",
+    "sslpassword",
+    "user",
+];
+
+/// A URL without its passwords, wherever in it they stand; of a text that is no URL as little as is safe.
+///
+/// ```
+/// use topicmill::domain::redact_url;
+///
+/// assert_eq!(redact_url("postgres://me:s3cret@host/db"), "postgres://me:***@host/db");
+/// assert_eq!(redact_url("host=h password=s3cret"), "***");
+/// ```
+pub fn redact_url(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once(':') else {
+        return shown_if(is_plain(text), text);
+    };
+    match scheme {
+        "sqlite" => redact_sqlite(rest),
+        "postgres" | "postgresql" | "mysql" | "http" | "https" => match rest.strip_prefix("//") {
+            Some(rest) => format!("{scheme}://{}", redact_remote(scheme, rest)),
+            None => format!("{scheme}:{}", shown_if(is_plain(rest), rest)),
+        },
+        _ => HIDDEN.to_owned(),
+    }
+}
+
+fn shown_if(harmless: bool, text: &str) -> String {
+    if harmless { text } else { HIDDEN }.to_owned()
+}
+
+/// Letters, digits and what separates the names of folders: nothing that separates a password from the rest.
+fn is_plain(text: &str) -> bool {
+    text.chars()
+        .all(|c| c.is_alphanumeric() || "_-./~".contains(c))
+}
+
+/// A path is no secret, unless somebody wrote a user and a password before it.
+fn redact_sqlite(rest: &str) -> String {
+    let (path, query) = match rest.split_once('?') {
+        Some((_, query)) if query.contains('@') => return format!("sqlite:{HIDDEN}"),
+        Some((path, query)) => (path, format!("?{}", redact_query(query))),
+        None => (rest, String::new()),
+    };
+    let has_authority = path.starts_with("//") && !path.starts_with("///");
+    let path = match path.rsplit_once('@') {
+        Some((before, place))
+            if has_authority || before.contains(':') || !path.starts_with(['/', '.']) =>
+        {
+            format!("{HIDDEN}@{place}")
+        }
+        _ => path.to_owned(),
+    };
+    format!("sqlite:{path}{query}")
+}
+
+/// What follows `//`: `user:password@host:port/path?name=value#fragment`.
+fn redact_remote(scheme: &str, rest: &str) -> String {
+    let end = rest.find(['?', '#']).unwrap_or(rest.len());
+    let (main, tail) = rest.split_at(end);
+    // A password with a `?` in it, or a parameter with an `@`: nobody can tell.
+    if tail.contains('@') {
+        return HIDDEN.to_owned();
+    }
+    let (user, place) = match main.rsplit_once('@') {
+        Some((userinfo, place)) => (redact_userinfo(scheme, userinfo), place),
+        None => (String::new(), main),
+    };
+    let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+    if !is_host(host) {
+        return HIDDEN.to_owned();
+    }
+    let path = match path.strip_prefix('/') {
+        Some(path) => format!("/{}", shown_if(is_plain(path), path)),
+        None => String::new(),
+    };
+    let tail = match tail.split_at_checked(1) {
+        Some(("?", query)) => format!("?{}", redact_query(query)),
+        Some((mark, _)) => format!("{mark}{HIDDEN}"),
+        None => String::new(),
+    };
+    format!("{user}{host}{path}{tail}")
+}
+
+/// The user of a database is no secret; what stands there in a web address may be a token.
+fn redact_userinfo(scheme: &str, userinfo: &str) -> String {
+    let (user, password) = match userinfo.split_once(':') {
+        Some((user, _)) => (user, ":***"),
+        None => (userinfo, ""),
+    };
+    if !user.is_empty() && is_plain(user) && scheme.starts_with("postgres") {
+        format!("{user}{password}@")
+    } else {
+        format!("{HIDDEN}@")
+    }
+}
+
+/// Hosts with their ports; a folder of sockets has its slashes encoded.
+fn is_host(text: &str) -> bool {
+    let host_and_port = |text: &str| {
+        let (host, port) = match text.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port),
+            _ => (text, ""),
+        };
+        let name = host.replace("%2F", "/").replace("%2f", "/");
+        let address = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let is_address = |text: &str| {
+            text.chars()
+                .all(|c| c.is_ascii_hexdigit() || ":.".contains(c))
+        };
+        (is_plain(&name) || address.is_some_and(is_address))
+            && port.bytes().all(|b| b.is_ascii_digit())
+    };
+    text.split(',').all(host_and_port)
+}
+
+/// Whether a parameter says where a database is and how it is opened, in the words that there are for it.
+fn is_open(name: &str, value: &str) -> bool {
+    match name {
+        "application_name" | "dbname" | "host" | "hostaddr" | "user" => is_plain(value),
+        "port" => value.bytes().all(|b| b.is_ascii_digit()),
+        "sslmode" | "ssl-mode" => matches!(
+            value,
+            "disable" | "allow" | "prefer" | "require" | "verify-ca" | "verify-full"
+        ),
+        "mode" => matches!(value, "ro" | "rw" | "rwc" | "memory"),
+        "cache" => matches!(value, "shared" | "private"),
+        "immutable" => matches!(value, "true" | "false" | "1" | "0"),
+        _ => false,
+    }
+}
+
+fn redact_query(query: &str) -> String {
+    // What stands behind `#` is none of it.
+    let (query, fragment) = match query.split_once('#') {
+        Some((query, _)) => (query, "#***"),
+        None => (query, ""),
+    };
+    let pairs: Vec<String> = query
+        .split(['&', ';'])
+        .map(|pair| match pair.split_once('=') {
+            Some((name, value)) if is_open(name, value) => pair.to_owned(),
+            Some((name, _)) if SECRET.contains(&name) => format!("{name}={HIDDEN}"),
+            // `%70assword` is a name, too.
+            _ => HIDDEN.to_owned(),
+        })
+        .collect();
+    format!("{}{fragment}", pairs.join("&"))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_harmless_is_shown() {
+        for shown in [
+            "sqlite:topicmill.db",
+            "sqlite:///srv/a b/x.db?mode=ro",
+            "sqlite::memory:",
+            "sqlite:/home/me@work/x.db",
+            "topicmill.db",
+            "postgres:db",
+            "mysql://host/db",
+            "postgres://me@host/db",
+            "postgres://a.example:5432,b.example/db?sslmode=require",
+            "postgres://me@[::1]:5432/db",
+            "postgres:///db?host=/run/postgresql&user=me",
+            "postgres://%2Frun%2Fpostgresql/db",
+            "https://oauth.reddit.com",
+            "http://127.0.0.1:8080/x/",
+        ] {
+            assert_eq!(redact_url(shown), shown);
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for (given, shown) in [
+            (
+                "postgres://me:s3@cr/et@host:5432/db",
+                "postgres://me:***@host:5432/db",
+            ),
+            ("postgres://:s3cret@host/db", "postgres://***@host/db"),
+            ("postgres://m e:s3cret@host/db", "postgres://***@host/db"),
+            ("postgres://me:s3cret/host/db", "postgres://***"),
+            ("postgres://me:s3?cret@h/db", "postgres://***"),
+            ("postgres://me:s3#cret@h/db", "postgres://***"),
+            ("postgres://me:s3%40cret%40h/db", "postgres://***"),
+            ("postgres://me%3As3cret%40h/db", "postgres://***"),
+            (
+                "postgres://h/db?user=me&password=s3cret&sslpassword=x",
+                "postgres://h/db?user=me&password=***&sslpassword=***",
+            ),
+            (
+                "postgres://h/db?sslmode=require;password=s3cret",
+                "postgres://h/db?sslmode=require&password=***",
+            ),
+            ("postgres://h/db?%70assword=s3cret", "postgres://h/db?***"),
+            ("postgres://h/db?PassWord=s3cret", "postgres://h/db?***"),
+            ("postgres://h/db?s3cret", "postgres://h/db?***"),
+            (
+                "postgres://h/db?user=me%26password=s3cret",
+                "postgres://h/db?user=***",
+            ),
+            ("postgres://h/db?password=s3@cret", "postgres://***"),
+            ("postgres://h/db#s3cret", "postgres://h/db#***"),
+            ("postgres://h/db;password=s3cret", "postgres://h/***"),
+            (
+                "postgres://h/db?sslkey=/s3cret",
+                "postgres://h/db?sslkey=***",
+            ),
+            ("postgres:/me:s3cret@h/db", "postgres:***"),
+            ("postgres:me:s3cret@h/db", "postgres:***"),
+            ("POSTGRES://me:s3cret@h/db", "***"),
+            (" postgres://me:s3cret@h/db", "***"),
+            ("me:s3cret@h", "***"),
+            ("me:s3cret", "***"),
+            ("s3cret@h", "***"),
+            ("host=h user=me password=s3cret", "***"),
+            ("host=h password='s3 cret' dbname=db", "***"),
+            ("postgres+ssl://me:s3cret@h", "***"),
+            ("sqlite://me:s3cret@h/x.db", "sqlite:***@h/x.db"),
+            ("sqlite://s3cret@h/x.db", "sqlite:***@h/x.db"),
+            ("sqlite:x.db?password=s3cret", "sqlite:x.db?password=***"),
+            ("https://s3cret@a.example/", "https://***@a.example/"),
+            ("https://me:s3cret@a.example/", "https://***@a.example/"),
+            ("https://me:s3cret@a.example:x", "https://***"),
+            ("https://a.example/?key=s3cret", "https://a.example/?***"),
+        ] {
+            assert_eq!(redact_url(given), shown, "{given}");
+        }
+    }
+
+    /// Marks what must not be shown, whatever stands around it.
+    const SENTINEL: &str = "hush0secret";
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2_000) })]
+
+        /// A password holds whatever it likes, escaped or not; and so does a parameter that is not known.
+        #[test]
+        fn no_url_shows_its_password(
+            scheme in "(postgres|postgresql|http|https|sqlite|mysql|[a-z]{1,6})",
+            slashes in "(:|:/|://|:///|)",
+            user in "[a-z.%0-9-]{0,6}",
+            before in "[ -~]{0,6}",
+            after in "[ -~]{0,6}",
+            host in "[a-z0-9.\\[\\]:,-]{0,8}",
+            path in "[ -~]{0,8}",
+        ) {
+            let secret = format!("{before}{SENTINEL}{after}");
+            for url in [
+                format!("{scheme}{slashes}{user}:{secret}@{host}/{path}"),
+                format!("{user}:{secret}@{host}/{path}"),
+                format!("{user}:{secret}@{host}"),
+            ] {
+                prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} gives {}", redact_url(&url));
+            }
+        }
+
+        #[test]
+        fn no_url_shows_an_unknown_parameter(
+            scheme in "(postgres|postgresql|http|https|mysql|sqlite)",
+            user in "([a-z]{1,4}(:[a-z]{0,4})?@)?",
+            path in "[a-z0-9_.-]{0,8}",
+            name in "(password|sslpassword|sslkey|%70assword|pass%77ord|PASSWORD|token|[a-z%0-9]{1,12})",
+            before in "[ -~]{0,6}",
+            after in "[ -~]{0,6}",
+            other in "(sslmode=require&|mode=ro&|a=b;|&)?",
+        ) {
+            let url = format!("{scheme}://{user}h/{path}?{other}{name}={before}{SENTINEL}{after}");
+            // A short name of this kind is made once in a million.
+            prop_assume!(!is_open(&name, SENTINEL));
+            prop_assert!(!redact_url(&url).contains(SENTINEL), "{url} gives {}", redact_url(&url));
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Which files the weights of an ONNX graph lie in, as the graph itself says.
+//!
+//! A graph names such files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
+//! leads to a name is decoded of the format, the weights are passed over:
+//! <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Component, Path};
+
+use super::ModelError;
+
+/// Graphs within graphs; no model has three.
+const MAX_DEPTH: u32 = 64;
+/// A name and what it is of; most systems take paths of 4,096 bytes.
+const MAX_ENTRY: u64 = 64 << 10;
+
+/// Messages of the format that hold the name of a file, or others that do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Message {
+    Model,
+    Graph,
+    Function,
+    Node,
+    Attribute,
+    Sparse,
+    Tensor,
+    /// Key and value.
+    Entry,
+}
+
+impl Message {
+    /// What lies in a field.
+    fn field(self, number: u64) -> Option<Self> {
+        Some(match (self, number) {
+            (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
+            (Self::Model, 25) => Self::Function,
+            (Self::Graph, 1) | (Self::Function, 7) => Self::Node,
+            (Self::Node, 5) | (Self::Function, 11) => Self::Attribute,
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Self::Sparse,
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::Sparse, 1 | 2) => Self::Tensor,
+            (Self::Tensor, 13) => Self::Entry,
+            _ => return None,
+        })
+    }
+}
+
+/// Names of the files beside a graph that its weights lie in, relative to its folder, sorted.
+///
+/// # Errors
+/// [`ModelError::Graph`] where the file is no graph, or a name leads out of its folder.
+pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
+    let wrong = |detail: String| ModelError::Graph {
+        path: graph.to_owned(),
+        detail,
+    };
+    let file = File::open(graph).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (end, file) = file.map_err(|source| ModelError::Read {
+        path: graph.to_owned(),
+        source,
+    })?;
+    let mut reader = Reader {
+        input: BufReader::new(file),
+        at: 0,
+        found: BTreeSet::new(),
+    };
+    reader
+        .message(Message::Model, end, 0)
+        .map_err(|error| wrong(error.to_string()))?;
+    reader
+        .found
+        .into_iter()
+        .map(|name| {
+            let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+            let path = Path::new(&name);
+            if name.is_empty() || name.contains(['\\', '\0']) || !path.components().all(plain) {
+                return Err(wrong(format!(
+                    "its weights lie outside of its folder, in {name:?}"
+                )));
+            }
+            // `./x` is `x`.
+            let parts = path.components().filter(|part| *part != Component::CurDir);
+            Ok(parts.collect::<std::path::PathBuf>().display().to_string())
+        })
+        .collect()
+}
+
+struct Reader {
+    input: BufReader<File>,
+    at: u64,
+    found: BTreeSet<String>,
+}
+
+impl Reader {
+    fn message(&mut self, message: Message, end: u64, depth: u32) -> io::Result<()> {
+        if depth > MAX_DEPTH {
+            return Err(damaged());
+        }
+        while self.at < end {
+            let key = self.varint()?;
+            match key & 7 {
+                0 => drop(self.varint()?),
+                1 => self.skip(8, end)?,
+                2 => {
+                    let length = self.varint()?;
+                    let stop = self.at.checked_add(length).filter(|stop| *stop <= end);
+                    let stop = stop.ok_or_else(damaged)?;
+                    match message.field(key >> 3) {
+                        Some(Message::Entry) => self.entry(length)?,
+                        Some(inner) => self.message(inner, stop, depth + 1)?,
+                        None => self.skip(length, end)?,
+                    }
+                }
+                5 => self.skip(4, end)?,
+                _ => return Err(damaged()),
+            }
+        }
+        if self.at == end {
+            Ok(())
+        } else {
+            Err(damaged())
+        }
+    }
+
+    /// Key and value of what a tensor says of its numbers; of these the key `location` names a file.
+    fn entry(&mut self, length: u64) -> io::Result<()> {
+        if length > MAX_ENTRY {
+            return Err(damaged());
+        }
+        let end = self.at + length;
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        while self.at < end {
+            let field = self.varint()?;
+            let length = self.varint()?;
+            if field & 7 != 2 || length > end.saturating_sub(self.at) {
+                return Err(damaged());
+            }
+            let mut text = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+            self.input.read_exact(&mut text)?;
+            self.at += length;
+            match field >> 3 {
+                1 => key = text,
+                2 => value = text,
+                _ => {}
+            }
+        }
+        if key == b"location" {
+            let name = String::from_utf8(value).map_err(|_| damaged())?;
+            self.found.insert(name);
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, bytes: u64, end: u64) -> io::Result<()> {
+        if bytes > end.saturating_sub(self.at) {
+            return Err(damaged());
+        }
+        self.at += bytes;
+        self.input
+            .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
+    }
+
+    fn varint(&mut self) -> io::Result<u64> {
+        let mut number = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let mut byte = [0];
+            self.input.read_exact(&mut byte).map_err(|_| damaged())?;
+            self.at += 1;
+            number |= u64::from(byte[0] & 0x7f) << shift;
+            if byte[0] < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(damaged())
+    }
+}
+
+fn damaged() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "it is cut off, or no ONNX graph",
+    )
+}

@@ -1,0 +1,215 @@
+//! Requests to the hub: where they may lead, and who learns the token.
+//!
+//! A hub answers a request for a large file by naming another host, which gets no secret of ours. So redirects are not
+//! left to the client: at each the address is looked at, and token or password go to the endpoint's own scheme, host and
+//! port only.
+
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION, RANGE};
+use reqwest::{Client, Response, StatusCode, Url, redirect};
+
+use super::{PullError, Source};
+
+/// The hub itself needs two or three.
+const MAX_HOPS: usize = 10;
+
+/// A client for one endpoint.
+pub(super) struct Wire {
+    client: Client,
+    /// Without user and password.
+    endpoint: Url,
+    token: Option<HeaderValue>,
+    /// User and password of the endpoint's address, which then stand in for the token.
+    login: Option<(String, Option<String>)>,
+}
+
+impl Wire {
+    pub fn new(source: &Source) -> Result<Self, PullError> {
+        // Another part of the process may have installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(Duration::from_secs(30))
+            .read_timeout(Duration::from_mins(1))
+            .redirect(redirect::Policy::none())
+            .build()
+            .map_err(|error| transfer("the hub", &error))?;
+        let mut endpoint = Url::parse(&source.endpoint).map_err(|_| PullError::Endpoint)?;
+        if !matches!(endpoint.scheme(), "http" | "https") {
+            return Err(PullError::Endpoint);
+        }
+        let login = login_of(&mut endpoint);
+        endpoint.set_query(None);
+        endpoint.set_fragment(None);
+        let token = match &source.token {
+            None => None,
+            Some(token) => {
+                let value = HeaderValue::try_from(format!("Bearer {token}"));
+                let mut value = value.map_err(|_| PullError::Token)?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Self {
+            client,
+            endpoint,
+            token,
+            login,
+        })
+    }
+
+    /// The endpoint for people.
+    pub fn endpoint(&self) -> &str {
+        self.endpoint.as_str().trim_end_matches('/')
+    }
+
+    /// Asks for a path of the endpoint, from a byte on; fails on any status but those of a whole file or a part of one.
+    pub async fn get(
+        &self,
+        repo: &str,
+        path: &str,
+        from: u64,
+        what: &str,
+    ) -> Result<Response, PullError> {
+        let mut url =
+            Url::parse(&format!("{}/{path}", self.endpoint())).map_err(|_| PullError::Endpoint)?;
+        for _ in 0..=MAX_HOPS {
+            let response = self.send(&url, from, what).await?;
+            if !response.status().is_redirection() {
+                return self.judged(response, &url, repo, what);
+            }
+            let location = response.headers().get(LOCATION);
+            let location = location.and_then(|location| location.to_str().ok());
+            url = leads_to(&url, location).map_err(|detail| PullError::Redirect {
+                what: what.to_owned(),
+                detail,
+            })?;
+        }
+        Err(PullError::Redirect {
+            what: what.to_owned(),
+            detail: format!("it leads on more than {MAX_HOPS} times"),
+        })
+    }
+
+    fn is_endpoint(&self, url: &Url) -> bool {
+        url.origin() == self.endpoint.origin()
+    }
+
+    async fn send(&self, url: &Url, from: u64, what: &str) -> Result<Response, PullError> {
+        let ours = self.is_endpoint(url);
+        let mut url = url.clone();
+        if let Some((user, password)) = self.login.as_ref().filter(|_| ours) {
+            // The client makes a header of them.
+            let _ = url.set_username(user);
+            let _ = url.set_password(password.as_deref());
+        }
+        // Packed, its bytes would not be those that are counted.
+        let mut request = self.client.get(url).header(ACCEPT_ENCODING, "identity");
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
+        }
+        if let (true, None, Some(token)) = (ours, &self.login, &self.token) {
+            request = request.header(AUTHORIZATION, token);
+        }
+        request.send().await.map_err(|error| transfer(what, &error))
+    }
+
+    fn judged(
+        &self,
+        response: Response,
+        url: &Url,
+        repo: &str,
+        what: &str,
+    ) -> Result<Response, PullError> {
+        let status = response.status();
+        let code = response.headers().get("x-error-code");
+        let unknown = code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
+        let ours = self.is_endpoint(url);
+        match status {
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
+                Ok(response)
+            }
+            _ if ours && (unknown || status == StatusCode::NOT_FOUND) => Err(PullError::NotFound {
+                repo: repo.to_owned(),
+                endpoint: self.endpoint().to_owned(),
+            }),
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN if ours => Err(PullError::Refused {
+                repo: repo.to_owned(),
+                endpoint: self.endpoint().to_owned(),
+                status: status.as_u16(),
+                with_token: self.token.is_some() || self.login.is_some(),
+            }),
+            _ => Err(PullError::Transfer {
+                what: what.to_owned(),
+                detail: format!("status {status}"),
+            }),
+        }
+    }
+}
+
+/// Takes user and password out of an address, as they stand there.
+fn login_of(url: &mut Url) -> Option<(String, Option<String>)> {
+    let (user, password) = (url.username().to_owned(), url.password().map(str::to_owned));
+    // Only an address without a host takes none.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    (!user.is_empty() || password.is_some()).then_some((user, password))
+}
+
+/// Where a redirect leads from an address; never from a connection that nobody reads to one that everybody can.
+fn leads_to(from: &Url, location: Option<&str>) -> Result<Url, String> {
+    let next = location.and_then(|location| from.join(location).ok());
+    let mut next = next.ok_or("names no address")?;
+    match (from.scheme(), next.scheme()) {
+        (_, "https") | ("http", "http") => {}
+        (from, to) => return Err(format!("it leads from {from} to {to}")),
+    }
+    // Whoever redirects does not choose as whom we come.
+    login_of(&mut next);
+    Ok(next)
+}
+
+/// The innermost cause says most.
+pub(super) fn transfer(what: &str, error: &reqwest::Error) -> PullError {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    PullError::Transfer {
+        what: what.to_owned(),
+        detail: cause.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redirect_never_leaves_encryption_nor_chooses_a_user() {
+        let to = |from: &str, location| leads_to(&Url::parse(from).unwrap(), Some(location));
+        let from = "https://hub.test/a/b?c";
+        assert_eq!(to(from, "/x").unwrap().as_str(), "https://hub.test/x");
+        assert_eq!(
+            to(from, "//me:pw@other.test/x").unwrap().as_str(),
+            "https://other.test/x"
+        );
+        assert_eq!(
+            to("http://hub.test/", "http://hub.test:81/")
+                .unwrap()
+                .as_str(),
+            "http://hub.test:81/"
+        );
+        for location in [
+            "http://hub.test/x",
+            "file:///etc/passwd",
+            "ftp://hub.test/x",
+            "https://[",
+        ] {
+            assert!(to(from, location).is_err(), "{location}");
+        }
+        assert!(to("http://hub.test/", "file:///etc/passwd").is_err());
+        assert!(leads_to(&Url::parse(from).unwrap(), None).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! Whether a run lives: each one shows it now and then, so that others can tell one that was killed.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Context;
+use crate::classify::backlog;
+use crate::store::{RunId, Running, Store, StoreError};
+
+/// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
+/// which it does once a minute anyway.
+pub(super) const BEAT: Duration = Duration::from_mins(1);
+/// A run that showed no life for this long is taken for dead: ten beats were missed.
+const SILENCE: Duration = Duration::from_mins(10);
+/// Runs of earlier versions show none; one that began this long ago is taken for dead.
+const LONG_AGO: Duration = Duration::from_hours(24);
+/// How long a stopped run waits for its end to be recorded.
+const LAST_WORD: Duration = Duration::from_secs(5);
+
+/// Shows that a run lives, until it is dropped.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "others judge a life by the time that passes for them, and not by this run's clock"
+)]
+pub(super) async fn show(context: &Context, run: RunId) -> Infallible {
+    loop {
+        tokio::time::sleep(context.beat).await;
+        if let Err(error) = context.store.beat(run).await {
+            // Nine more may be missed.
+            tracing::debug!("a sign of life was not recorded: {error}");
+        }
+        // Whoever copies the file of a SQLite database while this runs gets most of what it wrote.
+        if let Err(error) = context.store.fold_a_little().await {
+            tracing::debug!("the database's log was not folded into its file: {error}");
+        }
+    }
+}
+
+/// Ends when a run was stopped and its end should have been recorded.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever sent the signal waits by their own clock"
+)]
+pub(super) async fn last_word(stop: &CancellationToken) {
+    stop.cancelled().await;
+    tokio::time::sleep(LAST_WORD).await;
+}
+
+/// The runs that died without a word, and what their record should say.
+///
+/// # Errors
+/// Those of the store.
+pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)>, StoreError> {
+    let runs = store.running().await?.into_iter();
+    let dead = runs.filter_map(|run| {
+        let patience = if run.beats { SILENCE } else { LONG_AGO };
+        let why = if backlog::died(&run.worker, me) {
+            "its process was killed"
+        } else if run.silent > patience {
+            "it showed no sign of life any more"
+        } else {
+            return None;
+        };
+        Some((run, why))
+    });
+    Ok(dead.collect())
+}
+
+/// Records the deaths of runs that died without a word.
+pub(super) async fn bury(store: &Store, me: &str) -> Result<(), StoreError> {
+    for (run, why) in dead(store, me).await? {
+        tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run died: {why}");
+        store.note_death(run.id, why).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,368 @@
+//! How large the pages of a Parquet file are, before any of them is unpacked.
+//!
+//! What enters is a file and the columns that will be read, what leaves is an error where unpacking them would take
+//! more memory than a table of posts needs: a file of 59 kB can hold a cell of 1.9 GB. A page says how large it is in
+//! a header before it, in Thrift's compact form, of which only that is read here. Where a codec does not keep to what
+//! the header says, the page is unpacked once into nothing.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
+use parquet::file::metadata::ParquetMetaData;
+
+use super::TableError;
+
+/// The largest page: `DuckDB` writes up to 100 MB, other writers 1 MiB
+/// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
+const LARGEST_PAGE: u64 = 128 << 20;
+/// Of all columns together, the largest page and dictionary of each: what is in memory at once.
+const LARGEST_PAGES: u64 = 512 << 20;
+/// A header holds numbers, and the least and the greatest value of its page.
+const LONGEST_HEADER: u64 = 1 << 20;
+/// Structures in structures in a header; the format has 3.
+const DEEPEST: u32 = 8;
+
+/// Checks the pages of these columns.
+///
+/// # Errors
+/// [`TableError::TooLarge`], and [`TableError::Parquet`] for a header that is none.
+pub(super) fn check(
+    file: &File,
+    about: &ParquetMetaData,
+    columns: &[usize],
+) -> Result<(), TableError> {
+    let end = file.metadata().map_err(ParquetError::from)?.len();
+    for group in about.row_groups() {
+        let mut together = 0;
+        for column in columns {
+            let Some(chunk) = group.columns().get(*column) else {
+                return Err(damaged("a column is not there").into());
+            };
+            let (start, length) = chunk.byte_range();
+            let stop = start.saturating_add(length).min(end);
+            let mut reader = BufReader::with_capacity(1 << 12, file);
+            let largest = largest_pages(&mut reader, start..stop, chunk.compression())?;
+            together += largest;
+        }
+        if together > LARGEST_PAGES {
+            let mib = together >> 20;
+            return Err(TableError::TooLarge {
+                what: format!("pages of {mib} MiB would be in memory at once"),
+                most: LARGEST_PAGES,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of the largest data page and the largest dictionary of a column, unpacked.
+fn largest_pages(
+    reader: &mut BufReader<&File>,
+    place: std::ops::Range<u64>,
+    codec: Compression,
+) -> Result<u64, TableError> {
+    let (mut data, mut dictionary) = (0, 0);
+    let mut at = place.start;
+    while at < place.end {
+        reader
+            .seek(SeekFrom::Start(at))
+            .map_err(ParquetError::from)?;
+        let mut header = Header(reader.by_ref().take(LONGEST_HEADER.min(place.end - at)));
+        let room = header.0.limit();
+        let page = header.read().map_err(ParquetError::from)?;
+        at += room - header.0.limit();
+        if page.packed > place.end - at {
+            return Err(damaged("a page ends behind its column").into());
+        }
+        let mut bytes = page.unpacked.max(page.packed);
+        if bytes <= LARGEST_PAGE && page.packed > 0 {
+            let levels = i64::try_from(page.levels).unwrap_or(i64::MAX);
+            reader.seek_relative(levels).map_err(ParquetError::from)?;
+            let packed = reader.by_ref().take(page.packed);
+            bytes = bytes.max(unpacked(codec, packed));
+        }
+        if bytes > LARGEST_PAGE {
+            let size = if bytes == u64::MAX {
+                "more than it says".to_owned()
+            } else {
+                format!("{} MiB", bytes >> 20)
+            };
+            return Err(TableError::TooLarge {
+                what: format!("a page of it holds {size}"),
+                most: LARGEST_PAGE,
+            });
+        }
+        let of_its_kind = if page.is_dictionary {
+            &mut dictionary
+        } else {
+            &mut data
+        };
+        *of_its_kind = bytes.max(*of_its_kind);
+        at += page.packed;
+    }
+    Ok(data + dictionary)
+}
+
+/// Bytes that a page unpacks to where the library does not stop at what the header says; 0 of other codecs.
+/// `u64::MAX`: more than may be.
+fn unpacked(codec: Compression, packed: impl Read) -> u64 {
+    match codec {
+        Compression::GZIP(_) => count(flate2::read::MultiGzDecoder::new(packed)),
+        Compression::LZ4 => count(lz4_flex::frame::FrameDecoder::new(packed)),
+        _ => 0,
+    }
+}
+
+fn count(unpacked: impl Read) -> u64 {
+    let mut counted = Counted {
+        bytes: 0,
+        reader: unpacked.take(LARGEST_PAGE + 1),
+    };
+    // What is damaged is told by whoever reads it; here counts what comes before.
+    let _ = io::copy(&mut counted, &mut io::sink());
+    if counted.bytes > LARGEST_PAGE {
+        u64::MAX
+    } else {
+        counted.bytes
+    }
+}
+
+/// Counts what is read.
+struct Counted<R> {
+    bytes: u64,
+    reader: R,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.reader.read(buffer)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+}
+
+fn damaged(why: &str) -> ParquetError {
+    ParquetError::General(format!("it is damaged ({why})"))
+}
+
+/// What a header says of its page.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Page {
+    is_dictionary: bool,
+    unpacked: u64,
+    packed: u64,
+    /// Of those, at the beginning and never packed.
+    levels: u64,
+}
+
+/// A header in Thrift's compact form
+/// (<https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>).
+struct Header<R>(io::Take<R>);
+
+impl<R: Read> Header<R> {
+    /// The struct `PageHeader`: 1 is its kind, 2 and 3 its sizes, 8 what pages of version 2 say, of which 5 and 6 are
+    /// sizes, too
+    /// (<https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>).
+    fn read(&mut self) -> io::Result<Page> {
+        let mut page = Page::default();
+        let mut field = 0;
+        while let Some(kind) = self.field(&mut field)? {
+            match (field, kind) {
+                (1, 5) => page.is_dictionary = self.number()? == 2,
+                (2, 5) => page.unpacked = self.size()?,
+                (3, 5) => page.packed = self.size()?,
+                (8, 12) => {
+                    let mut field = 0;
+                    while let Some(kind) = self.field(&mut field)? {
+                        match (field, kind) {
+                            (5 | 6, 5) => page.levels = page.levels.saturating_add(self.size()?),
+                            _ => self.skip(kind, 1)?,
+                        }
+                    }
+                }
+                _ => self.skip(kind, 0)?,
+            }
+        }
+        Ok(page)
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        self.0.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// The kind of the next field of a struct; `None` at its end.
+    fn field(&mut self, id: &mut i64) -> io::Result<Option<u8>> {
+        let byte = self.byte()?;
+        if byte == 0 {
+            return Ok(None);
+        }
+        *id = match byte >> 4 {
+            0 => self.number()?,
+            more => id.saturating_add(i64::from(more)),
+        };
+        Ok(Some(byte & 15))
+    }
+
+    fn varint(&mut self) -> io::Result<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 127) << shift;
+            if byte < 128 {
+                return Ok(value);
+            }
+        }
+        Err(no_header("a number without an end"))
+    }
+
+    /// A number with its sign in the lowest bit.
+    fn number(&mut self) -> io::Result<i64> {
+        let value = self.varint()?;
+        let half = i64::try_from(value >> 1).expect("one bit less");
+        Ok(if value & 1 == 1 { !half } else { half })
+    }
+
+    fn size(&mut self) -> io::Result<u64> {
+        let size = self.number()?;
+        u64::try_from(size).map_err(|_| no_header("a size below 0"))
+    }
+
+    fn skip(&mut self, kind: u8, depth: u32) -> io::Result<()> {
+        if depth > DEEPEST {
+            return Err(no_header("structures too deep"));
+        }
+        match kind {
+            // True and false are their kind.
+            1 | 2 => Ok(()),
+            3 => self.byte().map(drop),
+            4..=6 => self.varint().map(drop),
+            7 => self.pass(8),
+            8 => {
+                let length = self.varint()?;
+                self.pass(length)
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let length = match head >> 4 {
+                    15 => self.varint()?,
+                    length => u64::from(length),
+                };
+                for _ in 0..length {
+                    match head & 15 {
+                        1 | 2 => self.byte().map(drop)?,
+                        kind => self.skip(kind, depth + 1)?,
+                    }
+                }
+                Ok(())
+            }
+            12 => {
+                let mut field = 0;
+                while let Some(kind) = self.field(&mut field)? {
+                    self.skip(kind, depth + 1)?;
+                }
+                Ok(())
+            }
+            // No header has a map.
+            _ => Err(no_header("a field of an unknown kind")),
+        }
+    }
+
+    fn pass(&mut self, length: u64) -> io::Result<()> {
+        let passed = io::copy(&mut self.0.by_ref().take(length), &mut io::sink())?;
+        if passed == length {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+}
+
+fn no_header(why: &str) -> io::Error {
+    io::Error::other(format!("a page without a header: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn header(bytes: &[u8]) -> io::Result<Page> {
+        Header(bytes.take(LONGEST_HEADER)).read()
+    }
+
+    #[test]
+    fn a_header_says_how_large_its_page_is() {
+        // A data page of 300 bytes, packed into 20; what else is there is passed over: a checksum, a header of version
+        // 1 with a number, and a text.
+        let page = [
+            0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x15, 9, 0x1c, 0x15, 2, 0x18, 3, b'a', b'b', b'c', 0,
+            0,
+        ];
+        let expected = Page {
+            is_dictionary: false,
+            unpacked: 300,
+            packed: 20,
+            levels: 0,
+        };
+        assert_eq!(header(&page).unwrap(), expected);
+        // Of version 2: 3 bytes of definition levels and 4 of repetition levels come first, a flag last.
+        let page = [
+            0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15,
+            8, 0x12, 0, 0,
+        ];
+        assert_eq!(header(&page).unwrap().levels, 7);
+        let dictionary = [0x15, 4, 0x15, 2, 0x15, 2, 0];
+        assert!(header(&dictionary).unwrap().is_dictionary);
+    }
+
+    #[test]
+    fn a_header_that_is_none_is_refused_without_taking_it_at_its_word() {
+        let deep = [0x1c; 100];
+        let endless_number = [
+            0x15, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        ];
+        let long_text = [0x18, 0xff, 0xff, 0xff, 0xff, 0x7f, 1, 2, 3];
+        let long_list = [0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x7f];
+        let below_zero = [0x15, 0, 0x15, 1];
+        for bad in [
+            &[][..],
+            &deep,
+            &endless_number,
+            &long_text,
+            &long_list,
+            &below_zero,
+            b"PAR1",
+        ] {
+            assert!(header(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_unpacks_to_more_than_it_says_is_found_out() {
+        let nothing = vec![0; 1 << 20];
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
+        for _ in 0..=LARGEST_PAGE >> 20 {
+            gzip.write_all(&nothing).unwrap();
+            lz4.write_all(&nothing).unwrap();
+        }
+        let gzip = gzip.finish().unwrap();
+        assert!(gzip.len() < 1 << 20);
+        assert_eq!(
+            unpacked(
+                Compression::GZIP(parquet::basic::GzipLevel::default()),
+                &gzip[..]
+            ),
+            u64::MAX
+        );
+        assert_eq!(
+            unpacked(Compression::LZ4, &lz4.finish().unwrap()[..]),
+            u64::MAX
+        );
+        assert_eq!(unpacked(Compression::SNAPPY, &gzip[..]), 0);
+    }
+}

@@ -1,0 +1,233 @@
+//! Posts from Parquet.
+//!
+//! What enters is a file, what leaves a row a post. The reader is a library's, which takes what a file says of itself
+//! for granted: so the sizes of its pages are looked at first, and what panics at a broken one is an error here.
+
+use std::cell::Cell;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use parquet::record::reader::RowIter;
+use parquet::schema::types::Type;
+use serde_json::Value;
+
+use super::{Column, TableError, find, pages, record, rejected, row_of};
+use crate::source::dump::{Position, Row, Rows};
+use crate::source::lines::LONGEST_LINE;
+
+/// A cell above this is no post's, as a line of NDJSON above it is none.
+const LONGEST_CELL: usize = LONGEST_LINE;
+
+thread_local! {
+    static CATCHES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a panic of this thread is about to become an error, so that nobody need hear of it.
+pub fn catches_panics() -> bool {
+    CATCHES.get()
+}
+
+/// Makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, ParquetError> {
+    CATCHES.set(true);
+    let done = catch_unwind(AssertUnwindSafe(work));
+    CATCHES.set(false);
+    done.map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        ParquetError::General(format!("it is damaged ({})", text.unwrap_or("no reason")))
+    })
+}
+
+/// The columns of the file that hold these fields of its schema: a field that is a group has several.
+fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
+    fn count(field: &Type) -> usize {
+        if field.is_primitive() {
+            1
+        } else {
+            field.get_fields().iter().map(|field| count(field)).sum()
+        }
+    }
+    let (mut leaves, mut next) = (Vec::new(), 0);
+    for (at, field) in schema.get_fields().iter().enumerate() {
+        if fields.contains(&at) {
+            leaves.push(next);
+        }
+        next += count(field);
+    }
+    leaves
+}
+
+/// The rows of a Parquet file; only the columns that are needed are read.
+pub struct Parquet {
+    rows: RowIter<'static>,
+    /// Field of each column that is read, and how many of its whole numbers are a second.
+    fields: Vec<(&'static str, i64)>,
+    number: u64,
+    /// Rows and bytes of the whole file.
+    size: (u64, u64),
+    read: Arc<AtomicU64>,
+    broken: bool,
+}
+
+impl Parquet {
+    /// Reads what the file says of itself.
+    ///
+    /// # Errors
+    /// When a column is missing or holds no plain values, or the file is not Parquet.
+    pub fn new(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
+        caught(|| Self::open(file, wanted, read)).unwrap_or_else(|panic| Err(panic.into()))
+    }
+
+    fn open(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
+        let bytes = file.metadata().map_err(ParquetError::from)?.len();
+        let pages = file.try_clone().map_err(ParquetError::from)?;
+        let reader = SerializedFileReader::new(file)?;
+        let about = reader.metadata().file_metadata();
+        let rows = u64::try_from(about.num_rows()).unwrap_or(0);
+        let schema = about.schema();
+        let columns = schema.get_fields();
+        let names: Vec<String> = columns.iter().map(|c| c.name().to_owned()).collect();
+        let mut found = find(wanted, &names)?;
+        // Several fields may be taken from one column, which is then read once.
+        found.sort_unstable();
+        let mut indices: Vec<usize> = found.iter().map(|(at, _)| *at).collect();
+        indices.dedup();
+        if indices.len() < found.len() {
+            let (at, _) = found
+                .windows(2)
+                .find(|w| w[0].0 == w[1].0)
+                .map_or(found[0], |w| w[0]);
+            return Err(TableError::NotPlain(names[at].clone()));
+        }
+        let mut fields = Vec::new();
+        for (at, field) in &found {
+            let scale = plain_scale(&columns[*at]);
+            let scale = scale.ok_or_else(|| TableError::NotPlain(names[*at].clone()))?;
+            fields.push((*field, scale));
+        }
+        let leaves: Vec<usize> = leaves_of(schema, &indices);
+        pages::check(&pages, reader.metadata(), &leaves)?;
+        let projection = Type::group_type_builder(schema.name())
+            .with_fields(indices.iter().map(|at| columns[*at].clone()).collect())
+            .build()?;
+        Ok(Self {
+            rows: RowIter::from_file_into(Box::new(reader)).project(Some(projection))?,
+            fields,
+            number: 0,
+            size: (rows, bytes),
+            read: read.clone(),
+            broken: false,
+        })
+    }
+}
+
+/// How many of a column's whole numbers are a second, 1 where it holds no times; `None` where a cell does not
+/// hold one plain value.
+fn plain_scale(column: &Type) -> Option<i64> {
+    let about = column.get_basic_info();
+    let repeated =
+        about.has_repetition() && about.repetition() == parquet::basic::Repetition::REPEATED;
+    if !column.is_primitive() || repeated {
+        return None;
+    }
+    match (about.converted_type(), about.logical_type_ref()) {
+        (ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS | ConvertedType::INTERVAL, _) => {
+            None
+        }
+        // Times in nanoseconds have no older name, and come as plain numbers.
+        (ConvertedType::NONE, Some(LogicalType::Timestamp(time))) => Some(match time.unit {
+            TimeUnit::MILLIS => 1_000,
+            TimeUnit::MICROS => 1_000_000,
+            TimeUnit::NANOS => 1_000_000_000,
+        }),
+        _ => Some(1),
+    }
+}
+
+/// A cell as JSON has it; times in seconds.
+fn cell(value: Field, scale: i64) -> Value {
+    match value {
+        Field::Str(text) => text.into(),
+        Field::Bytes(bytes) => String::from_utf8_lossy(bytes.data()).into(),
+        Field::Long(number) => number.div_euclid(scale).into(),
+        Field::TimestampMillis(time) => time.div_euclid(1_000).into(),
+        Field::TimestampMicros(time) => time.div_euclid(1_000_000).into(),
+        Field::Date(days) => (i64::from(days) * 86_400).into(),
+        Field::Decimal(_) => Value::String(value.to_string()),
+        Field::Bool(flag) => flag.into(),
+        Field::Byte(number) => number.into(),
+        Field::Short(number) => number.into(),
+        Field::Int(number) => number.into(),
+        Field::UByte(number) => number.into(),
+        Field::UShort(number) => number.into(),
+        Field::UInt(number) => number.into(),
+        Field::ULong(number) => number.into(),
+        Field::Float(number) => number.into(),
+        Field::Double(number) => number.into(),
+        Field::Float16(number) => number.to_f32().into(),
+        _ => Value::Null,
+    }
+}
+
+impl Rows for Parquet {
+    fn next_row(&mut self) -> Option<Row> {
+        if self.broken {
+            return None;
+        }
+        let rows = &mut self.rows;
+        let row = caught(|| rows.next()).unwrap_or_else(|panic| Some(Err(panic)))?;
+        self.number += 1;
+        let (rows, bytes) = self.size;
+        // A guess, because columns are read here and there: as many bytes as rows.
+        let read = u128::from(bytes) * u128::from(self.number) / u128::from(rows.max(1));
+        self.read.store(
+            u64::try_from(read).unwrap_or(bytes).min(bytes),
+            Ordering::Relaxed,
+        );
+        Some(match row {
+            Ok(row) => {
+                let values = row.into_columns().into_iter().zip(&self.fields);
+                let values: Vec<_> = values
+                    .map(|((_, value), (field, scale))| (*field, cell(value, *scale)))
+                    .collect();
+                let long = |value: &Value| value.as_str().is_some_and(|s| s.len() > LONGEST_CELL);
+                let long = values.iter().find(|(_, value)| long(value));
+                let record = match long {
+                    Some((field, _)) => {
+                        let most = LONGEST_CELL >> 20;
+                        Err(format!("`{field}` is longer than {most} MiB"))
+                    }
+                    None => record(values),
+                };
+                row_of(self.number, record)
+            }
+            Err(error) => {
+                self.broken = true;
+                rejected(
+                    self.number,
+                    format!("cannot be read, nor what follows: {error}"),
+                )
+            }
+        })
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            rows: self.number,
+            ..Position::default()
+        }
+    }
+
+    fn resume(&mut self, _: Position) {}
+
+    fn broken(&self) -> bool {
+        self.broken
+    }
+}

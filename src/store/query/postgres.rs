@@ -1,0 +1,305 @@
+//! Questions to PostgreSQL, each on a connection of its own, in a transaction that reads and is rolled back.
+//!
+//! The statement becomes the query of a cursor: the server's grammar lets nothing stand there but SELECT, VALUES,
+//! TABLE and WITH, and the extended protocol takes no second statement behind it. EXPLAIN and SHOW have no
+//! cursor; they go alone, through the same protocol, in the same transaction.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use serde_json::Value;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgColumn, PgRow};
+use sqlx::{
+    AssertSqlSafe, Column, Connection, Executor, PgConnection, Postgres, Row, SqlSafeStr,
+    Statement, TypeInfo, ValueRef,
+};
+
+use super::{
+    Asked, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
+    refusal, whole,
+};
+
+/// How long the server may take to end a statement that nobody waits for.
+const CANCELLING: Duration = Duration::from_secs(3);
+/// A cursor is planned for all its rows.
+const SETTINGS: &str = "SELECT set_config('cursor_tuple_fraction', '1', false), \
+     set_config('statement_timeout', $1, false), \
+     set_config('idle_in_transaction_session_timeout', \
+         COALESCE($2, current_setting('idle_in_transaction_session_timeout')), false), pg_backend_pid()";
+/// The server sees by itself that this process is gone; before PostgreSQL 14, and on some systems, it cannot.
+const WATCH_CLIENT: &str = "SET client_connection_check_interval = '2s'";
+/// A role that the user is or can become, and for whom a transaction that reads is no bound: it reads and writes
+/// the server's files, runs programs there, or keeps slots of replication.
+const POWER: &str = "SELECT rolname::text, rolname = session_user FROM pg_roles \
+     WHERE (rolsuper OR rolreplication OR rolname IN \
+         ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')) \
+       AND pg_has_role(session_user, oid, 'MEMBER') \
+     ORDER BY 2 DESC, rolsuper DESC, rolname LIMIT 1";
+/// Rows that are fetched at first, so that the first ones come soon, and at most: the server keeps as many before it
+/// sends the first of them.
+const FETCHED: (u64, u64) = (64, 2_048);
+
+impl SqlStore<Postgres> {
+    /// See [`crate::store::Store::ask`].
+    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Asked> {
+        check(&inquiry.sql)?;
+        let stop = inquiry.stop.clone();
+        // It is closed in the end: a statement can leave settings of its own behind.
+        let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
+        let mut connection = tokio::select! {
+            connection = connecting => connection.map_err(|error| refused(&error))?,
+            () = stop.cancelled() => return Ok(Asked::Stopped),
+        };
+        let backend = prepare(&mut connection, &inquiry)
+            .await
+            .map_err(|error| refused(&error))?;
+        if !inquiry.any_user {
+            refuse_power(&mut connection).await?;
+        }
+        let asked = tokio::select! {
+            asked = answer(&mut connection, &inquiry, into) => asked,
+            () = stop.cancelled() => {
+                self.cancel(backend).await;
+                return Ok(Asked::Stopped);
+            }
+        };
+        // With it goes the transaction.
+        drop(connection.close().await);
+        asked
+    }
+
+    /// See [`crate::store::Store::query`].
+    pub async fn query(&self, sql: &str) -> Result<Table> {
+        whole(sql, async |inquiry, into| self.ask(inquiry, into).await).await
+    }
+
+    /// Asks the server to end what a connection of this user is doing.
+    async fn cancel(&self, backend: i32) {
+        let cancel = sqlx::query("SELECT pg_cancel_backend($1)").bind(backend);
+        let cancelled = tokio::time::timeout(CANCELLING, cancel.execute(&self.pool)).await;
+        if !matches!(cancelled, Ok(Ok(_))) {
+            tracing::warn!(
+                backend,
+                "the server did not take the request to end the query; it may run on there"
+            );
+        }
+    }
+}
+
+/// Settings of the session, and which of the server's processes it is.
+async fn prepare(connection: &mut PgConnection, inquiry: &Inquiry) -> sqlx::Result<i32> {
+    // This process ends the statement at its time; the server does where this process is gone.
+    let at_most = inquiry
+        .at_most
+        .map_or(0, |at_most| at_most.as_millis() + 1_000);
+    let patience = inquiry
+        .patience
+        .map(|patience| millis(patience.as_millis()));
+    let row = sqlx::query(SETTINGS)
+        .bind(millis(at_most))
+        .bind(patience)
+        .fetch_one(&mut *connection)
+        .await?;
+    drop(connection.execute(WATCH_CLIENT).await);
+    row.try_get(3)
+}
+
+/// As a setting of the server takes it, whose longest time is 24 days.
+fn millis(millis: u128) -> String {
+    millis.min(i32::MAX as u128).to_string()
+}
+
+async fn refuse_power(connection: &mut PgConnection) -> Result<()> {
+    let power = sqlx::query_as::<_, (String, bool)>(POWER);
+    let found = power.fetch_optional(connection).await;
+    match found.map_err(|error| refused(&error))? {
+        None => Ok(()),
+        Some((role, is_user)) => Err(StoreError::Powerful {
+            who: if is_user {
+                format!("the user `{role}`")
+            } else {
+                format!("a user with the rights of `{role}`")
+            },
+        }),
+    }
+}
+
+async fn answer(connection: &mut PgConnection, inquiry: &Inquiry, into: Parts) -> Result<Asked> {
+    connection
+        .execute("BEGIN READ ONLY")
+        .await
+        .map_err(|error| refused(&error))?;
+    let asked = match without_a_cursor(&inquiry.sql) {
+        Some(sql) => direct(connection, sql, inquiry.limit, &into).await,
+        None => through_a_cursor(connection, inquiry, &into).await,
+    };
+    asked.map_err(|error| match first_word(&inquiry.sql) {
+        word if READING.iter().any(|reading| word.eq_ignore_ascii_case(reading)) => refused(&error),
+        _ => refusal(format_args!(
+            "`sql` only reads: give it one statement of SELECT, VALUES, TABLE, WITH, EXPLAIN or SHOW ({})",
+            message(&error)
+        )),
+    })
+}
+
+/// What a statement that reads begins with.
+const READING: [&str; 6] = ["SELECT", "VALUES", "TABLE", "WITH", "EXPLAIN", "SHOW"];
+
+/// The text of a statement that has no cursor, from its first word on. The server sees that same word first.
+fn without_a_cursor(sql: &str) -> Option<&str> {
+    let sql = uncommented(sql);
+    let word = first_word(sql);
+    ["EXPLAIN", "SHOW"]
+        .iter()
+        .any(|alone| word.eq_ignore_ascii_case(alone))
+        .then_some(sql)
+}
+
+fn first_word(sql: &str) -> &str {
+    let sql = uncommented(sql).trim_start_matches('(');
+    let sql = uncommented(sql);
+    let end = sql.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '$');
+    &sql[..end.unwrap_or(sql.len())]
+}
+
+/// A statement without what stands before it: spaces, and comments of a line.
+fn uncommented(sql: &str) -> &str {
+    let mut rest = sql.trim_start();
+    while let Some(comment) = rest.strip_prefix("--") {
+        rest = comment
+            .split_once('\n')
+            .map_or("", |(_, rest)| rest)
+            .trim_start();
+    }
+    rest
+}
+
+async fn through_a_cursor(
+    connection: &mut PgConnection,
+    inquiry: &Inquiry,
+    into: &Parts,
+) -> sqlx::Result<Asked> {
+    // A statement with parameters, even none, goes by the extended protocol.
+    let declare = format!("DECLARE topicmill NO SCROLL CURSOR FOR {}", inquiry.sql);
+    sqlx::query(AssertSqlSafe(declare))
+        .persistent(false)
+        .execute(&mut *connection)
+        .await?;
+    let statement = connection.prepare("FETCH 1 FROM topicmill".into_sql_str());
+    let columns = statement.await?;
+    let mut packer = Packer::begin(columns.columns(), inquiry.limit, into).await;
+    let (mut n, most) = FETCHED;
+    loop {
+        // The simple protocol gives every type as text.
+        let fetch = sqlx::raw_sql(AssertSqlSafe(format!("FETCH {n} FROM topicmill")));
+        let before = packer.taken;
+        if let Some(asked) = packer.take(fetch.fetch(&mut *connection)).await? {
+            return Ok(asked);
+        }
+        if packer.taken - before < n {
+            return Ok(packer.end().await);
+        }
+        n = (n * 2).min(most);
+    }
+}
+
+async fn direct(
+    connection: &mut PgConnection,
+    sql: &str,
+    limit: Option<u64>,
+    into: &Parts,
+) -> sqlx::Result<Asked> {
+    let statement = connection
+        .prepare(AssertSqlSafe(sql).into_sql_str())
+        .await?;
+    let mut packer = Packer::begin(statement.columns(), limit, into).await;
+    let rows = sqlx::query(AssertSqlSafe(sql)).fetch(connection);
+    match packer.take(rows).await? {
+        Some(asked) => Ok(asked),
+        None => Ok(packer.end().await),
+    }
+}
+
+/// Sends rows on in parts, as many as are asked for.
+struct Packer<'p> {
+    width: usize,
+    left: u64,
+    taken: u64,
+    packing: Packing,
+    into: &'p Parts,
+}
+
+impl<'p> Packer<'p> {
+    async fn begin(columns: &[PgColumn], limit: Option<u64>, into: &'p Parts) -> Self {
+        let columns = names(columns.iter().map(Column::name));
+        let width = columns.len();
+        // That nobody listens is seen with the first rows.
+        drop(into.send(Part::Columns(columns)).await);
+        Self {
+            width,
+            left: limit.unwrap_or(u64::MAX),
+            taken: 0,
+            packing: Packing::default(),
+            into,
+        }
+    }
+
+    /// Takes rows; how the answer ended, if it did.
+    async fn take(
+        &mut self,
+        mut rows: impl futures_util::Stream<Item = sqlx::Result<PgRow>> + Unpin,
+    ) -> sqlx::Result<Option<Asked>> {
+        while let Some(row) = rows.try_next().await? {
+            if self.left == 0 {
+                self.end().await;
+                return Ok(Some(Asked::Cut));
+            }
+            self.left -= 1;
+            self.taken += 1;
+            let values = (0..self.width).map(|i| value(&row, i)).collect();
+            if let Some(part) = self.packing.add(values)
+                && self.into.send(part).await.is_err()
+            {
+                return Ok(Some(Asked::Stopped));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends the last rows on. Whoever does not listen any more has all that was asked for.
+    async fn end(&mut self) -> Asked {
+        drop(self.into.send(self.packing.rest()).await);
+        Asked::Whole
+    }
+}
+
+fn message(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Database(database) => database.message().to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn refused(error: &sqlx::Error) -> StoreError {
+    refusal(message(error))
+}
+
+fn value(row: &PgRow, i: usize) -> Value {
+    let Ok(raw) = row.try_get_raw(i) else {
+        return Value::Null;
+    };
+    let Ok(text) = raw.as_str() else {
+        return Value::Null;
+    };
+    match raw.type_info().name() {
+        "BOOL" => Value::from(text == "t"),
+        "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or(Value::Null, Value::from),
+        "INT2" | "INT4" | "INT8" | "NUMERIC" => {
+            serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
+        }
+        "JSON" | "JSONB" => serde_json::from_str(text).unwrap_or_else(|_| Value::from(text)),
+        "BYTEA" => Value::from(text.trim_start_matches("\\x")),
+        _ => Value::from(text),
+    }
+}

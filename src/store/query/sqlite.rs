@@ -1,0 +1,233 @@
+//! Questions to SQLite, on a connection of their own that can do nothing but read.
+//!
+//! Four locks, each SQLite's own: the file is opened for reading, `query_only` is on, an authorizer sees every
+//! action of a statement while it is compiled and refuses all but reading, and a statement that SQLite does not
+//! call read-only is not run. `sqlx` hands out neither the authorizer nor the end of a statement, so this
+//! connection is one of `rusqlite`, on the same library.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::config::DbConfig;
+use rusqlite::fallible_iterator::FallibleIterator;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+use rusqlite::limits::Limit;
+use rusqlite::types::ValueRef;
+use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement};
+use serde_json::Value;
+use sqlx::Sqlite;
+use tokio_util::sync::CancellationToken;
+
+use super::super::dialect;
+use super::{
+    Asked, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
+    refusal, whole,
+};
+
+/// The longest value, in bytes: SQLite's own bound is a gigabyte, and a statement may hold several.
+const LONGEST: i32 = 256 * 1024 * 1024;
+/// Instructions of SQLite between two looks at whether to stop: well under a millisecond.
+const LOOK_EVERY: i32 = 20_000;
+/// PRAGMAs that tell and change nothing, whatever their argument.
+const TELLING: [&str; 24] = [
+    "application_id",
+    "collation_list",
+    "compile_options",
+    "data_version",
+    "database_list",
+    "encoding",
+    "foreign_key_check",
+    "foreign_key_list",
+    "freelist_count",
+    "function_list",
+    "index_info",
+    "index_list",
+    "index_xinfo",
+    "integrity_check",
+    "module_list",
+    "page_count",
+    "page_size",
+    "pragma_list",
+    "quick_check",
+    "schema_version",
+    "table_info",
+    "table_list",
+    "table_xinfo",
+    "user_version",
+];
+/// Those of them that set something where they are given a value.
+const SETTING: [&str; 5] = [
+    "application_id",
+    "encoding",
+    "page_size",
+    "schema_version",
+    "user_version",
+];
+
+impl SqlStore<Sqlite> {
+    /// See [`crate::store::Store::ask`].
+    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Asked> {
+        let path = self.pool.connect_options().get_filename().to_owned();
+        let stop = inquiry.stop.clone();
+        let answering = tokio::task::spawn_blocking(move || answer(&path, &inquiry, &into));
+        tokio::select! {
+            asked = answering => asked.unwrap_or_else(|error| Err(refusal(error))),
+            // It ends by itself, soon; nobody waits for a single instruction that takes long.
+            () = stop.cancelled() => Ok(Asked::Stopped),
+        }
+    }
+
+    /// See [`crate::store::Store::query`].
+    pub async fn query(&self, sql: &str) -> Result<Table> {
+        whole(sql, async |inquiry, into| self.ask(inquiry, into).await).await
+    }
+}
+
+fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Asked> {
+    check(&inquiry.sql)?;
+    let connection = open(path).map_err(|error| refused(&error))?;
+    lock(&connection, &inquiry.stop).map_err(|error| refused(&error))?;
+    let mut statement = the_only_one(&connection, &inquiry.sql)?;
+    match rows(&mut statement, inquiry.limit, into) {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            Ok(Asked::Stopped)
+        }
+        ended => ended.map_err(|error| refused(&error)),
+    }
+}
+
+/// Opens the file for reading. Even a reader keeps notes beside it; where it may not, and no log waits to be
+/// read, the file is taken as it is.
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let opened = Connection::open_with_flags(path, flags).and_then(readable);
+    if opened.is_err() && dialect::is_settled(path) {
+        let uri = PathBuf::from(format!("file:{}?immutable=1", escaped(path)));
+        return Connection::open_with_flags(uri, flags | OpenFlags::SQLITE_OPEN_URI)
+            .and_then(readable);
+    }
+    opened
+}
+
+fn readable(connection: Connection) -> rusqlite::Result<Connection> {
+    connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    Ok(connection)
+}
+
+/// A path as a URI has it.
+fn escaped(path: &Path) -> String {
+    let bytes = path.as_os_str().as_encoded_bytes().iter();
+    bytes
+        .map(|byte| match byte {
+            b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
+            byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
+    connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
+    connection.pragma_update(None, "query_only", "ON")?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
+    let stop = stop.clone();
+    connection.progress_handler(LOOK_EVERY, Some(move || stop.is_cancelled()))?;
+    connection.authorizer(Some(allowed))
+}
+
+fn allowed(context: AuthContext<'_>) -> Authorization {
+    let reads = match context.action {
+        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
+        AuthAction::Function { function_name } => !["load_extension", "fts3_tokenizer"]
+            .iter()
+            .any(|name| function_name.eq_ignore_ascii_case(name)),
+        AuthAction::Pragma {
+            pragma_name,
+            pragma_value,
+        } => {
+            let name = pragma_name.to_ascii_lowercase();
+            TELLING.contains(&name.as_str())
+                && !(pragma_value.is_some() && SETTING.contains(&name.as_str()))
+        }
+        _ => false,
+    };
+    if reads {
+        Authorization::Allow
+    } else {
+        Authorization::Deny
+    }
+}
+
+/// Compiles the statement; SQLite tells whether another one follows, and whether it writes.
+fn the_only_one<'c>(connection: &'c Connection, sql: &str) -> Result<Statement<'c>> {
+    let mut statements = Batch::new(connection, sql);
+    let mut next = || statements.next().map_err(|error| refused(&error));
+    let statement = next()?.ok_or_else(|| refusal("there is no statement in it"))?;
+    if next()?.is_some() {
+        return Err(refusal("give one statement at a time"));
+    }
+    if !statement.readonly() {
+        return Err(refusal(READS));
+    }
+    Ok(statement)
+}
+
+/// What is told where SQLite's authorizer or our flags refuse.
+const READS: &str = "`sql` only reads, and this writes, or opens another file; \
+                     give it SELECT, VALUES, WITH, EXPLAIN, or a PRAGMA that tells";
+
+fn refused(error: &Error) -> StoreError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::AuthorizationForStatementDenied | ErrorCode::ReadOnly) => refusal(READS),
+        _ => match error {
+            Error::SqliteFailure(_, Some(text)) => refusal(text),
+            _ => refusal(error),
+        },
+    }
+}
+
+fn rows(
+    statement: &mut Statement<'_>,
+    limit: Option<u64>,
+    into: &Parts,
+) -> rusqlite::Result<Asked> {
+    let columns = names(statement.column_names().into_iter());
+    let width = columns.len();
+    if into.blocking_send(Part::Columns(columns)).is_err() {
+        return Ok(Asked::Stopped);
+    }
+    let mut packing = Packing::default();
+    let mut rows = statement.raw_query();
+    let mut n = 0;
+    let ended = loop {
+        let Some(row) = rows.next()? else {
+            break Asked::Whole;
+        };
+        if limit.is_some_and(|limit| n >= limit) {
+            break Asked::Cut;
+        }
+        n += 1;
+        let part = packing.add(values(row, width)?);
+        if part.is_some_and(|part| into.blocking_send(part).is_err()) {
+            return Ok(Asked::Stopped);
+        }
+    };
+    // Whoever does not listen any more has all that was asked for.
+    drop(into.blocking_send(packing.rest()));
+    Ok(ended)
+}
+
+fn values(row: &Row<'_>, width: usize) -> rusqlite::Result<Vec<Value>> {
+    let value = |i| {
+        Ok(match row.get_ref(i)? {
+            ValueRef::Null => Value::Null,
+            ValueRef::Integer(n) => Value::from(n),
+            ValueRef::Real(n) => Value::from(n),
+            ValueRef::Text(bytes) => Value::from(String::from_utf8_lossy(bytes)),
+            ValueRef::Blob(bytes) => Value::from(crate::domain::hex(bytes)),
+        })
+    };
+    (0..width).map(value).collect()
+}

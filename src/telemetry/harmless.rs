@@ -1,0 +1,107 @@
+//! Text that others wrote, made safe to show on a terminal.
+//!
+//! What enters may hold anything that a title on Reddit, a file or a server's answer holds. What leaves holds no
+//! character that a terminal obeys (escape sequences, C1, BEL, DEL) and none that turns the direction of what
+//! stands beside it (<https://trojansource.codes>).
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// Whether a terminal obeys a character, or writes what follows it in another direction.
+fn is_obeyed(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// What stands for such a character: its picture where it has one, as wide as a letter.
+fn picture(c: char) -> char {
+    match c {
+        '\0'..='\u{1f}' => {
+            char::from_u32(0x2400 + u32::from(c)).expect("32 pictures follow U+2400")
+        }
+        '\u{7f}' => '\u{2421}',
+        _ => char::REPLACEMENT_CHARACTER,
+    }
+}
+
+fn shown(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
+    let is_shown = |c: char| is_obeyed(c) && !stays(c);
+    if !text.contains(is_shown) {
+        return Cow::Borrowed(text);
+    }
+    let chars = text.chars();
+    Cow::Owned(
+        chars
+            .map(|c| if is_shown(c) { picture(c) } else { c })
+            .collect(),
+    )
+}
+
+/// Lines of text: line breaks and tabs stay.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    shown(text, |c| matches!(c, '\n' | '\t'))
+}
+
+/// One line of text, which nothing in it can break or begin anew.
+pub fn line(text: &str) -> Cow<'_, str> {
+    shown(text, |c| c == '\t')
+}
+
+/// JSON text that means the same: what JSON lets stand for itself but a terminal obeys is escaped.
+pub fn json(text: &str) -> Cow<'_, str> {
+    // JSON escapes C0 itself. Of the others each begins with one of these bytes, for which the search is quick.
+    let bytes = text.as_bytes();
+    if memchr::memchr3(0x7f, 0xc2, 0xd8, bytes).is_none() && memchr::memchr(0xe2, bytes).is_none() {
+        return Cow::Borrowed(text);
+    }
+    // Outside of its strings JSON has no such character but these three.
+    let is_escaped = |c: char| is_obeyed(c) && !matches!(c, '\n' | '\t' | '\r');
+    if !text.contains(is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_escaped(c) {
+            write!(out, "\\u{:04x}", u32::from(c)).expect("writing to a String does not fail");
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_obeys_is_shown_as_a_picture() {
+        let evil = "a\u{1b}[2J\u{7}\u{7f}\u{9b}31m\u{202e}b\u{2066}\u{200f}\r\0";
+        assert_eq!(line(evil), "a␛[2J␇␡\u{fffd}31m\u{fffd}b\u{fffd}\u{fffd}␍␀");
+        assert_eq!(lines("a\n\tb"), "a\n\tb");
+        assert_eq!(line("a\n\tb"), "a␊\tb");
+        let harmless = "Ærø 日本 👩‍🚀 שלום";
+        assert!(matches!(line(harmless), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn escaped_json_means_the_same() {
+        for code in (0..0x300).chain(0x2000..0x2100) {
+            let Some(c) = char::from_u32(code) else {
+                continue;
+            };
+            let value = serde_json::json!({ format!("k{c}"): format!("a{c}b") });
+            let text = format!("{value:#}");
+            let escaped = json(&text);
+            assert_eq!(
+                serde_json::from_str::<serde_json::Value>(&escaped).unwrap(),
+                value
+            );
+            assert!(
+                !escaped.contains(|c| is_obeyed(c) && c != '\n'),
+                "{escaped:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Against the promise that nothing of a purged text stays: random histories, after which the bytes of every file of
+//! the database are read.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use sqlx::{Connection, PgConnection};
+use topicmill::domain::{Fullname, Mode, Post, SourceKind};
+use topicmill::purge::Plan;
+use topicmill::store::{Access, Claim, Store, Written};
+
+use super::purge::scored;
+use crate::purge::{Scene, post};
+use crate::support::postgres::{OwnServer, TestDatabase, sqlite};
+
+const POSTS: u8 = 6;
+
+/// What may happen. Posts are numbers; a post from [`POSTS`] on is a crosspost of the one with its number less that.
+#[derive(Debug, Clone)]
+enum Event {
+    /// A file has the post with this version of its text, this many words long.
+    Import(u8, u8, u16),
+    /// A file has a crosspost of it, with the latest text that was imported.
+    Crosspost(u8),
+    Label,
+    /// A worker claims everything, and writes only when it is told to.
+    Claim,
+    Complete,
+    Wait(u8),
+    Retention,
+    Purge(u8),
+    /// The program dies, or the server does.
+    Crash,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let post = 0..POSTS;
+    prop_oneof![
+        6 => (post.clone(), 0..4_u8, 1..40_u16).prop_map(|(p, v, n)| Event::Import(p, v, n)),
+        2 => (post.clone(), 0..4_u8, 40..900_u16).prop_map(|(p, v, n)| Event::Import(p, v, n)),
+        3 => post.clone().prop_map(Event::Crosspost),
+        2 => Just(Event::Label),
+        2 => Just(Event::Claim),
+        2 => Just(Event::Complete),
+        2 => (1..40_u8).prop_map(Event::Wait),
+        1 => Just(Event::Retention),
+        3 => (0..2 * POSTS).prop_map(Event::Purge),
+        1 => Just(Event::Crash),
+    ]
+}
+
+/// A word that stands for a version of a post's text, and for nothing else in a file.
+fn word(post: u8, version: u8) -> String {
+    format!("zq{post:02}v{version}qz")
+}
+
+fn id(post: u8) -> String {
+    format!("p{post:02}")
+}
+
+/// Posts that lie around one, and grow and shrink with it, so that the database moves rows from page to page.
+fn others(number: u8, version: u8, length: u16) -> Vec<Post> {
+    (0..40)
+        .map(|n| {
+            let words = 1 + (usize::from(length) + n * 7 + usize::from(version) * 13) % 40;
+            Post {
+                selftext: "other words ".repeat(words),
+                ..post(
+                    &format!("{}o{n:02}", id(number)),
+                    &format!("Other {number} {n}"),
+                )
+            }
+        })
+        .collect()
+}
+
+/// The words in the bytes of files.
+fn words_in(files: &[PathBuf]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for bytes in files.iter().filter_map(|file| std::fs::read(file).ok()) {
+        for at in memchr::memmem::find_iter(&bytes, b"zq") {
+            let word = bytes.get(at..at + 8).filter(|word| word.ends_with(b"qz"));
+            found.extend(word.map(|word| String::from_utf8_lossy(word).into_owned()));
+        }
+    }
+    found
+}
+
+fn files_of(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Which words must not be there any more.
+#[derive(Default)]
+struct Model {
+    /// The words of each post, as long as it was not purged.
+    words: BTreeMap<u8, BTreeSet<String>>,
+    /// The latest text of each post.
+    latest: BTreeMap<u8, Post>,
+    gone: BTreeSet<String>,
+    purged: BTreeSet<u8>,
+}
+
+impl Model {
+    fn import(&mut self, number: u8, version: u8, length: u16) -> Post {
+        let text = word(number, version);
+        let post = Post {
+            selftext: format!("{text} ").repeat(length.into()),
+            ..post(&id(number), &text)
+        };
+        self.words.entry(number).or_default().insert(text);
+        self.latest.insert(number, post.clone());
+        if self.purged.contains(&number) {
+            self.purge(number);
+        }
+        post
+    }
+
+    /// A crosspost has a title of its own, which is gone when either of the two is purged.
+    fn crosspost(&mut self, of: u8) -> Option<Post> {
+        let shown = self.latest.get(&of)?.clone();
+        let number = of + POSTS;
+        let title = word(number, 0);
+        let mut words = BTreeSet::from([title.clone()]);
+        words.extend(self.words.get(&of).cloned().unwrap_or_default());
+        self.words.insert(number, words);
+        if self.purged.contains(&of) || self.purged.contains(&number) {
+            self.gone.insert(title.clone());
+        }
+        Some(Post {
+            title,
+            crosspost_parent: Some(shown.fullname.clone()),
+            is_self: false,
+            permalink: None,
+            fullname: id(number).parse().unwrap(),
+            ..shown
+        })
+    }
+
+    fn purge(&mut self, number: u8) {
+        self.purged.insert(number);
+        // Of a crosspost the title alone: the body is the other post's, which is there still.
+        if number >= POSTS {
+            self.gone.insert(word(number, 0));
+            return;
+        }
+        self.gone
+            .extend(self.words.get(&number).cloned().unwrap_or_default());
+        if self.words.contains_key(&(number + POSTS)) {
+            self.gone.insert(word(number + POSTS, 0));
+        }
+    }
+}
+
+/// How a database dies, and where its files are.
+enum Place<'a> {
+    Sqlite(RefCell<TestDatabase>),
+    Postgres(&'a OwnServer, TestDatabase),
+}
+
+impl Place<'_> {
+    fn database_url(&self) -> String {
+        match self {
+            Self::Sqlite(database) => database.borrow().url.clone(),
+            Self::Postgres(_, database) => database.url.clone(),
+        }
+    }
+
+    /// What a process that dies leaves behind, which the next one finds.
+    async fn crash(&self, scene: &mut Scene) {
+        match self {
+            Self::Sqlite(database) => {
+                let next = sqlite();
+                let file = |url: &str| url.trim_start_matches("sqlite:").to_owned();
+                let (from, to) = (file(&database.borrow().url), file(&next.url));
+                for suffix in ["", "-wal"] {
+                    // There may be no log.
+                    let _ = std::fs::copy(format!("{from}{suffix}"), format!("{to}{suffix}"));
+                }
+                drop(database.replace(next));
+            }
+            Self::Postgres(server, _) => server.restart("immediate"),
+        }
+        let store = Store::open(&self.database_url(), Access::Create)
+            .await
+            .unwrap();
+        scene.context.store = store.on_given_time();
+    }
+
+    async fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Sqlite(database) => {
+                let url = database.borrow().url.clone();
+                let file = PathBuf::from(url.trim_start_matches("sqlite:"));
+                files_of(file.parent().unwrap())
+            }
+            Self::Postgres(_, database) => {
+                // What was truncated goes, and what is in memory is written.
+                database.run("CHECKPOINT").await;
+                let mut connection = PgConnection::connect(&database.url).await.unwrap();
+                let folder: String = sqlx::query_scalar(
+                    "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database \
+                      WHERE datname = current_database()",
+                )
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+                files_of(Path::new(&folder))
+            }
+        }
+    }
+}
+
+async fn happen(
+    event: &Event,
+    model: &mut Model,
+    scene: &mut Scene,
+    place: &Place<'_>,
+    claims: &mut Vec<(topicmill::store::RunId, Claim)>,
+) {
+    let target = scene.target().await;
+    match *event {
+        Event::Import(number, version, length) => {
+            let mut posts = others(number, version, length);
+            posts.push(model.import(number, version, length));
+            scene.save(SourceKind::Import, &posts).await;
+        }
+        Event::Crosspost(of) => {
+            if let Some(post) = model.crosspost(of) {
+                scene.save(SourceKind::Import, &[post]).await;
+            }
+        }
+        Event::Label => {
+            scene.label().await;
+        }
+        Event::Claim => {
+            scene.store().enqueue_missing(target).await.unwrap();
+            claims.push(scene.claim(target).await);
+        }
+        Event::Complete => {
+            let Some((run, claim)) = claims.pop() else {
+                return;
+            };
+            let done = scored(scene, target, &claim).await;
+            let now = topicmill::clock::Clock::now(&*scene.clock).into();
+            let written =
+                scene
+                    .store()
+                    .complete(claim.lease, target, Mode::Single, run, now, &done);
+            let _: Written = written.await.unwrap();
+            scene.store().release(claim.lease).await.unwrap();
+        }
+        Event::Wait(hours) => scene.clock.advance(Duration::from_hours(hours.into())),
+        Event::Retention => {
+            let plan = Plan {
+                retention_hours: Some(48),
+                ..Plan::default()
+            };
+            scene.purge(&plan).await;
+            // By the database's own word, because age counts from the first storing of each.
+            let taken = "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL";
+            for fullname in scene.rows(taken).await {
+                // Those that lie around have no word of their own.
+                let Ok(number) = fullname.trim_start_matches("t3_p").parse::<u8>() else {
+                    continue;
+                };
+                if number < POSTS {
+                    model
+                        .gone
+                        .extend(model.words.get(&number).cloned().unwrap_or_default());
+                } else {
+                    model.gone.insert(word(number, 0));
+                }
+            }
+        }
+        Event::Purge(number) => {
+            model.purge(number);
+            let ids: Vec<Fullname> = vec![id(number).parse().unwrap()];
+            scene
+                .purge(&Plan {
+                    ids,
+                    ..Plan::default()
+                })
+                .await;
+        }
+        Event::Crash => place.crash(scene).await,
+    }
+}
+
+async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseError> {
+    let mut scene = Scene::at(&place.database_url()).await;
+    let (mut model, mut claims) = (Model::default(), Vec::new());
+    for event in events {
+        happen(event, &mut model, &mut scene, place, &mut claims).await;
+        // What was imported after retention took it does not come back, so what is gone stays gone.
+        let stored: BTreeSet<String> = scene
+            .rows("SELECT title || ' ' || selftext FROM posts")
+            .await
+            .iter()
+            .flat_map(|text| text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+            .collect();
+        let back: Vec<&String> = model.gone.intersection(&stored).collect();
+        prop_assert!(back.is_empty(), "{back:?} is back after {event:?}");
+        let orphans = "SELECT COUNT(*) FROM pair_logits l \
+                        WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)";
+        prop_assert_eq!(
+            &scene.rows(orphans).await,
+            &["0"],
+            "logits without a text after {:?}",
+            event
+        );
+    }
+    // A purge that takes nothing, and what it leaves to an operator.
+    scene
+        .purge(&Plan {
+            ids: vec!["nobody".parse().unwrap()],
+            ..Plan::default()
+        })
+        .await;
+    if matches!(place, Place::Postgres(..)) {
+        scene.store().rewrite(&|_, _| {}).await.unwrap();
+    }
+    prop_assert!(!scene.store().is_rewrite_due().await.unwrap());
+    let left = words_in(&place.files().await);
+    let lingers: Vec<&String> = model.gone.intersection(&left).collect();
+    prop_assert!(lingers.is_empty(), "{lingers:?} lingers in the files");
+    scene.store().close().await.unwrap();
+    Ok(())
+}
+
+fn runner(cases: u32) -> TestRunner {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    let config = Config {
+        cases: asked.map_or(cases, |cases| cases.parse().unwrap()),
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+}
+
+#[test]
+fn no_history_leaves_a_byte_of_a_purged_text_in_a_sqlite_database() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let histories = proptest::collection::vec(event(), 1..40);
+    let ended = runner(40).run(&histories, |events| {
+        let place = Place::Sqlite(RefCell::new(sqlite()));
+        runtime.block_on(history(&events, &place))
+    });
+    if let Err(error) = ended {
+        panic!("{error}");
+    }
+}
+
+#[test]
+fn no_history_leaves_a_byte_of_a_purged_text_in_a_postgresql_database() {
+    let Some(server) = OwnServer::start() else {
+        return;
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let number = std::cell::Cell::new(0);
+    let histories = proptest::collection::vec(event(), 1..30);
+    let ended = runner(6).run(&histories, |events| {
+        number.set(number.get() + 1);
+        let database = server.database(&format!("bytes_{}", number.get()));
+        let place = Place::Postgres(&server, database);
+        runtime.block_on(async {
+            // Uncompressed, so that words can be found.
+            let store = Store::open(&place.database_url(), Access::Create)
+                .await
+                .unwrap();
+            store.close().await.unwrap();
+            if let Place::Postgres(_, database) = &place {
+                database
+                    .run("ALTER TABLE posts ALTER COLUMN selftext SET STORAGE EXTERNAL")
+                    .await;
+            }
+            history(&events, &place).await
+        })
+    });
+    if let Err(error) = ended {
+        panic!("{error}");
+    }
+}

@@ -1,0 +1,457 @@
+//! Against the backlog: posts that lose their text, servers that crash, clocks that differ, limits and lanes.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use topicmill::classify::backlog::{self, BacklogError, Labelled, Options, Worker};
+use topicmill::classify::gpu::Watch;
+use topicmill::classify::verdict::Settings;
+use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
+use topicmill::domain::{RunStatus, Stage};
+use topicmill::pipeline::Context;
+use topicmill::store::{Access, Claimant, RunId, Store};
+
+use crate::proofs::{
+    LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
+};
+use crate::support::engine::{Scripted, runtime_is_here, scripted};
+use crate::support::postgres::{databases, postgres};
+use crate::support::program::Program;
+use crate::support::proxy::Proxy;
+
+fn options() -> Options {
+    Options {
+        lease: LEASE,
+        max_attempts: MAX_ATTEMPTS,
+        limit: None,
+        retry_failed: false,
+        watch: false,
+        make_current: true,
+        settings: Settings::default(),
+        gpus: Watch::default(),
+    }
+}
+
+fn slow() -> Scripted {
+    Scripted {
+        batch: Duration::from_millis(10),
+        ..Scripted::default()
+    }
+}
+
+/// Labels with one engine.
+async fn label(
+    store: &Store,
+    clock: &SharedClock,
+    stop: &CancellationToken,
+    options: &Options,
+) -> (Result<(), BacklogError>, Labelled) {
+    let name = backlog::worker_name();
+    let worker = Worker {
+        store,
+        clock,
+        stop,
+        name: &name,
+        run: begin(store, &name).await,
+    };
+    let mut done = Labelled::default();
+    let labelers = vec![scripted(|_| slow())];
+    let set = label_set();
+    let ended = backlog::label(&worker, labelers, &set, options, &|_| {}, &mut done).await;
+    (ended, done)
+}
+
+async fn labelled_once(store: &Store, posts: u64) {
+    assert_eq!(count(store, "classifications").await, posts);
+    assert_eq!(count(store, "backlog").await, 0);
+    assert_eq!(count(store, "leases").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_that_is_lost_midway_is_filled_again_before_the_end() {
+    for database in databases() {
+        let n = 3_000;
+        let store = with_posts(&database, n).await;
+        let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
+        let options = options();
+        let labelling = label(&store, &clock, &stop, &options);
+        let losing = async {
+            until("some posts are labelled", async || {
+                count(&store, "classifications").await > 0
+            })
+            .await;
+            // What a server that crashes may lose, where it does not wait for its disk.
+            database.run("DELETE FROM backlog").await;
+        };
+        let ((ended, done), ()) = tokio::join!(labelling, losing);
+        ended.unwrap();
+        assert_eq!((done.posts, done.failed), (n as u64, 0), "{}", database.url);
+        labelled_once(&store, n as u64).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_that_come_while_the_last_ones_are_scored_are_labelled_by_the_same_run() {
+    for database in databases() {
+        let store = with_posts(&database, 3_000).await;
+        let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
+        let options = options();
+        let labelling = label(&store, &clock, &stop, &options);
+        let collecting = async {
+            until("some posts are labelled", async || {
+                count(&store, "classifications").await > 0
+            })
+            .await;
+            let run = begin(&store, "collector").await;
+            add_posts(&store, run, std::iter::once(("new".into(), "news".into()))).await;
+        };
+        let ((ended, done), ()) = tokio::join!(labelling, collecting);
+        ended.unwrap();
+        assert_eq!(done.posts, 3_001);
+        labelled_once(&store, 3_001).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_who_stands_still_holds_is_told_and_does_not_keep_the_run_from_ending() {
+    use sqlx::Connection;
+    let Some(database) = postgres() else {
+        return;
+    };
+    let store = with_posts(&database, 20).await;
+    let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
+    assert_eq!(label(&store, &clock, &stop, &options()).await.1.posts, 20);
+    let run = begin(&store, "collector").await;
+    add_posts(&store, run, titles(25)).await;
+    let target = store.current_target().await.unwrap().unwrap();
+    store.enqueue_missing(target).await.unwrap();
+    // A claim that expired long ago, whose holder stands in the midst of a transaction.
+    let mut frozen = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    for sql in [
+        "INSERT INTO leases (worker, claimed_at, expires_at) VALUES ('frozen', '2020-01-01', '2020-01-01')",
+        "UPDATE backlog SET lease_id = (SELECT id FROM leases) WHERE fullname = 't3_p000024'",
+        "BEGIN",
+        "SELECT 1 FROM leases FOR UPDATE",
+    ] {
+        sqlx::query(sql).execute(&mut frozen).await.unwrap();
+    }
+    let options = options();
+    let ended = tokio::time::timeout(
+        Duration::from_secs(30),
+        label(&store, &clock, &stop, &options),
+    );
+    let (ended, done) = ended.await.expect("nobody waits for the frozen one");
+    ended.unwrap();
+    assert_eq!((done.posts, done.held_elsewhere), (4, 1));
+}
+
+/// The machine's clock, with sleeps a hundred times as short.
+#[derive(Debug)]
+struct Hurried(SharedClock);
+
+impl Clock for Hurried {
+    fn now(&self) -> chrono::DateTime<chrono::Utc> {
+        self.0.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        self.0.sleep(duration / 100)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
+    let Some(database) = postgres() else {
+        return;
+    };
+    let direct = with_posts(&database, 20).await;
+    let proxy = Proxy::before(&database.url).await;
+    let url = proxy.url(&database.url);
+    let store = Store::open(&url, Access::Existing).await.unwrap();
+    let clock: SharedClock = Arc::new(Hurried(SystemClock::shared()));
+    let stop = CancellationToken::new();
+    let watching = Options {
+        watch: true,
+        lease: Duration::from_hours(1),
+        ..options()
+    };
+    let labelling = label(&store, &clock, &stop, &watching);
+    let labels = async |posts: u64| {
+        until("what is there is labelled", async || {
+            count(&direct, "classifications").await == posts
+        })
+        .await;
+    };
+    let calendar = SystemClock::shared();
+    let outages = async {
+        labels(20).await;
+        let run = begin(&direct, "collector").await;
+        for outage in 1..=2_u64 {
+            proxy.be_away(true);
+            // Three times as long as all the waits of a run that comes to an end by itself.
+            calendar.sleep(Duration::from_millis(1_800)).await;
+            let post = (format!("new{outage}"), format!("news {outage}"));
+            add_posts(&direct, run, std::iter::once(post)).await;
+            proxy.be_away(false);
+            labels(20 + outage).await;
+        }
+        proxy.be_away(true);
+        calendar.sleep(Duration::from_millis(900)).await;
+        stop.cancel();
+    };
+    let both = async { tokio::join!(labelling, outages) };
+    let ((ended, done), ()) = tokio::time::timeout(Duration::from_mins(1), both)
+        .await
+        .expect("it hears the signal");
+    ended.unwrap();
+    assert_eq!(done.posts, 22);
+
+    // One that comes to an end by itself has patience, but not for ever.
+    proxy.be_away(false);
+    let run = begin(&direct, "collector").await;
+    add_posts(&direct, run, titles(2_000)).await;
+    let stop = CancellationToken::new();
+    let options = Options {
+        lease: Duration::from_hours(1),
+        ..options()
+    };
+    let labelling = label(&store, &clock, &stop, &options);
+    let outage = async {
+        until("some posts are labelled", async || {
+            count(&direct, "classifications").await > 22
+        })
+        .await;
+        proxy.be_away(true);
+    };
+    let ((ended, _), ()) = tokio::join!(labelling, outage);
+    assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_passing()));
+}
+
+/// A program; killed when it is dropped.
+struct Running(Child);
+
+impl Running {
+    fn watcher(program: &Program, url: &str) -> Self {
+        let mut command = program.command(&["--database", url, "classify", "--watch"]);
+        Self(command.stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args([name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The status of a run, as `sql` and as `status` tell it.
+fn told(program: &Program, url: &str, run: &str) -> (Value, Value) {
+    let sql = format!("SELECT status, finished_at, error FROM runs WHERE id = {run}");
+    let rows = program.ok(&["--database", url, "sql", &sql, "--format", "json"]);
+    let rows: Value = serde_json::from_str(&rows.stdout).unwrap();
+    let status = program.ok(&["--database", url, "status", "--format", "json"]);
+    let status: Value = serde_json::from_str(&status.stdout).unwrap();
+    let runs = status["runs"].as_array().unwrap();
+    let id: i64 = run.parse().unwrap();
+    let shown = runs.iter().find(|shown| shown["id"] == id);
+    (rows[0].clone(), shown.unwrap().clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_is_killed_is_told_as_died() {
+    if !runtime_is_here("a_run_that_is_killed_is_told_as_died") {
+        return;
+    }
+    for database in databases() {
+        let program = Program::new();
+        let (url, store) = (database.url.as_str(), with_posts(&database, 5).await);
+        let running = async |id: &str| {
+            until("the run is recorded", async || {
+                count(
+                    &store,
+                    &format!("runs WHERE id = {id} AND status = 'running'"),
+                )
+                .await
+                    == 1
+            })
+            .await;
+        };
+        let killed = Running::watcher(&program, url);
+        running("2").await;
+        assert_eq!(told(&program, url, "2").1["status"], "running");
+        drop(killed);
+        let (recorded, shown) = told(&program, url, "2");
+        assert_eq!(
+            (&recorded["status"], &shown["status"]),
+            (&json!("running"), &json!("died")),
+            "who only reads tells it without writing it down"
+        );
+        assert!(shown["finished_at"].is_string(), "{shown}");
+
+        // One that others took for dead, because it was stopped for long.
+        let mut stopped = Running::watcher(&program, url);
+        running("3").await;
+        assert_eq!(
+            told(&program, url, "2").0["status"],
+            "died",
+            "by the next run"
+        );
+        stopped.signal("-STOP");
+        database
+            .run("UPDATE runs SET heartbeat_at = '2020-01-01T00:00:00+00:00' WHERE id = 3")
+            .await;
+        let file = program.write(
+            "one.ndjson",
+            json!({"id": "one", "title": "one", "selftext": "", "subreddit": "food", "created_utc": 1}).to_string(),
+        );
+        program.ok(&["--database", url, "import", &file]);
+        let (recorded, _) = told(&program, url, "3");
+        assert_eq!(recorded["status"], "died");
+        assert!(recorded["error"].as_str().unwrap().contains("sign of life"));
+        stopped.signal("-CONT");
+        stopped.signal("-TERM");
+        assert_eq!(stopped.0.wait().unwrap().code(), Some(143));
+        let (recorded, _) = told(&program, url, "3");
+        assert_eq!(recorded["status"], "stopped");
+        assert_eq!(recorded["error"], Value::Null);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
+    for database in databases() {
+        let store = with_posts(&database, 1_000).await;
+        // Of an earlier version: without a beat, and begun a while ago, or long ago.
+        database
+            .run(
+                "INSERT INTO runs (stage, status, worker, started_at) VALUES \
+                 ('import', 'running', 'elsewhere:1:1:1', '2020-01-01T00:00:00+00:00')",
+            )
+            .await;
+        let elsewhere = store
+            .begin_run(
+                Stage::Import,
+                "elsewhere:1:1:2",
+                chrono::DateTime::UNIX_EPOCH.into(),
+            )
+            .await
+            .unwrap();
+        let clock = SystemClock::shared();
+        let stop = CancellationToken::new();
+        let mut context = Context::new(store.clone(), clock, stop, "w".into());
+        context.beat = Duration::from_millis(30);
+        let status = async |run: i64| {
+            let run = store.run(RunId(run)).await.unwrap().unwrap();
+            (run.status, run.finished_at)
+        };
+        let (set, options) = (label_set(), options());
+        let labelling = context.classify(vec![scripted(|_| slow())], &set, &options, &|_| {});
+        let watching = async {
+            until("the run is recorded", async || {
+                count(&store, "runs WHERE stage = 'classify' AND worker = 'w'").await == 1
+            })
+            .await;
+            // The one of long ago was buried; the one that just began, on another machine, was not.
+            assert_eq!(status(2).await.0, "died");
+            assert!(status(2).await.1.is_some());
+            assert_eq!(status(elsewhere.0).await, ("running".into(), None));
+            // Taken for dead, though it is not.
+            store.note_death(RunId(4), "why").await.unwrap();
+            until("it beats", async || {
+                status(4).await == ("running".into(), None)
+            })
+            .await;
+        };
+        let (ended, ()) = tokio::join!(labelling, watching);
+        assert_eq!(ended.unwrap().1, RunStatus::Done);
+        assert_eq!(status(4).await.0, "done");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_code_is_75_wherever_others_hold_the_rest() {
+    if !runtime_is_here("the_exit_code_is_75_wherever_others_hold_the_rest") {
+        return;
+    }
+    for database in databases() {
+        let program = Program::new();
+        let store = with_posts(&database, 10).await;
+        let classify = |more: &[&str]| {
+            let arguments = [&["--database", database.url.as_str(), "classify"], more].concat();
+            let ran = program.run(&arguments);
+            (ran.code, ran.stderr)
+        };
+        assert_eq!(classify(&[]).0, 0);
+        let run = begin(&store, "collector").await;
+        add_posts(&store, run, titles(30)).await;
+        let target = store.current_target().await.unwrap().unwrap();
+        store.enqueue_missing(target).await.unwrap();
+        let claimant = Claimant {
+            worker: "elsewhere:1:1:1",
+            run,
+            max_attempts: MAX_ATTEMPTS,
+            lease: Duration::from_hours(1),
+        };
+        let now = SystemClock::shared().now().into();
+        let claim = store.claim(target, &claimant, 5, now).await.unwrap();
+        assert_eq!(claim.posts.len(), 5);
+        let (code, said) = classify(&["--limit", "3"]);
+        assert_eq!(code, 0, "as many as were asked for: {said}");
+        let (code, said) = classify(&[]);
+        assert_eq!(code, 75, "with posts of its own: {said}");
+        assert!(said.contains("posts=12"), "{said}");
+        assert_eq!(classify(&[]).0, 75, "and without any");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_batch_is_remembered_by_the_database_where_no_cache_can_be_written() {
+    if !runtime_is_here("the_best_batch") {
+        return;
+    }
+    let program = Program::new();
+    // A file where the folder should be.
+    let nowhere = program.write("nowhere", "");
+    for database in databases() {
+        let store = with_posts(&database, 5).await;
+        let record = program.folder.path().join("run.json");
+        let classify = || {
+            let mut command = program.command(&["--database", &database.url, "classify"]);
+            command
+                .args(["-vv", "--log-format", "json", "--run-json"])
+                .arg(&record)
+                .env("XDG_CACHE_HOME", &nowhere);
+            let ran = command.output().unwrap();
+            assert!(ran.status.success());
+            String::from_utf8(ran.stderr).unwrap()
+        };
+        let said = classify();
+        let lines = said
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        let mut keys = lines.filter_map(|line: Value| Some(line["key"].as_str()?.to_owned()));
+        let key = keys.next().expect("what is looked up is told");
+        assert_eq!(store.kept(&key).await.unwrap(), None);
+        for tokens in ["555", "777"] {
+            store.keep(&key, tokens).await.unwrap();
+        }
+        classify();
+        let record: Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+        let settings = &record["counts"]["settings"];
+        assert_eq!(settings["batch_tokens"], 777, "{settings}");
+        assert_eq!(settings["batch_tokens_from"], "searched");
+    }
+}

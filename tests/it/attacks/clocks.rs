@@ -1,0 +1,78 @@
+//! Against time: clients of one server whose clocks differ.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use topicmill::clock::SystemClock;
+use topicmill::domain::SourceKind;
+use topicmill::store::{Claimant, QuotaTerms};
+
+use crate::purge::{Scene, some};
+use crate::support::postgres::postgres;
+
+#[tokio::test]
+async fn clocks_of_workers_that_differ_take_no_live_claim_away() {
+    let Some(database) = postgres() else { return };
+    let scene = Scene::of(&database).await;
+    scene
+        .save(SourceKind::Import, &some(&["a", "b", "c"]))
+        .await;
+    let target = scene.target().await;
+    let store = database.open_on_server_time().await;
+    store.enqueue_missing(target).await.unwrap();
+    let right = SystemClock::shared().now();
+    let (ahead, behind) = (right + TimeDelta::minutes(6), right - TimeDelta::minutes(6));
+    let run = store
+        .begin_run(topicmill::domain::Stage::Classify, "w", right.into())
+        .await
+        .unwrap();
+    let claimant = Claimant {
+        worker: "w",
+        run,
+        max_attempts: 3,
+        lease: Duration::from_mins(1),
+    };
+    // A claim of a worker whose clock is slow is not over at once, nor is one that it renews.
+    let slow = store
+        .claim(target, &claimant, 1, behind.into())
+        .await
+        .unwrap();
+    assert!(
+        store
+            .renew(slow.lease, behind.into(), claimant.lease)
+            .await
+            .unwrap()
+    );
+    // And one whose clock is fast takes what is free, not what is held.
+    let fast = store
+        .claim(target, &claimant, 10, ahead.into())
+        .await
+        .unwrap();
+    assert_eq!((slow.posts.len(), fast.posts.len()), (1, 2));
+    let waiting = store.waiting(target, 3, ahead.into()).await.unwrap();
+    assert_eq!((waiting.held, waiting.claimable), (3, 0));
+}
+
+#[tokio::test]
+async fn clocks_that_differ_share_one_quota() {
+    let Some(database) = postgres() else { return };
+    let store = database.open_on_server_time().await;
+    let terms = QuotaTerms {
+        interval: Duration::from_mins(1),
+        burst: 1,
+        patience: Duration::from_mins(5),
+    };
+    let right = SystemClock::shared().now();
+    let first = store.reserve_slot("q", terms, right).await.unwrap();
+    let second = store
+        .reserve_slot("q", terms, right + TimeDelta::minutes(6))
+        .await
+        .unwrap();
+    assert_eq!(first.wait, Duration::ZERO);
+    assert!(second.wait > Duration::from_secs(30), "{second:?}");
+    let third = store
+        .reserve_slot("q", terms, right - TimeDelta::minutes(6))
+        .await
+        .unwrap();
+    assert!(third.wait < Duration::from_secs(121), "{third:?}");
+}

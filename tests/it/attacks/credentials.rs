@@ -1,0 +1,128 @@
+//! Against secrets: passwords, tokens and keys in messages, logs and requests.
+
+use crate::support::program::{Program, Ran, finished, on_reddit};
+
+/// What nobody may see.
+const SENTINEL: &str = "hush0sentinel";
+
+/// Runs the program in many ways with one setting; everything that it printed, and wrote into records.
+fn shown(variable: &str, value: &str) -> String {
+    let mut all = String::new();
+    for args in [
+        &["config", "show", "--origin"][..],
+        &["-vv", "db", "info"],
+        &["-vv", "db", "create"],
+        &["-vv", "collect", "--run-json", "run.json"],
+        &["-vv", "collect", "--source", "arctic-shift"],
+        &["-vv", "--log-format", "json", "status"],
+    ] {
+        let program = Program::new();
+        let mut command = program.command(args);
+        // Nobody listens there.
+        on_reddit(&mut command, "http://127.0.0.1:1")
+            .env("TOPICMILL__ARCTIC_SHIFT__API_URL", "ftp://nowhere")
+            .env("TOPICMILL__REDDIT__TRIES", "1")
+            .env(variable, value);
+        let Ran { stdout, stderr, .. } = finished(command.output().unwrap());
+        let record = std::fs::read_to_string(program.folder.path().join("run.json"));
+        all += &[stdout, stderr, record.unwrap_or_default()].concat();
+    }
+    all
+}
+
+#[test]
+fn no_form_of_a_database_url_shows_its_password() {
+    for url in [
+        "host=127.0.0.1 user=me password=hush0sentinel",
+        "host=127.0.0.1 password='a hush0sentinel'",
+        "me:hush0sentinel@127.0.0.1",
+        "postgres:/me:hush0sentinel@127.0.0.1/db",
+        "postgres:me:hush0sentinel@127.0.0.1:1/db",
+        "POSTGRES://me:hush0sentinel@127.0.0.1:1/db",
+        "postgres://me:hush0sentinel@127.0.0.1:x/db",
+        "postgres://127.0.0.1:1/db?%70assword=hush0sentinel",
+        "postgres://127.0.0.1:1/db?sslpassword=hush0sentinel",
+        "postgres://127.0.0.1:1/db?sslmode=hush0sentinel&sslkey=hush0sentinel",
+        "postgres://127.0.0.1:1/db?port=hush0sentinel",
+        "postgres://127.0.0.1:1/db?token=hush0sentinel#hush0sentinel",
+        "sqlite:x.db?password=hush0sentinel",
+        "sqlite://me:hush0sentinel@h/x.db",
+    ] {
+        let all = shown("TOPICMILL__DATABASE__URL", url);
+        let told = all.lines().find(|line| line.contains(SENTINEL));
+        assert_eq!(told, None, "{url}");
+    }
+}
+
+#[test]
+fn no_web_address_shows_its_password() {
+    for variable in [
+        "TOPICMILL__REDDIT__AUTH_URL",
+        "TOPICMILL__REDDIT__API_URL",
+        "TOPICMILL__ARCTIC_SHIFT__API_URL",
+    ] {
+        for url in [
+            "https://me:hush0sentinel@127.0.0.1:1",
+            "https://hush0sentinel@127.0.0.1:1/",
+            "http://me:hush0sentinel@a.example",
+            "https://me:hush0sentinel@127.0.0.1:x",
+            "me:hush0sentinel@127.0.0.1",
+            "https://127.0.0.1:1/?key=hush0sentinel",
+        ] {
+            let all = shown(variable, url);
+            let told = all.lines().find(|line| line.contains(SENTINEL));
+            assert_eq!(told, None, "{variable}={url}");
+        }
+    }
+}
+
+#[test]
+fn no_message_shows_the_password_of_a_proxy() {
+    for level in ["info", "trace"] {
+        let program = Program::new();
+        let mut command = program.command(&["-vv", "collect"]);
+        on_reddit(&mut command, "https://reddit.invalid")
+            .env("TOPICMILL__REDDIT__TRIES", "1")
+            .env("TOPICMILL_LOG", level)
+            .env("HTTPS_PROXY", "http://me:hush0sentinel@127.0.0.1:1")
+            .env("HTTP_PROXY", "http://me:hush0sentinel@127.0.0.1:1")
+            .env("ALL_PROXY", "http://me:hush0sentinel@127.0.0.1:1");
+        let ran = finished(command.output().unwrap());
+        assert_eq!(ran.code, 75, "{}", ran.stderr);
+        let told = ran.stderr.lines().find(|line| line.contains(SENTINEL));
+        assert_eq!(told, None, "at {level}");
+    }
+}
+
+#[test]
+fn a_url_in_the_wrong_place_is_not_repeated_with_its_password() {
+    let program = Program::new();
+    for args in [
+        &["db", "info", "postgres://me:hush0sentinel@h/db"][..],
+        &["postgres://me:hush0sentinel@h/db", "status"],
+        &["--databse", "postgres://me:hush0sentinel@h/db", "status"],
+        &["--databse=postgres://me:hush0sentinel@h/db", "status"],
+        &["status", "host=h password=hush0sentinel"],
+    ] {
+        let ran = program.run(args);
+        assert_eq!(ran.code, 2, "{args:?}");
+        assert!(!ran.stderr.contains(SENTINEL), "{args:?} {}", ran.stderr);
+        assert!(ran.stderr.contains("error:"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_driver_does_not_quote_the_file_of_passwords() {
+    let program = Program::new();
+    let path = program.write("pgpass", "hush0sentinel without any colon\n");
+    let mode = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o600);
+    std::fs::set_permissions(&path, mode).unwrap();
+    let mut command = program.command(&["-vv", "status"]);
+    command
+        .env("PGPASSFILE", &path)
+        .env("TOPICMILL_LOG", "trace")
+        .env("DATABASE_URL", "postgres://me@127.0.0.1:1/db");
+    let ran = finished(command.output().unwrap());
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(!ran.stderr.contains(SENTINEL), "{}", ran.stderr);
+}

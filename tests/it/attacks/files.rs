@@ -1,0 +1,298 @@
+//! Against the files of a database: bytes that stay, copies that lack what was written, disks that are full.
+
+use std::process::Command;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
+use topicmill::domain::{Fullname, Post, SourceKind};
+use topicmill::purge::Plan;
+
+use crate::purge::{Scene, holds, post, some};
+use crate::support::postgres::{TestDatabase, postgres, sqlite};
+use crate::support::program::{Program, finished};
+
+fn path(database: &TestDatabase) -> String {
+    database.url.trim_start_matches("sqlite:").to_owned()
+}
+
+/// Posts of many lengths, so that their rows move from page to page as they are edited.
+fn texts(version: usize) -> Vec<Post> {
+    (0..1_200)
+        .map(|i| Post {
+            selftext: format!("tell-no-one-{version} ").repeat(1 + (i * 7 + version * 13) % 60),
+            ..post(
+                &format!("n{:04}", (i * 769) % 1_200),
+                &format!("tell-no-one-{version}-{i}"),
+            )
+        })
+        .collect()
+}
+
+fn ids(of: std::ops::Range<usize>) -> Plan {
+    Plan {
+        ids: of
+            .map(|i| format!("n{i:04}").parse::<Fullname>().unwrap())
+            .collect(),
+        ..Plan::default()
+    }
+}
+
+#[tokio::test]
+async fn no_bytes_of_purged_posts_are_left_after_edits_and_page_splits() {
+    let database = sqlite();
+    let file = path(&database);
+    let scene = Scene::of(&database).await;
+    // Rows that grow and shrink among others that stay, stored in another order than that of their keys.
+    let words = |i: usize| format!("tell-no-one-{i:04}-");
+    for version in 0..5 {
+        let posts: Vec<Post> = (0..3_000)
+            .map(|n| (n * 1_709) % 3_000)
+            .filter(|i| (i + version) % 5 != 0)
+            .map(|i| Post {
+                selftext: words(i).repeat(1 + (i * 7 + version * 13) % 40),
+                ..post(&format!("n{i:04}"), &words(i))
+            })
+            .collect();
+        for block in posts.chunks(300) {
+            scene.save(SourceKind::Import, block).await;
+        }
+    }
+    let gone: Vec<usize> = (0..3_000).filter(|i| i % 4 == 1).collect();
+    let plan = Plan {
+        ids: gone
+            .iter()
+            .map(|i| format!("n{i:04}").parse().unwrap())
+            .collect(),
+        ..Plan::default()
+    };
+    let report = scene.purge(&plan).await;
+    assert_eq!((report.purged, report.lingers), (750, false));
+    let bytes = [
+        std::fs::read(&file).unwrap(),
+        std::fs::read(format!("{file}-wal")).unwrap(),
+    ];
+    let lingering = gone.iter().filter(|i| {
+        let word = words(**i);
+        bytes
+            .iter()
+            .any(|bytes| memchr::memmem::find(bytes, word.as_bytes()).is_some())
+    });
+    assert_eq!(lingering.count(), 0);
+    assert!(holds(&file, &words(2)));
+}
+
+#[tokio::test]
+async fn a_purge_that_left_bytes_is_finished_by_the_next_one_or_by_vacuum() {
+    let database = sqlite();
+    let file = path(&database);
+    let scene = Scene::of(&database).await;
+    scene.save(SourceKind::Import, &texts(0)).await;
+    // Somebody reads an earlier state for a long time.
+    let mut reader = SqliteConnection::connect(&database.url).await.unwrap();
+    reader.execute("BEGIN").await.unwrap();
+    reader.execute("SELECT COUNT(*) FROM posts").await.unwrap();
+    let report = scene.purge(&ids(0..600)).await;
+    assert!(report.lingers && holds(&file, "tell-no-one"));
+    reader.execute("COMMIT").await.unwrap();
+    // The next one purges nothing, and empties the log all the same.
+    let report = scene.purge(&ids(5_000..5_001)).await;
+    assert!(!report.lingers);
+    let report = scene
+        .purge(&Plan {
+            leave_file: true,
+            ..ids(600..1_200)
+        })
+        .await;
+    assert!(report.lingers);
+    Program::new().ok(&["--database", &database.url, "db", "vacuum"]);
+    assert!(!holds(&file, "tell-no-one"));
+    assert!(!scene.store().is_rewrite_due().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_rewrite_that_has_no_room_says_so_and_is_done_later() {
+    let database = sqlite();
+    let file = path(&database);
+    let scene = Scene::of(&database).await;
+    for version in 0..3 {
+        scene.save(SourceKind::Import, &texts(version)).await;
+    }
+    scene.store().fold().await.unwrap();
+    let left = Plan {
+        leave_file: true,
+        ..ids(0..600)
+    };
+    assert!(scene.purge(&left).await.lingers);
+    let program = Program::new();
+    // The log of a rewrite is as large as what is left; it may grow to a quarter. A shell's blocks are of 512 bytes.
+    let blocks = std::fs::metadata(&file).unwrap().len() / 4 / 512;
+    let command = program.command(&["--database", &database.url, "db", "vacuum"]);
+    let mut limited = Command::new("sh");
+    limited
+        .args([
+            "-c",
+            &format!("ulimit -f {blocks}; trap '' XFSZ; exec \"$@\""),
+            "sh",
+        ])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(program.folder.path());
+    let full = finished(limited.output().unwrap());
+    assert_eq!(full.code, 4, "{}", full.stderr);
+    assert!(full.stderr.contains("ulimit"), "{}", full.stderr);
+    assert!(scene.store().is_rewrite_due().await.unwrap());
+    // Nothing is lost, and the next purge does what was not done.
+    assert_eq!(scene.stored().await.len(), 600);
+    assert!(!scene.purge(&ids(0..1_200)).await.lingers);
+    assert!(!holds(&file, "tell-no-one"));
+}
+
+#[tokio::test]
+async fn vacuum_leaves_no_bytes_of_purged_posts_in_postgresqls_files() {
+    let Some(database) = postgres() else { return };
+    let scene = Scene::of(&database).await;
+    let mut admin = PgConnection::connect(&database.url).await.unwrap();
+    let folder: String = sqlx::query_scalar(
+        "SELECT current_setting('data_directory') || '/base/' || oid FROM pg_database WHERE datname = current_database()",
+    )
+    .fetch_one(&mut admin)
+    .await
+    .unwrap();
+    if std::fs::read_dir(&folder).is_err() {
+        // Not `eprintln`: the test harness keeps that to itself where a test passes.
+        let told = format!("\n*** NOT TESTED: the files in {folder} are not ours to read ***\n");
+        std::io::Write::write_all(&mut std::io::stderr(), told.as_bytes()).unwrap();
+        return;
+    }
+    // Long ones go to the table's side store, uncompressed so that they can be found there.
+    database
+        .run("ALTER TABLE posts ALTER COLUMN selftext SET STORAGE EXTERNAL")
+        .await;
+    let long = Post {
+        selftext: "tell-no-one-long ".repeat(600),
+        ..post("long", "tell-no-one-long")
+    };
+    for version in 0..2 {
+        scene.save(SourceKind::Import, &texts(version)).await;
+    }
+    scene
+        .save(SourceKind::Import, &[long, post("kept", "kept-for-good")])
+        .await;
+    database.run("CHECKPOINT").await;
+    let files = |text: &str| -> usize {
+        std::fs::read_dir(&folder)
+            .unwrap()
+            .filter_map(|entry| std::fs::read(entry.unwrap().path()).ok())
+            .filter(|bytes| {
+                bytes
+                    .windows(text.len())
+                    .any(|window| window == text.as_bytes())
+            })
+            .count()
+    };
+    assert!(files("tell-no-one") >= 2);
+    let mut all = ids(0..1_200);
+    all.ids.push("long".parse().unwrap());
+    scene.purge(&all).await;
+    assert!(scene.store().is_rewrite_due().await.unwrap());
+    let program = Program::new();
+    let told = program.ok(&["--database", &database.url, "status"]).stderr;
+    assert!(told.contains("db vacuum"), "{told}");
+    // Who may use the tables and does not own them is told so, and nothing is taken for done.
+    let name = database.url.rsplit_once('/').unwrap().1;
+    let role = format!("worker_{name}");
+    let grant = format!(
+        "CREATE ROLE {role} LOGIN PASSWORD 'pw'; GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"
+    );
+    admin.execute(AssertSqlSafe(grant)).await.unwrap();
+    let (_, place) = database.url.rsplit_once('@').unwrap();
+    let worker = format!("postgres://{role}:pw@{place}");
+    let refused = program.run(&["--database", &worker, "db", "vacuum"]);
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert!(refused.stderr.contains("owner"), "{}", refused.stderr);
+    assert!(scene.store().is_rewrite_due().await.unwrap());
+    let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    admin.execute(AssertSqlSafe(drop)).await.unwrap();
+    program.ok(&["--database", &database.url, "db", "vacuum"]);
+    database.run("CHECKPOINT").await;
+    assert_eq!(files("tell-no-one"), 0);
+    assert!(files("kept-for-good") > 0);
+}
+
+#[tokio::test]
+async fn a_copy_of_the_file_alone_has_the_labels_of_every_run_that_ended() {
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    scene
+        .save(SourceKind::Import, &some(&["a", "b", "c"]))
+        .await;
+    // This process has the database open throughout, so that no other one folds its log by closing it.
+    let program = Program::new();
+    program.ok(&["--database", &database.url, "classify"]);
+    let copy = program.folder.path().join("copy.db");
+    std::fs::copy(path(&database), &copy).unwrap();
+    let url = format!("sqlite:{}", copy.display());
+    let count = program.ok(&[
+        "--database",
+        &url,
+        "sql",
+        "SELECT COUNT(*) AS n FROM classifications",
+        "--format",
+        "csv",
+    ]);
+    assert_eq!(count.stdout, "n\n3\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_that_is_taken_while_others_write_is_whole() {
+    let database = sqlite();
+    let scene = Scene::of(&database).await;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let writing = async {
+        let mut version = 0;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            scene.save(SourceKind::Import, &texts(version)).await;
+            version += 1;
+        }
+    };
+    let backing = async {
+        let program = Program::new();
+        for n in 0..3 {
+            let copy = program.folder.path().join(format!("copy{n}.db"));
+            let copy = copy.display().to_string();
+            let command = program.command(&["--database", &database.url, "db", "backup", &copy]);
+            let ran = tokio::process::Command::from(command)
+                .output()
+                .await
+                .unwrap();
+            assert!(
+                ran.status.success(),
+                "{}",
+                String::from_utf8_lossy(&ran.stderr)
+            );
+            let mut connection = SqliteConnection::connect(&format!("sqlite:{copy}"))
+                .await
+                .unwrap();
+            let whole: String = sqlx::query_scalar("PRAGMA integrity_check")
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            assert_eq!(whole, "ok");
+            let posts: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM posts")
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
+            // Pages are stored whole.
+            assert!(posts == 0 || posts == 1_200, "{posts}");
+            // An existing file is left alone.
+            let again = program.run(&["--database", &database.url, "db", "backup", &copy]);
+            assert_eq!(again.code, 2, "{}", again.stderr);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    tokio::time::timeout(Duration::from_mins(1), async {
+        tokio::join!(writing, backing)
+    })
+    .await
+    .unwrap();
+}

@@ -1,0 +1,486 @@
+//! Against `model pull`: listings, redirects and files of a hub that means harm.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, Utc};
+use futures_util::{StreamExt, stream};
+use serde_json::json;
+use topicmill::clock::{Clock, ManualClock, Sleep};
+use topicmill::domain::hex;
+use topicmill::model_folder::pull::{Hub, PullError, Source, Wanted};
+
+use crate::support::engine::repository;
+use crate::support::hub::COMMIT;
+use crate::support::program::{Program, Ran, finished};
+
+const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
+const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
+
+/// Path and authorization.
+type Seen = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
+/// A server that answers as it is told.
+struct Server {
+    url: String,
+    seen: Seen,
+}
+
+impl Server {
+    async fn start(answer: impl Fn(&str) -> Response + Send + Sync + 'static) -> Self {
+        let (seen, answer) = (Seen::default(), Arc::new(answer));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let noted = Arc::clone(&seen);
+        let router = Router::new().fallback(move |request: Request| {
+            let path = request.uri().path().trim_start_matches('/').to_owned();
+            let authorization = request.headers().get(header::AUTHORIZATION);
+            let authorization = authorization.map(|value| value.to_str().unwrap().to_owned());
+            noted.lock().unwrap().push((path.clone(), authorization));
+            let answered = answer(&path);
+            async move { answered }
+        });
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, seen }
+    }
+
+    /// What came with each request for a path.
+    fn authorizations(&self, path: &str) -> Vec<Option<String>> {
+        let seen = self.seen.lock().unwrap();
+        let of_path = seen.iter().filter(|(seen, _)| seen.ends_with(path));
+        of_path
+            .map(|(_, authorization)| authorization.clone())
+            .collect()
+    }
+}
+
+fn redirect(to: &str) -> Response {
+    (StatusCode::FOUND, [(header::LOCATION, to.to_owned())]).into_response()
+}
+
+fn blob(bytes: &[u8]) -> String {
+    let named = [format!("blob {}\0", bytes.len()).as_bytes(), bytes].concat();
+    hex(&<sha1::Sha1 as sha1::Digest>::digest(named))
+}
+
+/// Names and contents of a folder's files.
+fn files_of(folder: &str) -> Vec<(String, Vec<u8>)> {
+    ["", "onnx"]
+        .iter()
+        .filter_map(|below| fs::read_dir(repository(folder).join(below)).ok())
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .map(|path| {
+            let name = path.strip_prefix(repository(folder)).unwrap();
+            (name.display().to_string(), fs::read(&path).unwrap())
+        })
+        .collect()
+}
+
+fn listing(files: &[(String, Vec<u8>)]) -> serde_json::Value {
+    let siblings = files.iter().map(
+        |(name, bytes)| json!({"rfilename": name, "size": bytes.len(), "blobId": blob(bytes)}),
+    );
+    json!({"sha": COMMIT, "siblings": siblings.collect::<Vec<_>>()})
+}
+
+/// A hub with one repository; a file is found by the end of its path, as a hub finds it that means harm.
+fn hub_of(files: Vec<(String, Vec<u8>)>) -> impl Fn(&str) -> Response + Send + Sync + 'static {
+    move |path| {
+        if path.starts_with("api/") {
+            return axum::Json(listing(&files)).into_response();
+        }
+        let found = files
+            .iter()
+            .find(|(name, _)| path.ends_with(name.rsplit('/').next().unwrap()));
+        match found {
+            Some((_, bytes)) => bytes.clone().into_response(),
+            None => StatusCode::NOT_FOUND.into_response(),
+        }
+    }
+}
+
+/// `model pull` in a folder `in/here` below the program's own, so that there is something to break out to.
+async fn pulled(program: &Program, endpoint: &str, token: Option<&str>) -> Ran {
+    let here = program.folder.path().join("in/here");
+    fs::create_dir_all(&here).unwrap();
+    let mut command = program.command(&["model", "pull", "someone/tiny", "-vv"]);
+    command
+        .current_dir(here)
+        .env("HF_ENDPOINT", endpoint)
+        .env("HF_HOME", program.folder.path().join("hf"))
+        .env_remove("HF_TOKEN");
+    if let Some(token) = token {
+        command.env("HF_TOKEN", token);
+    }
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    finished(output.await.unwrap())
+}
+
+/// Every file below a folder, with its content.
+fn everything(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else {
+                let bytes = fs::read(&path).unwrap_or_default();
+                found.push((path, bytes));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_writes_nothing_outside_of_the_folder() {
+    let program = Program::new();
+    let victim = program.folder.path().join("victim");
+    fs::write(&victim, "mine").unwrap();
+    let absolute = format!("model.onnx_data{}", victim.display());
+    let long = format!("model.onnx_data{}", "x".repeat(300));
+    for name in [
+        "model.onnx_data/../../../../../victim",
+        "model.onnx_data/../../../victim",
+        "model.onnx_data\\..\\..\\victim",
+        "model.onnx_data/x",
+        "model.onnx_data\0",
+        "model.onnx_data%2f..%2f..%2fvictim",
+        "model.onnx_data.part",
+        &absolute,
+        &long,
+    ] {
+        let mut files = files_of(EXPORTED);
+        for (name, _) in &mut files {
+            *name = name.replace("onnx/", "");
+        }
+        files.push((name.to_owned(), b"harm".to_vec()));
+        let hub = Server::start(hub_of(files)).await;
+        let before = everything(program.folder.path());
+        let ran = pulled(&program, &hub.url, None).await;
+        assert_eq!(ran.code, 5, "{name}: {}", ran.stderr);
+        assert!(ran.stderr.contains("the hub's list"), "{}", ran.stderr);
+        let here = program.folder.path().join("in/here");
+        assert!(!here.join("models/tiny").exists());
+        let scratch = here.join("models");
+        let outside = everything(program.folder.path());
+        let outside = outside
+            .into_iter()
+            .filter(|(path, _)| !path.starts_with(&scratch));
+        let before = before
+            .into_iter()
+            .filter(|(path, _)| !path.starts_with(&scratch));
+        assert!(outside.eq(before), "{name}");
+        assert_eq!(fs::read(&victim).unwrap(), b"mine");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_does_not_write_what_topicmill_believes() {
+    for ours in [".hashes.toml", "verified.toml", "Cpu-FP32.onnx"] {
+        let program = Program::new();
+        let mut files = files_of(MADE);
+        for (name, bytes) in &mut files {
+            if name == "manifest.toml" {
+                let text = String::from_utf8(bytes.clone()).unwrap();
+                *bytes = text
+                    .replacen("data = []", &format!("data = [\"{ours}\"]"), 1)
+                    .into();
+            }
+        }
+        files.push((ours.to_owned(), b"harm".to_vec()));
+        let hub = Server::start(hub_of(files)).await;
+        let ran = pulled(&program, &hub.url, None).await;
+        assert_eq!(ran.code, 5, "{ours}: {}", ran.stderr);
+        assert!(ran.stderr.contains(ours), "{}", ran.stderr);
+        let found = everything(program.folder.path());
+        assert!(found.iter().all(|(_, bytes)| bytes != b"harm"), "{ours}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_that_lie_in_the_way_are_not_followed() {
+    use std::os::unix::fs::symlink;
+    let hub = Server::start(hub_of(files_of(EXPORTED))).await;
+    let partial = format!("tiny.{}.partial", &COMMIT[..12]);
+    for link in [
+        "",
+        "config.json",
+        "config.json.part",
+        "onnx",
+        "onnx/model.onnx.part",
+    ] {
+        let program = Program::new();
+        let elsewhere = program.folder.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        let victim = elsewhere.join("victim");
+        fs::write(&victim, "mine").unwrap();
+        let scratch = program.folder.path().join("in/here/models").join(&partial);
+        let at = scratch.join(link);
+        fs::create_dir_all(at.parent().unwrap()).unwrap();
+        let to = if link.contains('.') {
+            &victim
+        } else {
+            &elsewhere
+        };
+        symlink(to, at.components().collect::<PathBuf>()).unwrap();
+        let ran = pulled(&program, &hub.url, None).await;
+        assert_eq!(ran.code, 1, "{link}: {}", ran.stderr);
+        assert!(ran.stderr.contains("remove it"), "{link}: {}", ran.stderr);
+        let untouched = [(victim, b"mine".to_vec())];
+        assert_eq!(everything(&elsewhere), untouched, "{link}");
+    }
+    // Nor is one that stands where the folder will be, whether it leads anywhere or not.
+    let program = Program::new();
+    let models = program.folder.path().join("in/here/models");
+    fs::create_dir_all(&models).unwrap();
+    symlink("/nowhere", models.join("tiny")).unwrap();
+    assert_eq!(pulled(&program, &hub.url, None).await.code, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_goes_to_the_endpoint_alone_at_every_redirect() {
+    let files = files_of(EXPORTED);
+    let other = Arc::new(Mutex::new(String::new()));
+    let (serve, to) = (hub_of(files.clone()), Arc::clone(&other));
+    let endpoint = Server::start(move |path| {
+        let other = to.lock().unwrap().clone();
+        if let Some(file) = path.strip_prefix("second/") {
+            // The second hop is the one at which a client that only strips once gives it away.
+            return redirect(&format!("{other}/{file}"));
+        }
+        if path.starts_with("back/") || path.starts_with("api/") {
+            return serve(path);
+        }
+        match path.rsplit('/').next().unwrap() {
+            "config.json" => redirect(&format!("/second/{path}")),
+            "tokenizer.json" => redirect(&format!("{other}/away/{path}")),
+            _ => serve(path),
+        }
+    })
+    .await;
+    let (serve, home) = (hub_of(files), endpoint.url.clone());
+    let stranger = Server::start(move |path| match path.strip_prefix("away/") {
+        Some(file) => redirect(&format!("{home}/back/{file}")),
+        None => serve(path),
+    })
+    .await;
+    other.lock().unwrap().clone_from(&stranger.url);
+
+    let program = Program::new();
+    let ran = pulled(&program, &endpoint.url, Some("hf_secret")).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("hf_secret"));
+    let bearer = Some("Bearer hf_secret".to_owned());
+    // Endpoint, endpoint, stranger.
+    assert_eq!(
+        endpoint.authorizations("/config.json"),
+        [bearer.clone(), bearer.clone()]
+    );
+    assert_eq!(stranger.authorizations("/config.json"), [None]);
+    // Endpoint, stranger, endpoint.
+    assert_eq!(
+        endpoint.authorizations("/tokenizer.json"),
+        [bearer.clone(), bearer]
+    );
+    assert_eq!(stranger.authorizations("/tokenizer.json"), [None]);
+    let seen = stranger.seen.lock().unwrap();
+    assert!(
+        seen.iter()
+            .all(|(_, authorization)| authorization.is_none())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects_end() {
+    let endpoint = Server::start(|path| redirect(&format!("/{path}x"))).await;
+    let ran = pulled(&Program::new(), &endpoint.url, None).await;
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("more than 10 times"), "{}", ran.stderr);
+    assert_eq!(endpoint.seen.lock().unwrap().len(), 11);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_and_password_of_the_endpoint_are_shown_to_nobody_and_sent_to_it_alone() {
+    let files = files_of(EXPORTED);
+    let serve = hub_of(files.clone());
+    let stranger = Server::start(hub_of(files)).await;
+    let other = stranger.url.clone();
+    let endpoint = Server::start(move |path| {
+        if path.contains("gated") {
+            return StatusCode::FORBIDDEN.into_response();
+        }
+        if path.starts_with("api/") {
+            return serve(path);
+        }
+        redirect(&format!("{other}/{path}"))
+    })
+    .await;
+    let with_login = endpoint.url.replace("http://", "http://me:hush-hush@");
+    let program = Program::new();
+    let ran = pulled(&program, &with_login, Some("hf_secret")).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // me:hush-hush
+    let basic = Some("Basic bWU6aHVzaC1odXNo".to_owned());
+    assert_eq!(endpoint.authorizations("/config.json"), [basic]);
+    assert_eq!(stranger.authorizations("/config.json"), [None]);
+    assert!(!ran.stderr.contains("hush"), "{}", ran.stderr);
+    for wrong in [
+        with_login.replace("127.0.0.1", "127.0.0.1.invalid:x"),
+        format!("{with_login}/gated"),
+        "ftp://me:hush-hush@127.0.0.1".to_owned(),
+        "me:hush-hush@127.0.0.1".to_owned(),
+    ] {
+        let mut command = program.command(&["model", "pull", "someone/tiny", "--to", "x", "-vv"]);
+        command.env("HF_ENDPOINT", &wrong).env_remove("HF_TOKEN");
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let ran = finished(output.await.unwrap());
+        assert_ne!(ran.code, 0, "{wrong}");
+        assert!(!ran.stderr.contains("hush"), "{}", ran.stderr);
+    }
+}
+
+/// A body that never ends.
+fn endless(start: &'static [u8], more: &'static [u8]) -> Response {
+    let pieces = stream::iter([Ok::<_, std::io::Error>(start)]);
+    Body::from_stream(pieces.chain(stream::repeat_with(move || Ok(more)))).into_response()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_without_an_end_is_given_up() {
+    let hub = Server::start(|_| endless(br#"{"sha": "a", "siblings": ["#, &[b' '; 8_192])).await;
+    let ran = pulled(&Program::new(), &hub.url, None).await;
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("longer than 8 MiB"), "{}", ran.stderr);
+    assert_eq!(
+        hub.seen.lock().unwrap().len(),
+        1,
+        "it is not asked for again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_longer_than_told_is_given_up_and_nothing_of_it_stays() {
+    let serve = hub_of(files_of(EXPORTED));
+    let hub = Server::start(move |path| {
+        if path.ends_with("/resolve/0123456789abcdef0123456789abcdef01234567/tokenizer.json") {
+            return endless(b"{", &[b' '; 8_192]);
+        }
+        serve(path)
+    })
+    .await;
+    let program = Program::new();
+    let ran = pulled(&program, &hub.url, None).await;
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`tokenizer.json` did not arrive"),
+        "{}",
+        ran.stderr
+    );
+    let found = everything(program.folder.path());
+    let names: Vec<_> = found
+        .iter()
+        .map(|(path, _)| path.file_name().unwrap())
+        .collect();
+    assert_eq!(names, ["config.json"], "nothing else was kept");
+    assert_eq!(hub.authorizations("tokenizer.json").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_without_lfs_are_hashed_too() {
+    let files = files_of(EXPORTED);
+    let mut changed = files.clone();
+    for (name, bytes) in &mut changed {
+        if name == "config.json" {
+            // As long as before, and still JSON.
+            let at = bytes.iter().position(|b| *b == b'1').unwrap();
+            bytes[at] = b'2';
+        }
+    }
+    let give = hub_of(changed);
+    let hub = Server::start(move |path| {
+        if path.starts_with("api/") {
+            return axum::Json(listing(&files)).into_response();
+        }
+        give(path)
+    })
+    .await;
+    let program = Program::new();
+    let ran = pulled(&program, &hub.url, None).await;
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`config.json` did not arrive"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(everything(program.folder.path()), []);
+}
+
+/// A clock by which a minute passes whenever somebody looks at it.
+#[derive(Debug)]
+struct Hasty(Arc<ManualClock>);
+
+impl Clock for Hasty {
+    fn now(&self) -> DateTime<Utc> {
+        self.0.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.advance(Duration::from_mins(1));
+        self.0.elapsed()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        self.0.sleep(duration)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hub_that_sends_a_byte_a_minute_is_given_up() {
+    let serve = hub_of(files_of(EXPORTED));
+    let hub = Server::start(move |path| {
+        if path.starts_with("api/") {
+            return serve(path);
+        }
+        // Each byte by itself: what comes together would be one piece.
+        let bytes = stream::repeat(()).then(|()| async {
+            tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(5)))
+                .await
+                .unwrap();
+            Ok::<_, std::io::Error>(" ")
+        });
+        Body::from_stream(bytes).into_response()
+    })
+    .await;
+    let dir = tempfile::tempdir().unwrap();
+    let source = Source {
+        endpoint: hub.url.clone(),
+        token: None,
+        cache: None,
+    };
+    let wanted = Wanted {
+        repo: "someone/tiny".into(),
+        revision: "main".into(),
+        precision: None,
+        to: dir.path().join("tiny"),
+    };
+    let clock = Arc::new(Hasty(ManualClock::at(DateTime::UNIX_EPOCH)));
+    let pulled = Hub::new(source, clock).unwrap();
+    let error = pulled.pull(&wanted, &mut |_| {}).await.unwrap_err();
+    assert!(
+        matches!(&error, PullError::Slow(file) if file == "config.json"),
+        "{error}"
+    );
+}

@@ -1,0 +1,618 @@
+//! Against what is loaded: libraries, model folders, tokenizers.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::engine::{library, repository, runtime_is_here};
+use crate::support::postgres::postgres;
+use crate::support::program::{Program, Ran, finished};
+
+const EXPORTED: &str = "tests/it/fixtures/models/tiny-bart-mnli";
+const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
+
+/// A copy of a model whose files lie at its top, to be spoilt.
+fn copy(model: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for folder in ["", "onnx"] {
+        let Ok(entries) = fs::read_dir(repository(model).join(folder)) else {
+            continue;
+        };
+        for path in entries.map(|entry| entry.unwrap().path()) {
+            if path.is_file() {
+                fs::copy(&path, dir.path().join(path.file_name().unwrap())).unwrap();
+            }
+        }
+    }
+    dir
+}
+
+fn scoring(program: &Program, model: &Path) -> Command {
+    let texts = program.write(
+        "texts.ndjson",
+        "{\"id\": 1, \"text\": \"roast a chicken\"}\n",
+    );
+    let model = model.display().to_string();
+    let words = [
+        "score",
+        &texts,
+        "scores.ndjson",
+        "--overwrite",
+        "--label",
+        "food",
+    ];
+    program.command(&[&words[..], &["--label", "sports", "--model", &model]].concat())
+}
+
+fn score(program: &Program, model: &Path) -> Ran {
+    finished(scoring(program, model).output().unwrap())
+}
+
+/// Runs a command in at most so much memory.
+fn within(kib: u64, command: &Command) -> Ran {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", &format!("ulimit -v {kib} && exec \"$@\""), "sh"]);
+    limited.arg(command.get_program()).args(command.get_args());
+    limited.current_dir(command.get_current_dir().unwrap());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    finished(limited.output().unwrap())
+}
+
+/// The tokenizer of a model, changed.
+fn with_tokenizer(change: impl Fn(&mut Value)) -> TempDir {
+    let dir = copy(EXPORTED);
+    let path = dir.path().join("tokenizer.json");
+    let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut tokenizer);
+    fs::write(&path, serde_json::to_vec(&tokenizer).unwrap()).unwrap();
+    dir
+}
+
+#[test]
+fn a_tokenizer_that_would_fill_the_memory_is_refused() {
+    if !runtime_is_here("tokenizers") {
+        return;
+    }
+    let program = Program::new();
+    let replace =
+        json!({"type": "Replace", "pattern": {"String": "a"}, "content": "a".repeat(1_000)});
+    let mut nested = json!({"type": "NFC"});
+    for _ in 0..3 {
+        nested = json!({"type": "Sequence", "normalizers": [nested, replace]});
+    }
+    let one = json!({"id": 9, "content": "x", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
+    for (what, part, value) in [
+        ("three times a thousand", "normalizer", nested),
+        (
+            "any place becomes long",
+            "normalizer",
+            json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(1_000)}),
+        ),
+        (
+            "bytes of bytes of bytes",
+            "pre_tokenizer",
+            json!({"type": "Sequence", "pretokenizers": vec![json!({"type": "ByteLevel"}); 60]}),
+        ),
+        (
+            "a long prefix",
+            "normalizer",
+            json!({"type": "Prepend", "prepend": "a".repeat(1_000_000)}),
+        ),
+        (
+            "steps without an end",
+            "normalizer",
+            json!({"type": "Sequence", "normalizers": vec![json!({"type": "NFC"}); 20_000]}),
+        ),
+        (
+            "added tokens without an end",
+            "added_tokens",
+            json!(vec![one; 200_000]),
+        ),
+        // A table of 4 GiB in eight bytes; one that ends amid its size; one whose text is a megabyte.
+        (
+            "a charsmap cut off",
+            "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": "////////"}),
+        ),
+        (
+            "a charsmap of two bytes",
+            "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": "YWI="}),
+        ),
+        (
+            "a long charsmap",
+            "normalizer",
+            json!({"type": "Precompiled", "precompiled_charsmap": format!("BAAAAAAA{}", "YWFh".repeat(10_000))}),
+        ),
+    ] {
+        let dir = with_tokenizer(|tokenizer| tokenizer[part] = value.clone());
+        let ran = within(2_000_000, &scoring(&program, dir.path()));
+        assert_eq!(ran.code, 5, "{what}: {}", ran.stderr);
+        let told = "take the model from somebody you trust";
+        assert!(ran.stderr.contains(told), "{what}: {}", ran.stderr);
+    }
+    // A table that leads out of itself makes the library panic.
+    let dir = with_tokenizer(|tokenizer| {
+        tokenizer["normalizer"] =
+            json!({"type": "Precompiled", "precompiled_charsmap": "CAAAAP//////////eA=="});
+    });
+    let ran = score(&program, dir.path());
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("do not fit together"), "{}", ran.stderr);
+}
+
+#[test]
+fn files_far_larger_than_any_of_their_name_are_not_read() {
+    if !runtime_is_here("large files of a folder") {
+        return;
+    }
+    let program = Program::new();
+    for (file, mib) in [
+        ("config.json", 16),
+        ("tokenizer_config.json", 16),
+        ("manifest.toml", 1),
+        ("tokenizer.json", 64),
+    ] {
+        let dir = copy(MADE);
+        let path = dir.path().join(file);
+        if file == "tokenizer.json" {
+            fs::remove_file(dir.path().join("manifest.toml")).unwrap();
+            fs::remove_file(dir.path().join("cpu-int8.onnx")).unwrap();
+        }
+        // It takes no room on the disk.
+        fs::File::create(&path).unwrap().set_len(1 << 33).unwrap();
+        if file == "tokenizer.json" {
+            // It is hashed before it is read, which takes seconds for 8 GiB.
+            fs::File::create(&path)
+                .unwrap()
+                .set_len((64 << 20) + 1)
+                .unwrap();
+        }
+        let ran = within(2_000_000, &scoring(&program, dir.path()));
+        assert_eq!(ran.code, 5, "{file}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(&format!("over {mib} MiB")),
+            "{file}: {}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn a_window_that_no_model_has_is_no_window() {
+    if !runtime_is_here("absurd windows") {
+        return;
+    }
+    let program = Program::new();
+    let dir = copy(EXPORTED);
+    for (file, key) in [
+        ("config.json", "max_position_embeddings"),
+        ("tokenizer_config.json", "model_max_length"),
+    ] {
+        let path = dir.path().join(file);
+        let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        config[key] = json!(u64::MAX);
+        fs::write(&path, config.to_string()).unwrap();
+    }
+    let ran = score(&program, dir.path());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+}
+
+/// A piece of a message: a field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).unwrap();
+    assert!(length < 128 && number < 16);
+    [&[number << 3 | 2, length], bytes].concat()
+}
+
+/// A graph with one tensor, whose numbers lie in a file.
+fn graph_with_weights_in(location: &str, dims: &[u8]) -> Vec<u8> {
+    let entry = [field(1, b"location"), field(2, location.as_bytes())].concat();
+    let tensor = [
+        dims,
+        // float32, outside.
+        &[0x10, 1, 0x70, 1],
+        &field(8, b"w"),
+        &field(13, &entry),
+    ]
+    .concat();
+    // IR version 8, and a set of operators.
+    [
+        vec![0x08, 8],
+        field(7, &field(5, &tensor)),
+        field(8, &[0x10, 14]),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_graph_reads_no_weights_outside_of_its_folder() {
+    if !runtime_is_here("weights elsewhere") {
+        return;
+    }
+    let program = Program::new();
+    let secret = program.write("secret", [0; 64]);
+    for location in ["../secret", "a/../../secret", &secret, "..\\secret", ""] {
+        let dir = copy(EXPORTED);
+        let graph = graph_with_weights_in(location, &[0x08, 4]);
+        fs::write(dir.path().join("model.onnx"), graph).unwrap();
+        let ran = score(&program, dir.path());
+        assert_eq!(ran.code, 5, "{location}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("outside of its folder"),
+            "{location}: {}",
+            ran.stderr
+        );
+    }
+    let dir = copy(EXPORTED);
+    let graph = graph_with_weights_in("none", &[0x08, 4]);
+    fs::write(dir.path().join("model.onnx"), graph).unwrap();
+    let ran = score(&program, dir.path());
+    assert_eq!(ran.code, 5);
+    assert!(ran.stderr.contains("has no `none`"), "{}", ran.stderr);
+}
+
+#[test]
+fn weights_under_any_name_are_part_of_a_models_identity() {
+    use topicmill::model_folder::ModelFolder;
+    let dir = copy(EXPORTED);
+    let graph = graph_with_weights_in("./numbers", &[0x08, 4]);
+    fs::write(dir.path().join("model.onnx"), graph).unwrap();
+    let identity = |weights: &[u8]| {
+        fs::write(dir.path().join("numbers"), weights).unwrap();
+        ModelFolder::open(dir.path(), None).unwrap().manifest_hash
+    };
+    assert_ne!(identity(&[0; 16]), identity(&[1; 16]));
+}
+
+#[test]
+fn dimensions_that_no_memory_holds_are_refused() {
+    if !runtime_is_here("absurd dimensions") {
+        return;
+    }
+    let program = Program::new();
+    let dir = copy(EXPORTED);
+    // 2^62 numbers.
+    let dims = [&[0x08][..], &[0x80; 8], &[0x40]].concat();
+    fs::write(
+        dir.path().join("model.onnx"),
+        graph_with_weights_in("w", &dims),
+    )
+    .unwrap();
+    fs::write(dir.path().join("w"), [0; 16]).unwrap();
+    let ran = within(2_000_000, &scoring(&program, dir.path()));
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("load"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_manifest_sets_nothing_but_how_its_graph_is_optimised() {
+    if !runtime_is_here("entries of a session") {
+        return;
+    }
+    let program = Program::new();
+    for key in [
+        "session.model_external_initializers_file_folder_path",
+        "ep.context_file_path",
+    ] {
+        let dir = copy(MADE);
+        let path = dir.path().join("manifest.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let changed = text.replacen(
+            "session = {",
+            &format!("session = {{ \"{key}\" = \"/tmp\","),
+            1,
+        );
+        assert_ne!(text, changed);
+        fs::write(&path, changed).unwrap();
+        let ran = score(&program, dir.path());
+        assert_eq!(ran.code, 5, "{}", ran.stderr);
+        assert!(ran.stderr.contains(key), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn short_memory_is_told_as_such() {
+    if !runtime_is_here("short memory") {
+        return;
+    }
+    let program = Program::new();
+    let model = repository("models/minilm-reddit-topics");
+    let mut told = 0;
+    for kib in (100_000..=450_000).step_by(50_000) {
+        let ran = within(kib, &scoring(&program, &model));
+        let said = &ran.stderr;
+        assert!(!said.contains("copy or export"), "{kib}: {said}");
+        assert!(!said.contains("not a library of version"), "{kib}: {said}");
+        if said.contains("memory is short") {
+            assert_eq!(ran.code, 5, "{said}");
+            assert!(said.contains("smaller model"), "{said}");
+            told += 1;
+        }
+    }
+    assert!(
+        told > 0,
+        "no limit was both enough to start and too little for the model"
+    );
+}
+
+/// The program with nothing that says where the library is.
+fn doctor(here: &Path, program: &Program) -> (Value, String) {
+    let mut command = program.command(&["doctor", "--offline", "--format", "json"]);
+    command.env_remove("ORT_DYLIB_PATH").current_dir(here);
+    let ran = finished(command.output().unwrap());
+    let rows: Vec<Value> = serde_json::from_str(&ran.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
+    (rows[0].clone(), ran.stderr)
+}
+
+/// A copy of the program where no `.venv` is near it.
+fn elsewhere(folder: &Path) -> std::path::PathBuf {
+    let bin = folder.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let program = bin.join("topicmill");
+    fs::hard_link(env!("CARGO_BIN_EXE_topicmill"), &program)
+        .or_else(|_| fs::copy(env!("CARGO_BIN_EXE_topicmill"), &program).map(drop))
+        .unwrap();
+    program
+}
+
+#[test]
+fn a_strangers_library_is_not_loaded() {
+    if !runtime_is_here("a stranger's library") {
+        return;
+    }
+    let program = Program::new();
+    // The program's own repository comes first, whatever lies here.
+    let here = program.folder.path().join("above/here");
+    let capi = ".venv/native/onnxruntime/capi";
+    let plant = |folder: &Path| {
+        fs::create_dir_all(folder.join(capi)).unwrap();
+        let planted = folder.join(capi).join("libonnxruntime.so.1.99");
+        fs::copy(library(), &planted).unwrap();
+        planted
+    };
+    let planted = plant(&here);
+    let detail = |(row, _): &(Value, String)| row["detail"].as_str().unwrap().to_owned();
+    // Where cargo builds it into another folder, it has none.
+    if Path::new(env!("CARGO_BIN_EXE_topicmill")).starts_with(env!("CARGO_MANIFEST_DIR")) {
+        let found = detail(&doctor(&here, &program));
+        assert!(found.contains(&library().display().to_string()), "{found}");
+        assert!(found.contains("of the program's folders"), "{found}");
+    }
+
+    let away = tempfile::tempdir().unwrap();
+    let other = elsewhere(away.path());
+    let doctor = |here: &Path| {
+        let mut command = Command::new(&other);
+        command
+            .args(["doctor", "--offline", "--format", "json"])
+            .current_dir(here);
+        command
+            .env_remove("ORT_DYLIB_PATH")
+            .env("ORT_DISABLE_TELEMETRY", "1");
+        let ran = finished(command.output().unwrap());
+        let rows: Vec<Value> = serde_json::from_str(&ran.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", ran.stdout, ran.stderr));
+        (rows[0]["detail"].as_str().unwrap().to_owned(), ran.stderr)
+    };
+    // The current folder's own, which is ours.
+    let (found, _) = doctor(&here);
+    assert!(found.contains("libonnxruntime.so.1.99"), "{found}");
+    assert!(found.contains("of the current folder"), "{found}");
+    // One above the current folder is not looked for.
+    let below = here.join("below");
+    fs::create_dir(&below).unwrap();
+    let (found, _) = doctor(&below);
+    assert!(
+        !found.contains("1.99") && found.contains("make onnxruntime"),
+        "{found}"
+    );
+    // Nor one that others may have put there.
+    let writable = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        let (found, said) = doctor(&here);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        (found, said)
+    };
+    for path in [&here, here.parent().unwrap(), &here.join(capi), &planted] {
+        let (found, said) = writable(path, 0o757);
+        assert!(
+            found.contains("others may write to"),
+            "{}: {found}",
+            path.display()
+        );
+        assert!(said.contains("was not taken"), "{said}");
+    }
+    // What others write beside it, they cannot exchange where the folder is sticky.
+    let (found, _) = writable(here.parent().unwrap(), 0o1777);
+    assert!(found.contains("of the current folder"), "{found}");
+    if may_give_away() {
+        for path in [&here.join(".venv"), &planted, &here] {
+            chown(path, Some(4_242), None).unwrap();
+            let (found, said) = doctor(&here);
+            assert!(found.contains("belongs to another user"), "{found}{said}");
+            chown(path, Some(0), None).unwrap();
+        }
+    }
+}
+
+/// Whether files can be given to others.
+fn may_give_away() -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    chown(dir.path(), Some(4_242), None).is_ok()
+}
+
+#[test]
+fn a_settings_file_of_a_stranger_names_no_library() {
+    let program = Program::new();
+    program.write("topicmill.toml", "[onnxruntime]\nlibrary = \"evil.so\"\n");
+    let file = program.folder.path().join("topicmill.toml");
+    let run = |more: &[&str]| program.run(&[&["config", "show"], more].concat());
+    assert_eq!(run(&[]).code, 0);
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    let ran = run(&[]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("others may write to"), "{}", ran.stderr);
+    assert_eq!(run(&["--config", "topicmill.toml"]).code, 0);
+    // What names no library stays what it was.
+    fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
+    assert_eq!(run(&[]).code, 0);
+}
+
+#[test]
+fn nothing_is_written_home_and_nobody_is_called() {
+    if !runtime_is_here("telemetry") {
+        return;
+    }
+    let program = Program::new();
+    let home = tempfile::tempdir().unwrap();
+    let trace = program.folder.path().join("trace");
+    let model = repository("models/minilm-reddit-topics");
+    let quiet = |command: &mut Command| {
+        command
+            .env("HOME", home.path())
+            .env("XDG_CACHE_HOME", home.path().join(".cache"))
+            .env_remove("ORT_DISABLE_TELEMETRY");
+        let ran = finished(command.output().unwrap());
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let mut found = Vec::new();
+        let mut folders = vec![home.path().to_owned()];
+        while let Some(next) = folders.pop() {
+            for path in fs::read_dir(next)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+            {
+                if path.is_dir() {
+                    folders.push(path.clone());
+                }
+                found.push(path.strip_prefix(home.path()).unwrap().to_owned());
+            }
+        }
+        found.retain(|path| !path.starts_with(".cache/topicmill") && path != Path::new(".cache"));
+        assert_eq!(found, Vec::<std::path::PathBuf>::new());
+    };
+    quiet(&mut scoring(&program, &model));
+    // The same under a tracer, which sees each call.
+    let plain = scoring(&program, &model);
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-qq", "-e", "trace=network,openat", "-o"]);
+    traced
+        .arg(&trace)
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    traced.current_dir(program.folder.path());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => traced.env(name, value),
+            None => traced.env_remove(name),
+        };
+    }
+    if Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .output()
+        .is_ok_and(|ran| ran.status.success())
+    {
+        quiet(&mut traced);
+        let trace = fs::read_to_string(trace).unwrap();
+        assert!(trace.contains("libonnxruntime"), "the trace is empty");
+        for call in [
+            "connect(",
+            "sendto(",
+            "sendmsg(",
+            "AF_INET",
+            "Microsoft",
+            "resolv.conf",
+        ] {
+            let line = trace.lines().find(|line| line.contains(call));
+            assert_eq!(line, None, "{call}");
+        }
+    } else {
+        use std::io::Write;
+        let said = "*** NOT RUN: telemetry under strace: it is not here, or may not trace";
+        writeln!(std::io::stderr(), "{said}").unwrap();
+    }
+}
+
+#[test]
+fn texts_to_verify_with_are_written_where_nobody_else_looks() {
+    if !runtime_is_here("model verify --texts") {
+        return;
+    }
+    let program = Program::new();
+    let dir = copy(MADE);
+    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    let shared = program.folder.path().join("tmp");
+    fs::create_dir(&shared).unwrap();
+    let victim = program.write("victim", "mine");
+    // A process number is no secret: every name that could be foreseen leads elsewhere.
+    let limit: u32 = fs::read_to_string("/proc/sys/kernel/ns_last_pid")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0);
+    for id in limit..limit + 3_000 {
+        for precision in ["fp32", "int8"] {
+            let name = format!("topicmill-verify-{id}-{precision}.ndjson");
+            std::os::unix::fs::symlink(&victim, shared.join(name)).unwrap();
+        }
+    }
+    let folder = dir.path().display().to_string();
+    let mut command = program.command(&["model", "verify", &folder, "--texts", &texts]);
+    // Whether int8 is near enough on this machine is another test's matter.
+    let ran = finished(command.env("TMPDIR", &shared).output().unwrap());
+    assert!([0, 5].contains(&ran.code), "{}", ran.stderr);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "mine");
+    let left = fs::read_dir(&shared).unwrap().count();
+    assert_eq!(left, 6_000, "nothing of ours stays");
+}
+
+#[test]
+fn a_missing_model_is_fetched_and_not_exported() {
+    let program = Program::new();
+    let ran = score(&program, Path::new("models/none"));
+    assert_eq!(ran.code, 5);
+    assert!(
+        ran.stderr.contains("`topicmill model pull "),
+        "{}",
+        ran.stderr
+    );
+    assert!(!ran.stderr.contains("optimum"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_told_which_to_ask_for() {
+    use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+    let Some(database) = postgres() else {
+        return;
+    };
+    let (server, name) = database.url.rsplit_once('/').unwrap();
+    let admin = std::env::var("TEST_DATABASE_URL").unwrap();
+    let mut connection = PgConnection::connect(&admin).await.unwrap();
+    let create = format!("CREATE DATABASE {name}");
+    connection.execute(AssertSqlSafe(create)).await.unwrap();
+    connection.close().await.unwrap();
+    // As a role that may look on, and that every server has; PostgreSQL 14 and earlier let it write.
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let revoke = "REVOKE CREATE ON SCHEMA public FROM PUBLIC";
+    connection.execute(revoke).await.unwrap();
+    connection.close().await.unwrap();
+    let url = format!("{server}/{name}?options=-c%20role%3Dpg_monitor");
+    let ran = Program::new().run(&["--database", &url, "db", "create"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("permission denied for schema public"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("GRANT "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("at line"), "{}", ran.stderr);
+}

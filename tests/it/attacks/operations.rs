@@ -1,0 +1,378 @@
+//! What an operator's night found: migrations, copies, exit codes, logs, settings.
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use topicmill::cli::{CliError, Exit};
+use topicmill::domain::{Outcome, RunStatus};
+use topicmill::pipeline::Context;
+use topicmill::source::Source;
+use wiremock::matchers::method;
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::collect::{PACE, topic};
+use crate::support::arctic_shift;
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::reddit;
+
+/// A URL of this machine at which nobody listens.
+fn nobody() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
+/// Runs `collect` over the sixteen topics; the exit code, the record, and what came on stderr.
+fn collect(program: &Program, database: &str, auth_url: &str, api_url: &str) -> (Ran, Value) {
+    let args = ["--database", database, "collect", "--run-json", "run.json"];
+    let mut command = program.command(&args);
+    on_reddit(&mut command, auth_url)
+        .env("TOPICMILL__REDDIT__API_URL", api_url)
+        .env("TOPICMILL__REDDIT__TRIES", "2");
+    let ran = finished(command.output().unwrap());
+    let record = std::fs::read(program.folder.path().join("run.json")).unwrap();
+    (ran, serde_json::from_slice(&record).unwrap())
+}
+
+#[tokio::test]
+async fn without_a_token_a_run_ends_at_once_and_says_why_by_its_exit_code() {
+    for database in databases() {
+        for (status, code, asked) in [(503, 75, 2), (401, 3, 1), (403, 3, 1), (404, 3, 1)] {
+            let server = MockServer::start().await;
+            Mock::given(method("POST"))
+                .respond_with(ResponseTemplate::new(status))
+                .mount(&server)
+                .await;
+            let program = Program::new();
+            let (ran, record) = collect(&program, &database.url, &server.uri(), &server.uri());
+            assert_eq!(ran.code, code, "{status}: {}", ran.stderr);
+            assert_eq!(reddit::requests(&server, "POST").await, asked, "{status}");
+            assert_eq!(reddit::requests(&server, "GET").await, 0);
+            assert_eq!(record["status"], "failed");
+            let error = record["error"].as_str().unwrap();
+            assert!(error.contains("token"), "{error}");
+            assert!(ran.stderr.contains(error), "{}", ran.stderr);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_reddit_ends_a_run_at_once_with_try_again_later() {
+    for database in databases() {
+        let program = Program::new();
+        let nobody = nobody();
+        let (ran, record) = collect(&program, &database.url, &nobody, &nobody);
+        assert_eq!(ran.code, 75, "{}", ran.stderr);
+        assert_eq!(record["status"], "failed");
+        assert_eq!(record["counts"]["reddit"]["requests"], 2);
+
+        // A good token, and then nobody to show it to.
+        let server = reddit::server().await;
+        let (ran, record) = collect(&program, &database.url, &server.uri(), &nobody);
+        assert_eq!(ran.code, 75, "{}", ran.stderr);
+        assert_eq!(record["status"], "failed");
+        assert_eq!(reddit::requests(&server, "POST").await, 1);
+        // Four topics at a time: those beside the first one may have sent theirs.
+        let sent = record["counts"]["reddit"]["requests"].as_u64().unwrap();
+        assert!((3..=9).contains(&sent), "{record}");
+    }
+}
+
+#[test]
+fn a_purge_that_cannot_ask_reddit_ends_with_try_again_later() {
+    let program = Program::new();
+    program.ok(&["db", "create"]);
+    let post = r#"{"id":"a1","subreddit":"food","title":"Rye","created_utc":1700000000}"#;
+    let posts = program.write("posts.ndjson", post);
+    program.ok(&["import", &posts]);
+    let mut command = program.command(&["purge", "--check-deleted", "--run-json", "run.json"]);
+    on_reddit(&mut command, &nobody()).env("TOPICMILL__REDDIT__TRIES", "2");
+    let ran = finished(command.output().unwrap());
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    let record = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+    assert!(record.contains("\"failed\""), "{record}");
+}
+
+#[tokio::test]
+async fn an_unreachable_archive_ends_a_run_at_once_with_try_again_later() {
+    for database in databases() {
+        let (source, clock) = arctic_shift::client(&nobody());
+        let store = database.open().await;
+        let context = Context::new(store, clock, CancellationToken::new(), "w".into());
+        let topics = [topic("food", &["food"], 5), topic("music", &["music"], 5)];
+        let source = Source::ArcticShift(source);
+        let collected = context
+            .collect(&source, &topics, PACE, false, &|_| {})
+            .await;
+        let error = CliError::from(collected.unwrap_err());
+        assert_eq!(error.exit(), Exit::TryAgain, "{error}");
+        let record = context.records().pop().unwrap();
+        assert_eq!(record.status, RunStatus::Failed);
+        assert_eq!(record.counts["arctic_shift"]["requests"], 5);
+        let outcomes = record.outcomes.as_array().unwrap();
+        assert_eq!(outcomes[0]["outcome"], Outcome::Server.as_str());
+        assert_eq!(outcomes[1]["outcome"], Outcome::Stopped.as_str());
+    }
+}
+
+/// What `doctor` says of a check, and what it exits with.
+fn doctor(program: &Program, database: &str, flags: &[&str]) -> (Ran, Vec<Value>) {
+    let args = [
+        "--database",
+        database,
+        "doctor",
+        "--offline",
+        "--format",
+        "json",
+    ];
+    let ran = program.run(&[&args[..], flags].concat());
+    let rows: Value = serde_json::from_str(&ran.stdout).unwrap();
+    (ran, rows.as_array().unwrap().clone())
+}
+
+#[test]
+fn a_damaged_file_is_told_as_one_and_not_as_missing() {
+    let program = Program::new();
+    program.ok(&["--database", "sqlite:whole.db", "db", "create"]);
+    let whole = std::fs::read(program.folder.path().join("whole.db")).unwrap();
+    program.write(
+        "foreign.db",
+        "id,title\na,This is a table of another kind.\n".repeat(99),
+    );
+    program.write("stump.db", &whole[..100]);
+    program.write("cut.db", &whole[..whole.len() / 2]);
+    let mut overwritten = whole;
+    overwritten[100..8_000].fill(0xa5);
+    program.write("overwritten.db", overwritten);
+    for name in ["foreign.db", "stump.db", "cut.db", "overwritten.db"] {
+        let url = format!("sqlite:{name}");
+        for args in [
+            &["status"][..],
+            &["collect", "--source", "sample"],
+            &["db", "info"],
+        ] {
+            let ran = program.run(&[&["--database", &url], args].concat());
+            assert_eq!(ran.code, 4, "{name} {args:?} {}", ran.stderr);
+            assert!(
+                ran.stderr.contains("damaged"),
+                "{name} {args:?} {}",
+                ran.stderr
+            );
+            assert!(ran.stderr.contains("integrity_check"), "{}", ran.stderr);
+            assert!(!ran.stderr.contains("no such file"), "{}", ran.stderr);
+        }
+        let (ran, rows) = doctor(&program, &url, &["--source", "arctic-shift"]);
+        assert_eq!(ran.code, 4, "{name} {}", ran.stdout);
+        assert_eq!(rows[2]["state"], "wrong", "{}", ran.stdout);
+    }
+    let ran = program.run(&["--database", "sqlite:gone.db", "status"]);
+    assert!(ran.stderr.contains("no such file"), "{}", ran.stderr);
+    assert_eq!(ran.code, 4);
+}
+
+#[tokio::test]
+async fn doctor_exits_with_what_the_first_command_would() {
+    let program = Program::new();
+    // Neither a database that is not there yet, nor, with an archive, credentials.
+    let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
+    assert_eq!((ran.code, rows.len()), (0, 3), "{}", ran.stdout);
+    let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert_eq!(rows[3]["state"], "missing");
+    let ran = program.run(&["--database", "sqlite:none.db", "collect"]);
+    assert_eq!(ran.code, 3, "as collect does: {}", ran.stderr);
+    for database in databases() {
+        drop(database.open().await);
+        database
+            .run("DELETE FROM _sqlx_migrations WHERE version > 5")
+            .await;
+        let (ran, rows) = doctor(&program, &database.url, &["--source", "arctic-shift"]);
+        assert_eq!(ran.code, 4, "{}", ran.stdout);
+        let detail = rows[2]["detail"].as_str().unwrap();
+        assert!(detail.contains("db migrate"), "{detail}");
+    }
+}
+
+#[test]
+fn paths_of_a_settings_file_are_relative_to_its_folder() {
+    let program = Program::new();
+    let there = program.folder.path().join("there");
+    std::fs::create_dir(&there).unwrap();
+    let text = "[database]\nurl = \"sqlite:data.db\"\n[onnxruntime]\nlibrary = \"lib.so\"\n";
+    let here = program.folder.path().canonicalize().unwrap();
+    for (folder, flags) in [
+        (&there, &["--config", "there/topicmill.toml"][..]),
+        (&here, &[]),
+    ] {
+        std::fs::write(folder.join("topicmill.toml"), text).unwrap();
+        program.ok(&[flags, &["db", "create"]].concat());
+        assert!(folder.join("data.db").is_file());
+        std::fs::remove_file(folder.join("data.db")).unwrap();
+        let show = ["config", "show", "--origin", "--format", "json"];
+        let shown = program.ok(&[flags, &show].concat()).stdout;
+        let rows: Value = serde_json::from_str(&shown).unwrap();
+        let value = |key: &str| {
+            let mut rows = rows.as_array().unwrap().iter();
+            let row = rows.find(|row| row["setting"] == key).unwrap();
+            row["value"].as_str().unwrap().to_owned()
+        };
+        let folder = folder.canonicalize().unwrap();
+        let of_folder = |path: &str| std::path::Path::new(path).parent() == Some(&folder);
+        let url = value("database.url");
+        assert!(of_folder(url.strip_prefix("sqlite:").unwrap()), "{url}");
+        assert!(of_folder(&value("onnxruntime.library")), "{shown}");
+        // A flag is relative to where the program runs.
+        program.ok(&[flags, &["--database", "sqlite:flag.db", "db", "create"]].concat());
+        assert!(here.join("flag.db").is_file());
+        std::fs::remove_file(folder.join("topicmill.toml")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stage_that_panics_is_recorded_as_failed() {
+    for database in databases() {
+        let clock = topicmill::clock::ManualClock::at(chrono::DateTime::UNIX_EPOCH);
+        let store = database.open().await;
+        let server = reddit::server().await;
+        reddit::mount_listing(&server, reddit::page(&["a"]), 9).await;
+        let (source, _) = reddit::client(&server.uri());
+        let source = Source::Reddit(std::sync::Arc::into_inner(source).unwrap());
+        let context = std::sync::Arc::new(Context::new(
+            store,
+            clock,
+            CancellationToken::new(),
+            "w".into(),
+        ));
+        let collecting = context.clone();
+        let ended = tokio::spawn(async move {
+            let topics = [topic("food", &["food"], 5)];
+            let panics = |_| panic!("on purpose");
+            drop(
+                collecting
+                    .collect(&source, &topics, PACE, false, &panics)
+                    .await,
+            );
+        });
+        assert!(ended.await.unwrap_err().is_panic());
+        let run = context.store.recent_runs(None, 1).await.unwrap().remove(0);
+        assert_eq!(run.status, RunStatus::Failed.as_str());
+        assert!(run.error.unwrap().contains("a bug"), "and its error");
+        assert_eq!(run.counts["posts"], 1, "with what it did");
+        assert_eq!(Exit::Bug.code(), 70);
+    }
+}
+
+/// Logs: what `-q` leaves, and what a collector of logs in JSON gets.
+mod logs {
+    use serde_json::{Value, json};
+    use wiremock::matchers::path;
+    use wiremock::{Mock, MockServer, ResponseTemplate};
+
+    use crate::support::program::{Program, Ran, finished, on_reddit};
+    use crate::support::reddit::{page, server};
+
+    const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
+        [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n\
+        [[topic]]\nslug = \"secret\"\nlabel = \"secrets\"\nsubreddits = [\"hidden\"]\n";
+
+    /// A Reddit of which one subreddit is private.
+    async fn half_private() -> MockServer {
+        let reddit = server().await;
+        let private = ResponseTemplate::new(403).set_body_json(json!({"reason": "private"}));
+        for (subreddit, answer) in [("climate", page(&["a1", "a2"])), ("hidden", private)] {
+            let at = path(format!("/r/{subreddit}/hot"));
+            Mock::given(at).respond_with(answer).mount(&reddit).await;
+        }
+        reddit
+    }
+
+    fn collect(program: &Program, reddit: &MockServer, flags: &[&str]) -> Ran {
+        let pipeline = program.write("two.toml", TWO);
+        let mut command = program.command(&[&["collect", "--pipeline", &pipeline], flags].concat());
+        finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
+    }
+
+    fn lines(ran: &Ran) -> Vec<Value> {
+        let line = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        ran.stderr.lines().map(line).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn with_q_a_topic_that_fails_is_still_named() {
+        let reddit = half_private().await;
+        let ran = collect(&Program::new(), &reddit, &["-q"]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+        for word in ["ERROR", "topic=secret", "private"] {
+            assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn with_q_a_row_that_is_passed_over_is_still_named() {
+        let program = Program::new();
+        let dump = program.write("d.ndjson", "{\"id\": \"a\"}\n");
+        let ran = program.run(&["-q", "import", "--format", "dump", &dump]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("passed over"), "{}", ran.stderr);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_log_in_json_is_json_to_its_last_line_and_names_the_run() {
+        let reddit = half_private().await;
+        let program = Program::new();
+        let json = ["--log-format", "json"];
+        for run in 1..=2 {
+            let told = lines(&collect(&program, &reddit, &json));
+            let of_topics: Vec<&Value> = told
+                .iter()
+                .filter(|line| line["topic"].is_string())
+                .collect();
+            assert!(of_topics.len() >= 2, "{told:?}");
+            assert!(of_topics.iter().all(|line| line["run"] == run), "{told:?}");
+            assert_eq!(told.last().unwrap()["run"], run, "the summary");
+        }
+        // What ends the program, with and without settings that can be read, and from the environment.
+        for args in [
+            &["--database", "sqlite:no/such.db", "status"][..],
+            &["--config", "no-such.toml", "status"],
+            &["sql", "SELEC 1"],
+        ] {
+            for by_flag in [true, false] {
+                let flags = if by_flag { &json[..] } else { &[] };
+                let mut command = program.command(&[flags, args].concat());
+                if !by_flag {
+                    command.env("TOPICMILL__LOG__FORMAT", "json");
+                }
+                let ran = finished(command.output().unwrap());
+                assert_ne!(ran.code, 0);
+                let told = lines(&ran);
+                let last = told.last().expect("the error");
+                assert_eq!(last["level"], "ERROR", "{last}");
+                assert!(
+                    last["timestamp"].as_str().unwrap().starts_with("20"),
+                    "{last}"
+                );
+                assert!(last["message"].as_str().unwrap().len() > 10, "{last}");
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_number_in_a_log_in_json_is_a_number() {
+        let program = Program::new();
+        program.ok(&["collect", "--source", "sample", "--limit", "1"]);
+        let told = lines(&program.ok(&["classify", "--log-format", "json"]));
+        let with = |field: &str| told.iter().find(|line| line.get(field).is_some());
+        for field in ["posts_per_sec", "per_sec", "done", "left_secs", "posts"] {
+            let line = with(field).unwrap_or_else(|| panic!("no {field}: {told:?}"));
+            assert!(line[field].is_number(), "{line}");
+        }
+        // None is a number in a text, such as 27.1/s.
+        for (name, value) in told.iter().flat_map(|line| line.as_object().unwrap()) {
+            let is_rate = value
+                .as_str()
+                .is_some_and(|text| text.parse::<f64>().is_ok() || text.ends_with("/s"));
+            assert!(!is_rate, "{name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Against purging: what comes back, what is labelled without a text, and what stays in files.
+
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::{Connection, PgConnection};
+use topicmill::domain::{Mode, PairLogits, Post, Scores, SourceKind};
+use topicmill::purge::Plan;
+use topicmill::store::{Classified, Target, Written};
+
+use crate::purge::{Scene, deleted, post, some};
+use crate::support::postgres::{databases, postgres};
+
+/// A post that shows another one, with its title and its body.
+fn crosspost(id: &str, of: &Post) -> Post {
+    Post {
+        title: of.title.clone(),
+        selftext: of.selftext.clone(),
+        url: of.permalink.clone(),
+        is_self: false,
+        crosspost_parent: Some(of.fullname.clone()),
+        ..post(id, &format!("Crosspost-{id}"))
+    }
+}
+
+async fn count(scene: &Scene, what: &str) -> String {
+    scene.rows(&format!("SELECT COUNT(*) FROM {what}")).await[0].clone()
+}
+
+/// What a worker writes of posts, with logits under the hash that it claimed.
+pub async fn scored(
+    scene: &Scene,
+    target: Target,
+    claim: &topicmill::store::Claim,
+) -> Vec<Classified> {
+    let texts = ["About climate.".to_owned()];
+    let hypothesis = scene.store().ensure_hypotheses(&texts).await.unwrap()[0];
+    let logits = PairLogits {
+        entailment: 2.0,
+        contradiction: Some(-1.0),
+        neutral: None,
+    };
+    let one = |post: &topicmill::store::ClaimedPost| Classified {
+        fullname: post.fullname.clone(),
+        text_hash: post.text_hash,
+        scores: Scores {
+            scores: vec![0.75],
+            best: 0,
+            margin: 0.75,
+            abstained: false,
+        },
+        logits: vec![(target.model, hypothesis, logits)],
+    };
+    claim.posts.iter().map(one).collect()
+}
+
+#[tokio::test]
+async fn a_text_that_is_being_taken_is_not_queued() {
+    let Some(database) = postgres() else { return };
+    let scene = Scene::of(&database).await;
+    scene.save(SourceKind::Import, &some(&["a", "b"])).await;
+    let target = scene.target().await;
+    // Retention, stopped before it commits.
+    let mut retention = PgConnection::connect(&database.url).await.unwrap();
+    let mut taking = retention.begin().await.unwrap();
+    sqlx::query("UPDATE posts SET title = '', selftext = '', text_purged_at = now() WHERE fullname = 't3_a'")
+        .execute(&mut *taking)
+        .await
+        .unwrap();
+    let store = scene.store().clone();
+    let queueing = tokio::spawn(async move { store.enqueue_missing(target).await });
+    let mut observer = PgConnection::connect(&database.url).await.unwrap();
+    for _ in 0..200 {
+        let waits: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+        )
+        .fetch_one(&mut observer)
+        .await
+        .unwrap();
+        if waits > 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    taking.commit().await.unwrap();
+    queueing.await.unwrap().unwrap();
+    assert_eq!(scene.rows("SELECT fullname FROM backlog").await, ["t3_b"]);
+}
+
+#[tokio::test]
+async fn what_has_no_text_or_another_one_is_never_claimed() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let posts = some(&["edited", "taken", "whole"]);
+        scene.save(SourceKind::Import, &posts).await;
+        let target = scene.target().await;
+        scene.store().enqueue_missing(target).await.unwrap();
+        // As an earlier version left it, and as somebody did who wrote SQL.
+        database
+            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = updated_at WHERE fullname = 't3_taken'")
+            .await;
+        database
+            .run("UPDATE posts SET title = 'Another' WHERE fullname = 't3_edited'")
+            .await;
+        let (_, claim) = scene.claim(target).await;
+        let claimed: Vec<&str> = claim.posts.iter().map(|p| p.fullname.as_str()).collect();
+        assert_eq!(claimed, ["t3_whole"], "{}", database.url);
+        assert_eq!(
+            scene
+                .rows("SELECT fullname, error FROM backlog WHERE lease_id IS NULL")
+                .await,
+            [
+                "t3_edited its text is not the one that its hash says: collect or import the post again"
+            ]
+        );
+        // Only these are left: that is the end, and no endless search.
+        assert!(scene.claim(target).await.1.posts.is_empty());
+        // The post that is collected again is labelled.
+        scene.save(SourceKind::Import, &posts).await;
+        let edited = Post {
+            title: "Edited on Reddit".into(),
+            ..posts[0].clone()
+        };
+        scene.save(SourceKind::Import, &[edited]).await;
+        let (_, claim) = scene.claim(target).await;
+        assert_eq!(claim.posts[0].fullname, "t3_edited");
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_nor_logits() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene
+            .save(SourceKind::Import, &some(&["old", "twin"]))
+            .await;
+        scene.clock.advance(Duration::from_hours(49));
+        scene
+            .save(SourceKind::Import, &some(&["edited", "whole"]))
+            .await;
+        let target = scene.target().await;
+        scene.store().enqueue_missing(target).await.unwrap();
+        let (run, claim) = scene.claim(target).await;
+        let retention = Plan {
+            retention_hours: Some(48),
+            ..Plan::default()
+        };
+        scene.purge(&retention).await;
+        let edited = Post {
+            title: "Edited".into(),
+            ..post("edited", "Title-edited")
+        };
+        scene.save(SourceKind::Import, &[edited]).await;
+
+        let done = scored(&scene, target, &claim).await;
+        let now = topicmill::clock::Clock::now(&*scene.clock).into();
+        let written = scene
+            .store()
+            .complete(claim.lease, target, Mode::Single, run, now, &done);
+        assert_eq!(
+            written.await.unwrap(),
+            Written::Stored(1),
+            "{}",
+            database.url
+        );
+        scene.store().release(claim.lease).await.unwrap();
+        let labelled = "SELECT fullname FROM classifications";
+        assert_eq!(scene.rows(labelled).await, ["t3_whole"]);
+        assert_eq!(count(&scene, "pair_logits").await, "1");
+        // The edited post was not lost: it waits with its new text.
+        let (_, claim) = scene.claim(target).await;
+        assert_eq!(claim.posts.len(), 1);
+        assert_eq!(claim.posts[0].title, "Edited");
+    }
+}
+
+#[tokio::test]
+async fn logits_of_an_earlier_text_go_with_the_edit() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let twin = Post {
+            permalink: None,
+            ..post("twin", "Title-a")
+        };
+        scene.save(SourceKind::Import, &some(&["a"])).await;
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&twin))
+            .await;
+        scene.label().await;
+        assert_eq!(count(&scene, "pair_logits").await, "1");
+        let edit = |id: &str, title: &str| Post {
+            title: title.into(),
+            ..post(id, "Title-a")
+        };
+        // Another post has the text still.
+        scene.save(SourceKind::Import, &[edit("a", "Second")]).await;
+        assert_eq!(count(&scene, "pair_logits").await, "1");
+        scene.label().await;
+        assert_eq!(count(&scene, "pair_logits").await, "2");
+        scene
+            .save(SourceKind::Import, &[edit("twin", "Third")])
+            .await;
+        assert_eq!(count(&scene, "pair_logits").await, "1", "{}", database.url);
+        scene.save(SourceKind::Import, &[edit("a", "Fourth")]).await;
+        scene.request("a").await;
+        scene.request("twin").await;
+        assert_eq!(count(&scene, "pair_logits").await, "0", "{}", database.url);
+    }
+}
+
+#[tokio::test]
+async fn two_posts_that_lose_the_same_text_at_once_leave_no_logits() {
+    let Some(database) = postgres() else { return };
+    let scene = Scene::of(&database).await;
+    for round in 0..20 {
+        let ids = [format!("a{round}"), format!("b{round}")];
+        let same = |id: &String| post(id, &format!("Same-{round}"));
+        scene
+            .save(SourceKind::Import, &ids.each_ref().map(same))
+            .await;
+        scene.label().await;
+        let edit = |id: &String| post(id, &format!("Other-{id}"));
+        let (one, two) = ([edit(&ids[0])], [edit(&ids[1])]);
+        tokio::join!(
+            scene.save(SourceKind::Import, &one),
+            scene.save(SourceKind::Import, &two)
+        );
+    }
+    assert_eq!(
+        count(
+            &scene,
+            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)"
+        )
+        .await,
+        "0"
+    );
+}
+
+#[tokio::test]
+async fn a_crosspost_goes_with_the_post_it_shows_and_no_import_brings_it_back() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let parent = post("p", "A secret");
+        let shown = [
+            crosspost("x", &parent),
+            Post {
+                crosspost_parent: "x".parse().ok(),
+                ..crosspost("y", &parent)
+            },
+            post("other", "Other"),
+        ];
+        scene.save(SourceKind::Import, &shown).await;
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&parent))
+            .await;
+        scene.label().await;
+        let report = scene.request("p").await;
+        assert_eq!((report.purged, report.crossposts), (1, 2));
+        assert_eq!(scene.stored().await, ["t3_other"], "{}", database.url);
+        assert_eq!(count(&scene, "pair_logits").await, "1");
+        assert_eq!(scene.tombstones().await, ["t3_p requested"]);
+
+        // Neither from a file nor from Reddit, while the post that it shows stays away.
+        for source in [SourceKind::Import, SourceKind::Reddit] {
+            let again = scene.save(source, &[crosspost("x", &parent)]).await;
+            assert_eq!((again.new, again.tombstoned), (0, 1));
+        }
+        assert_eq!(scene.stored().await, ["t3_other"]);
+    }
+}
+
+#[tokio::test]
+async fn reddit_tells_by_a_crosspost_that_a_post_is_gone_which_is_not_stored() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let parent = post("p", "A secret");
+        let stored = [crosspost("x", &parent), post("other", "Other")];
+        scene.save(SourceKind::Import, &stored).await;
+        let mut gone = deleted();
+        gone["name"] = json!("t3_p");
+        let shows = json!({"crosspost_parent_list": [gone]});
+        scene.gone(&[("x", shows)]).await;
+        let report = scene.check().await;
+        assert_eq!((report.deleted, report.crossposts), (1, 1));
+        assert_eq!(scene.stored().await, ["t3_other"], "{}", database.url);
+        assert_eq!(scene.tombstones().await, ["t3_p deleted"]);
+    }
+}
+
+#[tokio::test]
+async fn retention_takes_a_text_out_of_crossposts_too() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let parent = post("p", "A secret");
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&parent))
+            .await;
+        scene.clock.advance(Duration::from_hours(49));
+        scene
+            .save(SourceKind::Import, &[crosspost("x", &parent)])
+            .await;
+        let retention = Plan {
+            retention_hours: Some(48),
+            ..Plan::default()
+        };
+        assert_eq!(scene.purge(&retention).await.texts, 2);
+        // A crosspost that comes later has its own title, and nothing of the text that was taken.
+        let late = Post {
+            title: "Look at this".into(),
+            ..crosspost("late", &parent)
+        };
+        scene
+            .save(SourceKind::Import, &[late, crosspost("x", &parent)])
+            .await;
+        assert_eq!(
+            scene
+                .rows("SELECT fullname, title, selftext FROM posts ORDER BY fullname")
+                .await,
+            ["t3_late Look at this ", "t3_p  ", "t3_x  "],
+            "{}",
+            database.url
+        );
+    }
+}

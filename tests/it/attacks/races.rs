@@ -1,0 +1,693 @@
+//! Two stages at once, one of them stopped at each statement of its transactions while the other runs.
+//!
+//! The store's calls stand for the stages. On PostgreSQL one of the two goes through a proxy that holds it before
+//! its first statement, before its second one, and so on, until it comes through without being held; meanwhile the
+//! other one runs to its end, or waits for a lock. SQLite has one writer at a time, whose statements no other's
+//! come between: there it is held before each call. `docs/races.md` says why each pair is safe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::{Connection, Executor};
+use topicmill::clock::SystemClock;
+use topicmill::domain::{
+    Fullname, Listing, Mode, PairLogits, Post, PurgeReason, Scores, SourceKind, TextHash,
+    Timestamp, post_text,
+};
+use topicmill::store::{
+    Access, Checked, Claimant, Classified, ImportState, LabelledPost, ModelRow, Page, RunId, Store,
+    StoreError, Target, Written,
+};
+
+use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, postgres, sqlite};
+use crate::support::proxy::{Gate, Proxy};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Collect,
+    Import,
+    Classify,
+    Relabel,
+    Purge,
+    Retention,
+}
+
+const STAGES: [Stage; 6] = [
+    Stage::Collect,
+    Stage::Import,
+    Stage::Classify,
+    Stage::Relabel,
+    Stage::Purge,
+    Stage::Retention,
+];
+
+/// Posts with which each round begins. The fourth shows the first one.
+const POSTS: [&str; 4] = ["p0", "p1", "p2", "p3"];
+
+/// Their titles then: the second and the third have one text.
+const TITLES: [&str; 4] = ["first", "twice", "twice", "a crosspost"];
+
+fn at(year: i64) -> Timestamp {
+    Timestamp::from_epoch_secs((year - 1970) * 31_557_600).unwrap()
+}
+
+fn post(id: &str, title: &str, source: SourceKind) -> Post {
+    Post {
+        fullname: id.parse().unwrap(),
+        subreddit: "food".into(),
+        title: title.into(),
+        selftext: format!("the body of {title}"),
+        crosspost_parent: (id == "p3").then(|| "p0".parse().unwrap()),
+        url: None,
+        permalink: None,
+        author: Some("somebody".into()),
+        score: Some(1),
+        score_is_placeholder: false,
+        upvote_ratio: None,
+        num_comments: None,
+        flair: None,
+        over_18: false,
+        is_self: true,
+        stickied: false,
+        removed: false,
+        created_at: at(2020),
+        source,
+    }
+}
+
+fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<'_> {
+    let live = source.is_live();
+    Page {
+        run,
+        source,
+        topic: Some("food"),
+        subreddit: "food",
+        listing: live.then_some(Listing::New),
+        ranks: if live { &[0, 1, 2, 3, 4] } else { &[] },
+        after: None,
+        newest: live.then(|| at(2020)),
+        posts,
+        now,
+    }
+}
+
+/// What a model would say of a text: a number of its hash, so that it shows which text was scored.
+fn said_of(hash: TextHash) -> f32 {
+    f32::from(hash.as_bytes()[0])
+}
+
+fn classified(
+    fullname: &str,
+    text_hash: TextHash,
+    said: f32,
+    logits: Vec<(i64, i64, PairLogits)>,
+) -> Classified {
+    let best = f64::from(said) / 256.0;
+    Classified {
+        fullname: fullname.to_owned(),
+        text_hash,
+        scores: Scores {
+            scores: vec![best, 0.0, 0.0],
+            best: 0,
+            margin: best,
+            abstained: false,
+        },
+        logits,
+    }
+}
+
+/// A database on which two stages meet.
+struct Scene {
+    database: TestDatabase,
+    /// Its stages are held.
+    held: Store,
+    other: Store,
+    gate: Arc<Gate>,
+    /// Of PostgreSQL; with somebody who looks who waits for locks.
+    proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
+    target: Target,
+    hypotheses: Vec<i64>,
+}
+
+impl Scene {
+    async fn on_postgres() -> Option<Self> {
+        let database = postgres()?;
+        let other = database.open().await;
+        let proxy = Proxy::before(&database.url).await;
+        let url = proxy.url(&database.url);
+        let held = Store::open(&url, Access::Existing).await.unwrap();
+        let gate = Arc::clone(&proxy.gate);
+        let onlooker = sqlx::PgConnection::connect(&database.url).await.unwrap();
+        let proxy = Some((proxy, onlooker.into()));
+        let scene = Self::with(database, held, other, gate, proxy).await;
+        scene.database.run(WATCH_OVER_LABELS).await;
+        Some(scene)
+    }
+
+    async fn on_sqlite() -> Self {
+        let database = sqlite();
+        let other = database.open().await;
+        let held = database.open().await;
+        Self::with(database, held, other, Arc::default(), None).await
+    }
+
+    async fn with(
+        database: TestDatabase,
+        held: Store,
+        other: Store,
+        gate: Arc<Gate>,
+        proxy: Option<(Proxy, tokio::sync::Mutex<sqlx::PgConnection>)>,
+    ) -> Self {
+        let model = ModelRow {
+            name: "m".into(),
+            kind: "nli".into(),
+            manifest_hash: "h".into(),
+            precision: "fp32".into(),
+            tokenizer_hash: "t".into(),
+            max_tokens: 128,
+        };
+        let target = Target {
+            model: other.ensure_model(&model).await.unwrap(),
+            label_set: other
+                .ensure_label_set(&label_set(), at(2026))
+                .await
+                .unwrap(),
+        };
+        let texts = ["It is food.", "It is music.", "It is travel."].map(String::from);
+        let hypotheses = other.ensure_hypotheses(&texts).await.unwrap();
+        Self {
+            database,
+            held,
+            other,
+            gate,
+            proxy,
+            target,
+            hypotheses,
+        }
+    }
+
+    /// Before each call; on PostgreSQL the statements themselves are held.
+    async fn step(&self, store: &Store, call: &str) {
+        if self.proxy.is_none() && std::ptr::eq(store, &raw const self.held) {
+            self.gate.pass(call).await;
+        }
+    }
+
+    /// Four posts of long ago; the first and the third are labelled.
+    async fn begin_round(&self) {
+        let run = begin(&self.other, "w").await;
+        for labelled in [true, false] {
+            let posts: Vec<Post> = (0..POSTS.len())
+                .filter(|i| i.is_multiple_of(2) == labelled)
+                .map(|i| post(POSTS[i], TITLES[i], SourceKind::Import))
+                .collect();
+            let page = page(run, SourceKind::Import, &posts, at(2020));
+            self.other.save_page(&page).await.unwrap();
+            if labelled {
+                self.run(&self.other, Stage::Classify).await.unwrap();
+            }
+        }
+    }
+
+    async fn end_round(&self) {
+        self.database
+            .run(
+                "DELETE FROM pair_logits; DELETE FROM posts; DELETE FROM tombstones; \
+                 DELETE FROM leases; DELETE FROM imports",
+            )
+            .await;
+    }
+
+    async fn run(&self, store: &Store, stage: Stage) -> Result<(), StoreError> {
+        self.step(store, "begin_run").await;
+        let run = store
+            .begin_run(topicmill::domain::Stage::Collect, "w", at(2026))
+            .await?;
+        match stage {
+            Stage::Collect => {
+                let mut posts = POSTS.map(|id| post(id, "edited on Reddit", SourceKind::Reddit));
+                for i in 1..POSTS.len() {
+                    posts[i] = post(POSTS[i], TITLES[i], SourceKind::Reddit);
+                }
+                let new = post("c1", "new on Reddit", SourceKind::Reddit);
+                let posts = [&posts[..], &[new]].concat();
+                let page = page(run, SourceKind::Reddit, &posts, at(2026));
+                self.step(store, "save_page").await;
+                store.save_page(&page).await.map(drop)
+            }
+            Stage::Import => {
+                let mut posts = POSTS.map(|id| post(id, "edited in a file", SourceKind::Import));
+                for i in [0, 2] {
+                    posts[i] = post(POSTS[i], TITLES[i], SourceKind::Import);
+                }
+                let new = post("i1", "new in a file", SourceKind::Import);
+                let posts = [&posts[..], &[new]].concat();
+                let pages = [page(run, SourceKind::Import, &posts, at(2026))];
+                let progress = ImportState {
+                    file: "file".into(),
+                    selection: "all".into(),
+                    name: "file".into(),
+                    byte_offset: 100,
+                    rows: 5,
+                    left_out: 0,
+                    posts: 5,
+                    rejected: 0,
+                    run,
+                    updated_at: at(2026),
+                    finished_at: None,
+                };
+                self.step(store, "save_block").await;
+                store.save_block(&pages, Some(&progress)).await.map(drop)
+            }
+            Stage::Classify => self.classify(store, run).await,
+            Stage::Relabel => {
+                self.step(store, "labelled_posts").await;
+                let posts = store.labelled_posts(None, "", 1_000).await?;
+                let mut hashes: Vec<TextHash> = posts.iter().map(|post| post.text_hash).collect();
+                hashes.sort_unstable();
+                hashes.dedup();
+                self.step(store, "stored_logits").await;
+                let (model, labels) = (self.target.model, &self.hypotheses);
+                let logits = store.stored_logits(model, labels, &hashes).await?;
+                let label = |post: &LabelledPost| {
+                    let text = hashes.binary_search(&post.text_hash).unwrap();
+                    let said = logits[text]
+                        .iter()
+                        .copied()
+                        .collect::<Option<Vec<PairLogits>>>()?[0];
+                    let (name, hash) = (&post.fullname, post.text_hash);
+                    Some(classified(name, hash, said.entailment, Vec::new()))
+                };
+                let done: Vec<Classified> = posts.iter().filter_map(label).collect();
+                self.step(store, "save_relabelled").await;
+                store
+                    .save_relabelled(self.target, Mode::Single, run, at(2026), &done)
+                    .await
+                    .map(drop)
+            }
+            Stage::Purge => {
+                let name = |id: &str| id.parse::<Fullname>().unwrap();
+                let checked = Checked {
+                    alive: vec![name("p1")],
+                    authorless: vec![name("p1")],
+                    gone: vec![
+                        (name("p2"), PurgeReason::Deleted),
+                        (name("p0"), PurgeReason::Requested),
+                    ],
+                };
+                self.step(store, "purge").await;
+                store.purge(run, &checked, at(2026)).await.map(drop)
+            }
+            Stage::Retention => {
+                self.step(store, "purge_texts").await;
+                store.purge_texts(at(2021), 1_000, at(2026)).await.map(drop)
+            }
+        }
+    }
+
+    /// Labels until nothing can be claimed, and tries again what a worker tries again.
+    async fn classify(&self, store: &Store, run: RunId) -> Result<(), StoreError> {
+        let target = self.target;
+        let claimant = Claimant {
+            worker: "w",
+            run,
+            max_attempts: MAX_ATTEMPTS,
+            lease: Duration::from_hours(1),
+        };
+        self.step(store, "enqueue_missing").await;
+        again(async || store.enqueue_missing(target).await).await?;
+        loop {
+            self.step(store, "claim").await;
+            let claim = again(async || store.claim(target, &claimant, 3, at(2026)).await).await?;
+            if claim.posts.is_empty() {
+                return Ok(());
+            }
+            let scored = |post: &topicmill::store::ClaimedPost| {
+                let said = said_of(TextHash::of(&post_text(&post.title, &post.selftext)));
+                let logits = PairLogits {
+                    entailment: said,
+                    contradiction: None,
+                    neutral: None,
+                };
+                let of_labels = self.hypotheses.iter().map(|id| (target.model, *id, logits));
+                classified(&post.fullname, post.text_hash, said, of_labels.collect())
+            };
+            let done: Vec<Classified> = claim.posts.iter().map(scored).collect();
+            self.step(store, "complete").await;
+            let written = again(async || {
+                store
+                    .complete(claim.lease, target, Mode::Single, run, at(2026), &done)
+                    .await
+            });
+            assert_ne!(written.await?, Written::LeaseLost, "nobody takes it over");
+            self.step(store, "release").await;
+            again(async || store.release(claim.lease).await).await?;
+        }
+    }
+
+    /// Lets one stage be held after so many steps while the other one runs; where it was held, and whether the other
+    /// one waited for it. `None`: it was not held any more.
+    async fn meet(&self, first: Stage, second: Stage, steps: usize) -> Option<(String, bool)> {
+        self.begin_round().await;
+        self.gate.hold_after(steps);
+        let what = format!("{first:?} held after {steps} steps, and {second:?}");
+        let held = async {
+            let ended = self.run(&self.held, first).await;
+            // Those that wait for it to be held need not wait any longer.
+            self.gate.let_go();
+            ended
+        };
+        let running = async {
+            let mut at = None;
+            let clock = SystemClock::shared();
+            while at.is_none() {
+                at = self.gate.held();
+                if at.is_none() && self.gate.is_open() {
+                    return (None, false, Ok(()));
+                }
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+            let mut other = Box::pin(self.run(&self.other, second));
+            let blocked = async {
+                match &self.proxy {
+                    Some((_, onlooker)) => blocked(&mut *onlooker.lock().await).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let (ended, waited) = tokio::select! {
+                ended = &mut other => (Some(ended), false),
+                () = blocked => (None, true),
+                () = clock.sleep(Duration::from_secs(20)) => panic!("{what}: it stands still without a lock"),
+            };
+            self.gate.let_go();
+            let ended = match ended {
+                Some(ended) => ended,
+                None => other.await,
+            };
+            (at, waited, ended)
+        };
+        let both = async { tokio::join!(held, running) };
+        let (ended, (at, waited, other)) = tokio::time::timeout(Duration::from_secs(40), both)
+            .await
+            .unwrap_or_else(|_| panic!("{what}: they wait for each other"));
+        let what = format!("{what}, at {at:?}");
+        ended.unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        other.unwrap_or_else(|error| panic!("{what}, the other one: {error:?}"));
+        self.check(&[first, second], at.is_some(), &what).await;
+        self.end_round().await;
+        at.map(|at| (at, waited))
+    }
+
+    /// What must be so whatever came first.
+    async fn check(&self, stages: &[Stage], met: bool, what: &str) {
+        let ran = |stage| stages.contains(&stage) && (met || stages[0] == stage);
+        self.check_rows(what).await;
+        let posts = self
+            .rows("SELECT fullname, title, selftext FROM posts")
+            .await;
+        let title = |id: &str| {
+            let name = format!("t3_{id}");
+            let row = posts.iter().find(|row| row[0] == name.as_str());
+            row.map(|row| row[1].as_str().unwrap().to_owned())
+        };
+        if ran(Stage::Purge) {
+            // And the one that shows what was purged.
+            for id in ["p0", "p2", "p3"] {
+                assert_eq!(title(id), None, "{what}: {id} came back");
+            }
+            let left = "tombstones WHERE fullname IN ('t3_p0', 't3_p2')";
+            assert_eq!(count(&self.other, left).await, 2, "{what}");
+        } else {
+            for id in POSTS {
+                assert!(title(id).is_some(), "{what}: {id} is lost");
+            }
+        }
+        assert!(title("p1").is_some(), "{what}: p1 is lost");
+        if ran(Stage::Retention) {
+            for row in &posts {
+                let old = POSTS.iter().any(|id| row[0] == format!("t3_{id}").as_str());
+                let empty = row[1] == "" && row[2] == "";
+                assert!(!old || empty, "{what}: {row:?} has a text");
+            }
+        } else if ran(Stage::Collect) && !ran(Stage::Purge) {
+            assert_eq!(title("p0").as_deref(), Some("edited on Reddit"), "{what}");
+        }
+        assert!(!ran(Stage::Collect) || title("c1").is_some(), "{what}");
+        assert!(!ran(Stage::Import) || title("i1").is_some(), "{what}");
+
+        // In the end every text has its label, and nothing is left over.
+        self.run(&self.other, Stage::Classify).await.unwrap();
+        self.check_rows(what).await;
+        self.nothing_is(
+            what,
+            &[
+            "posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM classifications c \
+               WHERE c.fullname = p.fullname AND c.text_hash = p.text_hash)",
+            "backlog",
+            "leases",
+        ]).await;
+    }
+
+    /// There are no such rows.
+    async fn nothing_is(&self, what: &str, of: &[&str]) {
+        let counts: Vec<String> = of
+            .iter()
+            .map(|of| format!("(SELECT COUNT(*) FROM {of})"))
+            .collect();
+        let counts = self.rows(&format!("SELECT {}", counts.join(", "))).await;
+        for (of, n) in of.iter().zip(&counts[0]) {
+            assert_eq!(n, 0, "{what}: {of}");
+        }
+    }
+
+    /// Labels and logits are of the texts that their hashes say; nothing is of a post that is not there.
+    async fn check_rows(&self, what: &str) {
+        let said = |row: &[Value]| {
+            let hash = row[0].as_str().unwrap();
+            f64::from(u8::from_str_radix(&hash[..2], 16).unwrap())
+        };
+        let logits = "SELECT text_hash, entailment FROM pair_logits";
+        for row in self.rows(logits).await {
+            assert_eq!(row[1].as_f64(), Some(said(&row)), "{what}: logits {row:?}");
+        }
+        let labels = "SELECT text_hash, score, fullname FROM classifications";
+        for row in self.rows(labels).await {
+            let score = Some(said(&row) / 256.0);
+            assert_eq!(row[1].as_f64(), score, "{what}: a label {row:?}");
+        }
+        self.nothing_is(what, &[
+            "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
+            "classifications c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
+            "packed_scores c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
+            "sightings s WHERE s.fullname NOT IN (SELECT fullname FROM posts)",
+            "backlog b WHERE b.fullname NOT IN (SELECT fullname FROM posts)",
+            "tombstones t WHERE t.fullname IN (SELECT fullname FROM posts)",
+            "posts WHERE text_purged_at IS NOT NULL AND (title <> '' OR selftext <> '' OR author IS NOT NULL)",
+        ]).await;
+        if self.proxy.is_some() {
+            let told = self.rows("SELECT what, fullname FROM violations").await;
+            assert_eq!(told, Vec::<Vec<Value>>::new(), "{what}");
+        }
+    }
+
+    async fn rows(&self, sql: &str) -> Vec<Vec<Value>> {
+        self.other.query(sql).await.unwrap().rows
+    }
+}
+
+/// At the commit of a label its post has the text that it is of; at the commit of logits some post has theirs.
+const WATCH_OVER_LABELS: &str = "
+CREATE TABLE violations (what TEXT, fullname TEXT);
+CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF EXISTS (SELECT 1 FROM classifications WHERE fullname = NEW.fullname AND text_hash = NEW.text_hash)
+     AND NOT EXISTS (SELECT 1 FROM posts WHERE fullname = NEW.fullname AND text_hash = NEW.text_hash
+                        AND text_purged_at IS NULL) THEN
+    INSERT INTO violations VALUES ('a label without its text', NEW.fullname);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE ON classifications
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_labels();
+CREATE FUNCTION watch_over_logits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF NOT EXISTS (SELECT 1 FROM posts WHERE text_hash = NEW.text_hash) THEN
+    INSERT INTO violations VALUES ('logits without a post', encode(NEW.text_hash, 'hex'));
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER watch_over_logits AFTER INSERT ON pair_logits
+  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_logits()";
+
+/// Ends when somebody waits for a lock, seen twice in a row.
+async fn blocked(onlooker: &mut sqlx::PgConnection) {
+    let clock = SystemClock::shared();
+    let mut seen = 0;
+    while seen < 2 {
+        let sql = "SELECT COUNT(*) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let waiting: i64 = sqlx::query_scalar(sql)
+            .fetch_one(&mut *onlooker)
+            .await
+            .unwrap();
+        seen = if waiting > 0 { seen + 1 } else { 0 };
+        clock.sleep(Duration::from_millis(3)).await;
+    }
+}
+
+/// As a worker does what failed for a reason that passes.
+async fn again<T>(mut call: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    for _ in 0..5 {
+        match call().await {
+            Err(error) if error.is_passing() => {}
+            ended => return ended,
+        }
+    }
+    call().await
+}
+
+/// A stage, held before each of its steps in turn, meets all stages.
+async fn is_held_anywhere(first: Stage) {
+    let scenes = [Some(Scene::on_sqlite().await), Scene::on_postgres().await];
+    for scene in scenes.into_iter().flatten() {
+        for second in STAGES {
+            let (mut steps, mut waits) = (0, 0);
+            while let Some((_, waited)) = scene.meet(first, second, steps).await {
+                steps += 1;
+                waits += usize::from(waited);
+            }
+            // `begin_run` and a call at least.
+            assert!(steps >= 2, "{first:?} and {second:?}: {steps} steps");
+            let backend = scene.database.url.split(':').next().unwrap();
+            #[expect(clippy::print_stdout, reason = "figures, for `--nocapture`")]
+            {
+                println!(
+                    "{backend}: {first:?} held at {steps} places; {second:?} waited at {waits}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn collecting_is_held_anywhere() {
+    is_held_anywhere(Stage::Collect).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_import_is_held_anywhere() {
+    is_held_anywhere(Stage::Import).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn classifying_is_held_anywhere() {
+    is_held_anywhere(Stage::Classify).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn relabelling_is_held_anywhere() {
+    is_held_anywhere(Stage::Relabel).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purge_is_held_anywhere() {
+    is_held_anywhere(Stage::Purge).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retention_is_held_anywhere() {
+    is_held_anywhere(Stage::Retention).await;
+}
+
+/// What a process of the version before writes, and how it writes it: nothing of a later schema.
+const EARLIER: [&str; 4] = [
+    "BEGIN",
+    "INSERT INTO runs (stage, status, worker, started_at) VALUES ('import', 'running', 'w', '2026-01-01T00:00:00Z')",
+    "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+       collected_at, updated_at) VALUES ('t3_late', 'food', 'late', '', FALSE, TRUE, 'import', \
+       '\\x0123456789abcdef0123456789abcdef', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z', '2026-01-01T00:00:00Z')",
+    "COMMIT",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_is_held_anywhere_while_an_earlier_version_writes_or_another_one_migrates() {
+    if postgres().is_none() {
+        return;
+    }
+    for second in ["an earlier version", "another migration"] {
+        for steps in 0.. {
+            let database = postgres().unwrap();
+            crate::migrations::database_of(&database.url, 10).await;
+            let proxy = Proxy::before(&database.url).await;
+            let url = proxy.url(&database.url);
+            let mut earlier = sqlx::PgConnection::connect(&database.url).await.unwrap();
+            let mut onlooker = sqlx::PgConnection::connect(&database.url).await.unwrap();
+            proxy.gate.hold_after(steps);
+            let migrating = async {
+                let store = Store::open(&url, Access::Create).await;
+                proxy.gate.let_go();
+                store.unwrap()
+            };
+            let other = async {
+                let clock = SystemClock::shared();
+                let mut held = None;
+                while held.is_none() && !proxy.gate.is_open() {
+                    held = proxy.gate.held();
+                    clock.sleep(Duration::from_millis(1)).await;
+                }
+                let writing = async {
+                    if second == "another migration" {
+                        drop(database.open().await);
+                        return;
+                    }
+                    for sql in EARLIER {
+                        earlier.execute(sql).await.unwrap();
+                    }
+                };
+                let (mut writing, mut ended) = (Box::pin(writing), false);
+                tokio::select! {
+                    () = &mut writing => ended = true,
+                    () = blocked(&mut onlooker) => {}
+                }
+                proxy.gate.let_go();
+                if !ended {
+                    writing.await;
+                }
+                held
+            };
+            let both = async { tokio::join!(migrating, other) };
+            let (store, held) = tokio::time::timeout(Duration::from_secs(40), both)
+                .await
+                .unwrap_or_else(|_| panic!("{second}: they wait for each other, {steps}"));
+            let info = store.info().await.unwrap();
+            assert_eq!(info.schema, info.latest, "{second}, {held:?}");
+            let late = count(&store, "posts WHERE fullname = 't3_late'").await;
+            assert_eq!(late, u64::from(second != "another migration"), "{held:?}");
+            if held.is_none() {
+                assert!(steps > 3, "{steps}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn each_pair_of_stages_is_in_the_table() {
+    let names = [
+        "collect",
+        "import",
+        "classify",
+        "relabel",
+        "purge",
+        "retention",
+        "migrate",
+    ];
+    let page = std::fs::read_to_string(repository("docs/races.md")).unwrap();
+    for (i, one) in names.iter().enumerate() {
+        for other in &names[i..] {
+            let row = format!("| {one}, {other} | ");
+            assert_eq!(page.matches(&row).count(), 1, "docs/races.md: {row}");
+        }
+    }
+}

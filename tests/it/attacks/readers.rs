@@ -1,0 +1,365 @@
+//! Against what reads files and answers: hostile dumps, tables, ids, times.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{ByteArrayType, DoubleType, Int64Type};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use topicmill::collect::Pace;
+use topicmill::domain::{Outcome, SourceKind, Timestamp};
+use topicmill::pipeline::Context;
+use topicmill::source::Source;
+
+use crate::collect::{Scene, child, climate, new_climate, posted};
+use crate::support::arctic_shift::{self, Archive, Borders, START, row, row_with};
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::Program;
+
+/// The first second of the year 2100.
+const YEAR_2100: i64 = 4_102_444_800;
+/// The minute 0 of [`posted`].
+const MINUTE_0: i64 = 1_750_000_000;
+
+fn at(secs: i64) -> Timestamp {
+    Timestamp::from_epoch_secs(secs).unwrap()
+}
+
+/// When the newest post known of `r/climate` was posted.
+async fn watermark(context: &Context, source: SourceKind) -> Option<Timestamp> {
+    let known = context.store.watermark(source, "climate", "climate").await;
+    known.unwrap()
+}
+
+#[tokio::test]
+async fn a_post_from_the_future_does_not_move_the_watermark() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let future = child("f", &json!({"created_utc": YEAR_2100}));
+        let mut first = vec![future.clone()];
+        first.extend(posted(0..5));
+        scene.new_page(None, &first, None).await;
+        scene.collect_one(new_climate(10)).await;
+        let known = watermark(&scene.context, SourceKind::Reddit).await;
+        assert_eq!(known, Some(at(MINUTE_0 + 60 * 4)));
+        // What the source says of the post is stored as it is.
+        let dates = "SELECT COUNT(*) FROM posts WHERE created_at > '2099-01-01'";
+        assert_eq!(scene.rows(dates).await, ["1"]);
+
+        // The next run goes back to what is known, past its first page.
+        let mut newest = vec![future];
+        newest.extend(posted(20..25));
+        scene.new_page(None, &newest, Some("t3_m20")).await;
+        scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
+        let report = scene.collect_one(new_climate(10)).await;
+        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
+    }
+}
+
+#[tokio::test]
+async fn a_watermark_that_lies_in_the_future_is_put_back() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let future = child("f", &json!({"created_utc": YEAR_2100}));
+        let mut first = vec![future.clone()];
+        first.extend(posted(0..5));
+        scene.new_page(None, &first, None).await;
+        scene.collect_one(new_climate(10)).await;
+        // As an earlier version left it.
+        database
+            .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
+            .await;
+
+        scene.new_page(None, &posted(20..25), Some("t3_m20")).await;
+        scene.new_page(Some("t3_m20"), &posted(3..20), None).await;
+        let report = scene.collect_one(new_climate(10)).await;
+        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["26"]);
+        let known = watermark(&scene.context, SourceKind::Reddit).await;
+        assert_eq!(known, Some(at(MINUTE_0 + 60 * 24)));
+    }
+}
+
+#[tokio::test]
+async fn a_post_of_1970_does_not_look_like_the_end_of_a_listing() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.new_page(None, &posted(0..3), None).await;
+        scene.collect_one(new_climate(3)).await;
+
+        let mut page = posted(40..44);
+        page.push(child("old", &json!({"created_utc": 0})));
+        scene.new_page(None, &page, Some("t3_m40")).await;
+        scene.new_page(Some("t3_m40"), &posted(1..40), None).await;
+        let report = scene.collect_one(new_climate(3)).await;
+        assert_eq!((report.outcome, report.pages), (Outcome::Ok, 2));
+        assert_eq!(scene.rows("SELECT COUNT(*) FROM posts").await, ["45"]);
+    }
+}
+
+/// Collects `r/climate` from an archive.
+struct ArchiveScene {
+    archive: Archive,
+    source: Source,
+    context: Context,
+}
+
+impl ArchiveScene {
+    async fn of(database: &TestDatabase) -> Self {
+        let archive = Archive::start(Borders::LeftOut).await;
+        let (source, clock) = arctic_shift::client(&archive.server.uri());
+        let store = database.open().await;
+        Self {
+            archive,
+            source: Source::ArcticShift(source),
+            context: Context::new(store, clock, CancellationToken::new(), "w".into()),
+        }
+    }
+
+    async fn collect(&self, overlap: Duration) -> u64 {
+        let pace = Pace {
+            concurrency: 1,
+            overlap,
+            page_cap: 50,
+        };
+        let topics = [climate(500)];
+        let collected = self
+            .context
+            .collect(&self.source, &topics, pace, false, &|_| {});
+        collected.await.unwrap().0.remove(0).new
+    }
+}
+
+#[tokio::test]
+async fn a_post_from_the_future_does_not_end_the_reading_of_an_archive() {
+    let overlap = Duration::from_mins(10);
+    for database in databases() {
+        let scene = ArchiveScene::of(&database).await;
+        let future = json!({"created_utc": YEAR_2100});
+        // Milliseconds, too, and a time before there was any: neither is a post, nor a place to go on from.
+        let odd = [
+            row("a", 0),
+            row("b", 60),
+            row_with("f", 0, &future),
+            row_with("ms", 0, &json!({"created_utc": (START + 60) * 1_000})),
+            row_with("neg", 0, &json!({"created_utc": -5})),
+        ];
+        scene.archive.shelf.put(odd);
+        assert_eq!(scene.collect(overlap).await, 3);
+        let known = watermark(&scene.context, SourceKind::ArcticShift).await;
+        assert_eq!(known, Some(at(START + 60)));
+
+        scene.archive.shelf.put([row("c", 3_600)]);
+        assert_eq!(scene.collect(overlap).await, 1);
+
+        database
+            .run("UPDATE watermarks SET newest_created_at = '2100-01-01T00:00:00+00:00'")
+            .await;
+        scene.archive.shelf.put([row("d", 7_200)]);
+        assert_eq!(scene.collect(overlap).await, 1);
+        let known = watermark(&scene.context, SourceKind::ArcticShift).await;
+        assert_eq!(known, Some(at(START + 7_200)));
+        // An overlap that reaches behind all time.
+        scene.archive.shelf.put([row("e", 9_000)]);
+        assert_eq!(scene.collect(Duration::MAX).await, 1);
+    }
+}
+
+/// A Parquet file of posts with these titles.
+pub fn parquet(titles: &[&str], written: WriterPropertiesBuilder) -> Vec<u8> {
+    let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
+                  required binary title (UTF8); required int64 created_utc; optional double upvote_ratio; }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let written = written
+        .set_statistics_enabled(EnabledStatistics::None)
+        .build();
+    let mut bytes = Vec::new();
+    let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::new(written)).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    let ids: Vec<String> = (0..titles.len()).map(|i| format!("a{i}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    for texts in [&ids, &vec!["food"; titles.len()], &titles.to_vec()] {
+        let mut column = group.next_column().unwrap().unwrap();
+        let values: Vec<_> = texts
+            .iter()
+            .map(|text| text.as_bytes().to_vec().into())
+            .collect();
+        let typed = column.typed::<ByteArrayType>();
+        typed.write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    let mut column = group.next_column().unwrap().unwrap();
+    let values: Vec<i64> = (1_700_000_000..).take(titles.len()).collect();
+    let typed = column.typed::<Int64Type>();
+    typed.write_batch(&values, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let typed = column.typed::<DoubleType>();
+    let levels: Vec<i16> = [0, 1, 1].into_iter().cycle().take(titles.len()).collect();
+    let values = vec![0.5; levels.iter().filter(|level| **level == 1).count()];
+    typed.write_batch(&values, Some(&levels), None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    file.close().unwrap();
+    bytes
+}
+
+#[test]
+fn a_cell_of_a_table_is_bounded_before_it_is_unpacked() {
+    let program = Program::new();
+    let import = |name: &str, title: &str| {
+        let packed = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_dictionary_enabled(false);
+        let bytes = parquet(&[title], packed);
+        assert!(bytes.len() < 100_000, "{}", bytes.len());
+        let path = program.write(name, bytes);
+        program.run(&["import", "--format", "parquet", &path])
+    };
+    assert_eq!(import("good.parquet", "Rye").code, 0);
+    let ran = import("long.parquet", &"x".repeat(20 << 20));
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("longer than 16 MiB"), "{}", ran.stderr);
+    let ran = import("huge.parquet", &"x".repeat(200 << 20));
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    for said in ["huge.parquet", "200 MiB", "128 MiB", "as CSV"] {
+        assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_table_that_makes_its_reader_panic_is_told_and_the_run_ends() {
+    let folder = crate::support::engine::repository("tests/it/fixtures/fuzz/parquet");
+    let entries: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+    assert!(entries.len() >= 9, "the corpus was not found");
+    let program = Program::new();
+    for entry in entries {
+        let path = entry.unwrap().path();
+        let path = path.to_str().unwrap();
+        let ran = program.run(&["import", "--format", "parquet", path]);
+        assert!([1, 2].contains(&ran.code), "{path}: {}", ran.stderr);
+        assert!(ran.stderr.contains(path), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+    }
+    program.ok(&["db", "create"]);
+    let running = "SELECT COUNT(*) AS n FROM runs WHERE status = 'running'";
+    let left = program.ok(&["sql", "--format", "csv", running]);
+    assert_eq!(left.stdout, "n\n0\n");
+}
+
+#[tokio::test]
+async fn no_spelling_of_an_id_passes_its_tombstone() {
+    for database in databases() {
+        drop(database.open().await);
+        let program = Program::new();
+        let url = database.url.as_str();
+        let post = |id: &str| json!({"id": id, "subreddit": "food", "title": "Rye", "created_utc": 1_700_000_000});
+        let lines = |ids: &[&str]| -> String {
+            let lines = ids.iter().map(|id| format!("{}\n", post(id)));
+            lines.collect()
+        };
+        let first = program.write("first.ndjson", lines(&["aa1", "0bb2"]));
+        program.ok(&["--database", url, "import", &first]);
+        let ids = program.write("ids.txt", " T3_00AA1 \nt3_bb2\n");
+        program.ok(&["--database", url, "purge", "--ids", &ids]);
+
+        let spellings = [
+            "aa1", "0aa1", "AA1", "t3_aa1", "T3_0AA1", " aa1", "BB2", "00bb2",
+        ];
+        let again = program.write("again.ndjson", lines(&spellings));
+        program.ok(&["--database", url, "import", &again]);
+        let csv: String = spellings
+            .iter()
+            .map(|id| format!("{id},Rye,food,1700000000\n"))
+            .collect();
+        let csv = program.write(
+            "again.csv",
+            format!("id,title,subreddit,created_utc\n{csv}"),
+        );
+        program.ok(&["--database", url, "import", "--format", "csv", &csv]);
+        let left = program.ok(&[
+            "--database",
+            url,
+            "sql",
+            "--format",
+            "csv",
+            "SELECT COUNT(*) AS n FROM posts",
+        ]);
+        assert_eq!(left.stdout, "n\n0\n");
+    }
+}
+
+/// Found by the fuzzer: PostgreSQL refused the NUL, and with it the whole file.
+#[tokio::test]
+async fn a_nul_in_the_topic_of_a_table_costs_nothing() {
+    for database in databases() {
+        let program = Program::new();
+        let long = "x".repeat(1_000);
+        let table = format!(
+            "id,title,subreddit,created_utc,topic\na1,One,food,1,fo\0od\na2,Two,food,1,{long}\na3,Three,food,1,\0\n"
+        );
+        let table = program.write("posts.csv", table);
+        program.ok(&[
+            "--database",
+            &database.url,
+            "import",
+            "--format",
+            "csv",
+            &table,
+        ]);
+        let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
+        let topics = program.ok(&[
+            "--database",
+            &database.url,
+            "sql",
+            "--format",
+            "csv",
+            topics,
+        ]);
+        // Without a name of its own it is the topic that reads the subreddit.
+        let expected = "fullname,topic\nt3_a1,food\nt3_a2,food\nt3_a3,food\n";
+        assert_eq!(topics.stdout, expected);
+    }
+}
+
+#[tokio::test]
+async fn odd_spellings_of_ids_that_are_stored_are_put_right() {
+    const POSTS: &str = "
+        INSERT INTO runs (stage, status, worker, started_at) VALUES ('import', 'done', 'w', '2026-01-01T10:00:00+00:00');
+        INSERT INTO tombstones (fullname, reason, purged_at) VALUES
+          ('t3_b1', 'requested', '2026-01-01T10:00:00+00:00'), ('t3_0c1', 'deleted', '2026-01-01T10:00:00+00:00');
+        INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at,
+          collected_at, updated_at)
+        SELECT n.name, 'food', n.name, 'text', FALSE, TRUE, 'import', text_hash, '2026-01-01T09:00:00+00:00',
+               '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00'
+          FROM (SELECT 't3_0b1' AS name UNION SELECT 't3_0d1' UNION SELECT 't3_00d1' UNION SELECT 't3_0a1'
+                UNION SELECT 't3_00' UNION SELECT 't3_c1') n, posts WHERE fullname = 't3_a1';
+        INSERT INTO sightings (run_id, topic, fullname) VALUES (1, 'food', 't3_00d1');
+        INSERT INTO backlog (model_id, label_set_id, fullname) VALUES (1, 1, 't3_00d1')";
+    for database in databases() {
+        crate::migrations::database_of(&database.url, 10).await;
+        database.run(POSTS).await;
+        let store = database.open().await;
+        let text = async |sql: &str| {
+            let rows = store.query(sql).await.unwrap().rows;
+            let words = rows.iter().flatten();
+            let words: Vec<_> = words
+                .map(|word| word.as_str().unwrap().to_owned())
+                .collect();
+            words.join(" ")
+        };
+        let posts = "SELECT fullname FROM posts ORDER BY fullname";
+        assert_eq!(text(posts).await, "t3_a1 t3_a2 t3_a3 t3_a4 t3_d1");
+        let tombstones = "SELECT fullname FROM tombstones ORDER BY fullname";
+        assert_eq!(text(tombstones).await, "t3_b1 t3_c1");
+        let seen = "SELECT fullname FROM sightings WHERE topic = 'food' AND fullname <> 't3_a4'";
+        assert_eq!(text(seen).await, "t3_d1");
+        // What was there under its one name keeps its label.
+        assert_eq!(text("SELECT fullname FROM classifications").await, "t3_a1");
+    }
+}

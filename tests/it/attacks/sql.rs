@@ -1,0 +1,355 @@
+//! Against `topicmill sql`: statements that write, run on, or fill the memory.
+
+mod fuzz;
+mod running;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use topicmill::store::{Access, Store};
+
+use crate::support::postgres::{TestDatabase, postgres};
+use crate::support::program::{Program, Ran, finished};
+
+/// `topicmill sql` as the test server's superuser, who must be asked for.
+fn sql(program: &Program, url: &str, args: &[&str]) -> Ran {
+    program.run(&[&["--database", url, "sql", "--allow-superuser"], args].concat())
+}
+
+fn csv(program: &Program, url: &str, query: &str) -> String {
+    let ran = sql(program, url, &[query, "--format", "csv"]);
+    assert_eq!(ran.code, 0, "{query}: {}", ran.stderr);
+    ran.stdout.split_once('\n').unwrap().1.trim().to_owned()
+}
+
+/// A database with the tables and one row.
+async fn with_a_row(database: &TestDatabase) {
+    database.open().await.close().await.unwrap();
+    let row = "INSERT INTO runs (stage, status, worker, started_at) \
+         VALUES ('collect', 'done', 'w', '2026-01-01T00:00:00+00:00')";
+    database.run(row).await;
+}
+
+const ROW: &str = "SELECT COUNT(*) AS n, MIN(worker) AS w FROM runs";
+
+/// A role of the test's own on the server, and the URL with which it logs in.
+async fn role(url: &str, terms: &str) -> (String, String) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("test_role_{}_{number}", std::process::id());
+    let server = std::env::var("TEST_DATABASE_URL").unwrap();
+    run(
+        &server,
+        &format!("CREATE ROLE {name} LOGIN PASSWORD 'pw' {terms}"),
+    )
+    .await;
+    let (_, place) = url.rsplit_once('@').unwrap();
+    (format!("postgres://{name}:pw@{place}"), name)
+}
+
+async fn run(url: &str, sql: &str) {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let sql = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+    connection.execute(sql).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+async fn drop_role(database: &str, name: &str) {
+    run(
+        database,
+        &format!("DROP OWNED BY {name} CASCADE; DROP ROLE {name}"),
+    )
+    .await;
+}
+
+/// What only a superuser can do is tried as one; what an owner of tables can do, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_writes_on_postgresql() {
+    let Some(database) = postgres() else { return };
+    with_a_row(&database).await;
+    database
+        .run(
+            "CREATE FUNCTION emptied() RETURNS int LANGUAGE plpgsql AS \
+                 $$ BEGIN DELETE FROM runs; RETURN 1; END $$; \
+             CREATE FUNCTION emptied_by_force() RETURNS int LANGUAGE plpgsql AS \
+                 $$ BEGIN SET LOCAL transaction_read_only = off; DELETE FROM runs; RETURN 1; END $$; \
+             CREATE PROCEDURE emptied_and_committed() LANGUAGE plpgsql AS \
+                 $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; DELETE FROM runs; COMMIT; END $$; \
+             CREATE SEQUENCE counted;",
+        )
+        .await;
+    let program = Program::new();
+    let sentinel = program.folder.path().join("sentinel");
+    let file = sentinel.display().to_string();
+    let statements = [
+        "DO $$ BEGIN COMMIT; SET TRANSACTION READ WRITE; DELETE FROM runs; END $$".to_owned(),
+        "DELETE FROM runs".into(),
+        "SELECT 1; DELETE FROM runs".into(),
+        "SELECT 1; COMMIT; DELETE FROM runs".into(),
+        "COMMIT".into(),
+        "COMMIT AND CHAIN; DELETE FROM runs".into(),
+        "ROLLBACK; DELETE FROM runs; --".into(),
+        "SELECT 1 INTO taken".into(),
+        "WITH gone AS (DELETE FROM runs RETURNING *) SELECT * FROM gone".into(),
+        "SELECT * FROM runs FOR UPDATE".into(),
+        "SELECT emptied()".into(),
+        "SELECT emptied_by_force()".into(),
+        "SELECT set_config('transaction_read_only', 'off', false), emptied()".into(),
+        "CALL emptied_and_committed()".into(),
+        "EXPLAIN ANALYZE DELETE FROM runs".into(),
+        "EXPLAIN ANALYZE SELECT emptied()".into(),
+        "EXPLAIN SELECT 1; DELETE FROM runs".into(),
+        "SHOW work_mem; DELETE FROM runs".into(),
+        "-- EXPLAIN\nDELETE FROM runs".into(),
+        "SHOW\u{a0}work_mem; DELETE FROM runs".into(),
+        "SELECT nextval('counted')".into(),
+        "SELECT setval('counted', 7)".into(),
+        "VACUUM FULL runs".into(),
+        "REINDEX TABLE runs".into(),
+        "TRUNCATE runs".into(),
+        "CREATE TEMP TABLE x (y int)".into(),
+        "SET default_transaction_read_only = off".into(),
+        "PREPARE x AS DELETE FROM runs".into(),
+        "LOCK TABLE runs".into(),
+        "LISTEN x".into(),
+        "CHECKPOINT".into(),
+        "ALTER SYSTEM SET work_mem = '1MB'".into(),
+        format!("COPY runs TO '{file}'"),
+        format!("COPY (SELECT 1) TO PROGRAM 'touch {file}'"),
+        format!("SELECT 1) TO PROGRAM 'touch {file}' --"),
+        "FETCH ALL FROM topicmill".into(),
+        String::new(),
+        "-- nothing".into(),
+        "SELECT 1\0; DELETE FROM runs".into(),
+    ];
+    for statement in statements {
+        let ran = asked(&program, &database.url, &statement);
+        assert_eq!(ran.code, 2, "{statement}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.starts_with("error: "), "{}", ran.stderr);
+        assert_eq!(csv(&program, &database.url, ROW), "1,w", "{statement}");
+        assert!(!sentinel.exists(), "{statement}");
+    }
+    // What may run in a transaction that reads is taken back with it.
+    let kept = "SELECT lo_from_bytea(0, 'x') > 0 AS made, pg_notify('topicmill_posts', '') IS NULL AS said";
+    sql(&program, &database.url, &[kept]);
+    // PostgreSQL 15 takes this for reading.
+    sql(
+        &program,
+        &database.url,
+        &["EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1"],
+    );
+    let made = "SELECT (SELECT COUNT(*) FROM pg_largeobject_metadata), (SELECT COUNT(*) FROM pg_class WHERE relname = 'x')";
+    assert_eq!(csv(&program, &database.url, made), "0,0");
+    for read in [
+        "SELECT 1 AS n;",
+        "(SELECT 1) UNION ALL (SELECT 2)",
+        "VALUES (1), (2)",
+        "TABLE runs",
+        "WITH a AS (SELECT 1) SELECT * FROM a -- done",
+        "/* a comment */ SELECT ';'",
+        "EXPLAIN (ANALYZE, FORMAT JSON) SELECT * FROM labeled_posts",
+        "-- why\n explain SELECT 1",
+        "SHOW work_mem",
+        "show all",
+    ] {
+        let ran = asked(&program, &database.url, read);
+        assert_eq!(
+            (ran.code, ran.stdout.is_empty()),
+            (0, false),
+            "{read}: {}",
+            ran.stderr
+        );
+    }
+}
+
+/// Asks through stdin, as a text that no command line can hold.
+fn asked(program: &Program, url: &str, statement: &str) -> Ran {
+    std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
+    let text = std::fs::File::open(program.folder.path().join("q.sql")).unwrap();
+    let args = [
+        "--database",
+        url,
+        "sql",
+        "--allow-superuser",
+        "-",
+        "--format",
+        "ndjson",
+    ];
+    finished(program.command(&args).stdin(text).output().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_with_power_over_the_server_is_refused_unless_asked_for() {
+    let Some(database) = postgres() else { return };
+    with_a_row(&database).await;
+    let program = Program::new();
+    let with = |url: &str, query: &str| {
+        let args = ["--database", url, "sql", query, "--format", "csv"];
+        let mut command = program.command(&args);
+        command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
+        finished(command.output().unwrap())
+    };
+    let query = |url: &str| with(url, ROW);
+    let ran = query(&database.url);
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    for word in ["--allow-superuser", "GRANT SELECT", "`topicmill`"] {
+        assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+    }
+    assert!(!ran.stdout.contains('1'), "{}", ran.stdout);
+    // The tests set it.
+    let args = ["--database", &database.url, "sql", ROW, "--format", "csv"];
+    assert_eq!(program.ok(&args).stdout, "n,w\n1,w\n");
+    // Rights that come with another role, even one that must be taken on first.
+    for terms in [
+        "NOINHERIT IN ROLE pg_read_server_files",
+        "IN ROLE pg_execute_server_program",
+        "REPLICATION",
+    ] {
+        let (url, name) = role(&database.url, terms).await;
+        let ran = query(&url);
+        assert_eq!(ran.code, 3, "{terms}: {}", ran.stderr);
+        drop_role(&database.url, &name).await;
+    }
+    // The owner of a database is an ordinary user.
+    let own = postgres().unwrap();
+    let (url, name) = role(&own.url, "CREATEDB").await;
+    program.ok(&["--database", &url, "db", "create"]);
+    assert_eq!(query(&url).stdout, "n,w\n0,\n");
+    assert_eq!(with(&url, "DELETE FROM runs").code, 2);
+    let ran = with(&url, "SELECT pg_read_file('/etc/hostname')");
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("permission denied"), "{}", ran.stderr);
+    let (_, own_name) = own.url.rsplit_once('/').unwrap();
+    let server = std::env::var("TEST_DATABASE_URL").unwrap();
+    run(&server, &format!("DROP DATABASE {own_name}")).await;
+    drop_role(&server, &name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_read_the_views_and_nothing_else_can_ask() {
+    let Some(database) = postgres() else { return };
+    with_a_row(&database).await;
+    let (url, name) = role(&database.url, "").await;
+    let views = "labeled_posts, post_scores, topic_agreement";
+    run(&database.url, &format!("GRANT SELECT ON {views} TO {name}")).await;
+    let program = Program::new();
+    let ran = program.run(&[
+        "--database",
+        &url,
+        "sql",
+        "SELECT COUNT(*) AS n FROM labeled_posts",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.ends_with("(1 row)\n"), "{}", ran.stdout);
+    let ran = program.run(&["--database", &url, "sql", ROW]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("permission denied"), "{}", ran.stderr);
+    drop_role(&database.url, &name).await;
+}
+
+/// Every file of a folder with its content, but for the notes that a reader keeps beside the database.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let name = |entry: &std::fs::DirEntry| entry.file_name().into_string().unwrap();
+    entries
+        .filter(|entry| entry.path().is_file() && !name(entry).ends_with("-shm"))
+        .map(|entry| (name(&entry), std::fs::read(entry.path()).unwrap()))
+        .filter(|(name, content)| !(name.ends_with("-wal") && content.is_empty()))
+        .collect()
+}
+
+/// A SQLite database in the folder of a program, that is closed.
+async fn sqlite_beside(program: &Program) -> String {
+    let url = format!("sqlite:{}", program.folder.path().join("x.db").display());
+    let store = Store::open(&url, Access::Create).await.unwrap();
+    store.close().await.unwrap();
+    let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
+    let row = "INSERT INTO runs (stage, status, worker, started_at) VALUES ('collect', 'done', 'w', '2026')";
+    connection.execute(sqlx::raw_sql(row)).await.unwrap();
+    connection.close().await.unwrap();
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_statement_writes_on_sqlite() {
+    let program = Program::new();
+    let url = sqlite_beside(&program).await;
+    std::fs::write(program.folder.path().join("q.sql"), "").unwrap();
+    program.write("other.db", "");
+    for statement in [
+        "DELETE FROM runs",
+        "SELECT 1; DELETE FROM runs",
+        "SELECT 1 AS [']; PRAGMA query_only=OFF; VACUUM INTO 'copy.db' --'",
+        "SELECT 1 AS [']; VACUUM INTO 'copy.db' --']",
+        "PRAGMA query_only=OFF; VACUUM INTO 'copy.db'",
+        "VACUUM INTO 'copy.db'",
+        "VACUUM",
+        "ATTACH 'new.db' AS n",
+        "ATTACH 'file:new.db?mode=rwc' AS n",
+        "ATTACH 'other.db' AS o; CREATE TABLE o.x (y)",
+        "ATTACH ':memory:' AS m",
+        "PRAGMA query_only = OFF",
+        "PRAGMA query_only(0)",
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+        "PRAGMA user_version = 5",
+        "PRAGMA application_id(5)",
+        "PRAGMA writable_schema = ON",
+        "PRAGMA optimize",
+        "PRAGMA incremental_vacuum",
+        "PRAGMA temp_store_directory = '.'",
+        "SELECT load_extension('x')",
+        "SELECT LOAD_EXTENSION('x', 'y')",
+        "CREATE TEMP TABLE x (y)",
+        "CREATE VIRTUAL TABLE x USING fts5(y)",
+        "BEGIN IMMEDIATE",
+        "SAVEPOINT x",
+        "REINDEX",
+        "ANALYZE",
+        "EXPLAIN DELETE FROM runs",
+        "WITH a AS (SELECT 1) INSERT INTO runs (id) SELECT * FROM a",
+        "",
+        ";;",
+        "-- nothing",
+        "SELECT 1\0; DELETE FROM runs",
+    ] {
+        std::fs::write(program.folder.path().join("q.sql"), statement).unwrap();
+        let before = files(program.folder.path());
+        let ran = asked(&program, &url, statement);
+        assert_eq!(ran.code, 2, "{statement}: {}{}", ran.stdout, ran.stderr);
+        assert!(before == files(program.folder.path()), "{statement}");
+    }
+    let refused = asked(&program, &url, "VACUUM INTO 'copy.db'").stderr;
+    assert!(refused.contains("`sql` only reads"), "{refused}");
+    for (statement, row) in [
+        ("SELECT 1 AS [a;b]", json!({"a;b": 1})),
+        ("SELECT ';' AS [''] ; -- done", json!({"''": ";"})),
+        (
+            "/* ; */ SELECT \"worker\" FROM runs;;",
+            json!({"worker": "w"}),
+        ),
+        (
+            "SELECT 1 AS a, 2 AS a, 3 AS a_2",
+            json!({"a": 1, "a_2": 2, "a_2_2": 3}),
+        ),
+        ("PRAGMA user_version", json!({"user_version": 0})),
+        (
+            "SELECT COUNT(*) AS n FROM pragma_table_info('runs')",
+            json!({"n": 10}),
+        ),
+        ("VALUES (x'00ff')", json!({"column1": "00ff"})),
+    ] {
+        let ran = asked(&program, &url, statement);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap_or_default();
+        assert_eq!(found, row, "{statement}: {}", ran.stderr);
+    }
+    let plan = asked(
+        &program,
+        &url,
+        "EXPLAIN QUERY PLAN SELECT * FROM labeled_posts",
+    );
+    assert_eq!(plan.code, 0, "{}", plan.stderr);
+}

@@ -1,0 +1,256 @@
+//! Queries that run on, fill the memory, or are cut short: long texts, signals, times, limits.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::{Connection, PgConnection};
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::SystemClock;
+use topicmill::store::{Access, Asked, Inquiry, Part, Store, parts};
+
+use super::{ROW, asked, csv, sql, with_a_row};
+use crate::support::postgres::{databases, postgres, sqlite};
+use crate::support::program::{Program, finished};
+
+/// Rows without end, on both databases.
+const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
+     SELECT i, 'a text of some length that is the same in each of the rows' AS t FROM n";
+/// The same, without a row ever.
+const SILENT: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_of_any_length_is_answered_or_refused() {
+    for database in databases() {
+        with_a_row(&database).await;
+        let program = Program::new();
+        let nested = |n: usize| format!("SELECT {}1{}", "(".repeat(n), ")".repeat(n));
+        // SQLite counts no parentheses.
+        let code = if database.url.starts_with("sqlite") {
+            0
+        } else {
+            2
+        };
+        for (text, code) in [
+            (nested(200_000), code),
+            (format!("SELECT 1{}", ";".repeat(300_000)), 0),
+            (format!("{}SELECT 1", "-- x\n".repeat(100_000)), 0),
+            ("SELECT 1;".repeat(100_000), 2),
+            (format!("SELECT 1{}", "; -- x\n".repeat(100_000)), 0),
+            ("'".repeat(500_001), 2),
+            (format!("SELECT {}", "[".repeat(500_000)), 2),
+        ] {
+            let ran = asked(&program, &database.url, &text);
+            assert_eq!(ran.code, code, "{:.20}: {:.300}", text, ran.stderr);
+        }
+    }
+}
+
+/// A program that answers, with what it writes to a pipe.
+fn start(program: &Program, url: &str, query: &str, flags: &[&str]) -> Child {
+    let args = [
+        "--database",
+        url,
+        "sql",
+        "--allow-superuser",
+        query,
+        "--format",
+        "ndjson",
+    ];
+    let mut command = program.command(&[&args[..], flags].concat());
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(
+        Command::new("kill")
+            .args([name, &pid])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+/// How many queries of this database the server is at.
+async fn at_work(url: &str) -> i64 {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'FETCH%'";
+    sqlx::query_scalar(count)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap()
+}
+
+async fn until(what: &str, most: Duration, mut check: impl AsyncFnMut() -> bool) {
+    let clock = SystemClock::shared();
+    let began = clock.elapsed();
+    while !check().await {
+        assert!(clock.elapsed().saturating_sub(began) < most, "{what}");
+        clock.sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_or_the_time_ends_a_query_on_the_server_too() {
+    let Some(database) = postgres() else { return };
+    with_a_row(&database).await;
+    let program = Program::new();
+    let long = Duration::from_secs(10);
+    for (name, code) in [("-INT", 130), ("-TERM", 143), ("-KILL", -9)] {
+        let child = start(&program, &database.url, SILENT, &[]);
+        until("the query runs", long, async || {
+            at_work(&database.url).await == 1
+        })
+        .await;
+        signal(&child, name);
+        let ran = finished(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        until("the query ends", long, async || {
+            at_work(&database.url).await == 0
+        })
+        .await;
+    }
+    let ran = sql(&program, &database.url, &[SILENT, "--timeout", "1"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("within 1 s"), "{}", ran.stderr);
+    until("the query ends", long, async || {
+        at_work(&database.url).await == 0
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_or_the_time_ends_a_query_of_sqlite() {
+    let database = sqlite();
+    with_a_row(&database).await;
+    let program = Program::new();
+    let clock = SystemClock::shared();
+    let mut child = start(&program, &database.url, ENDLESS, &[]);
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.starts_with("{\"i\":1,"), "{line}");
+    // Nobody takes what it writes.
+    let began = clock.elapsed();
+    signal(&child, "-INT");
+    let ran = finished(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 130, "{}", ran.stderr);
+    assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(3));
+
+    let began = clock.elapsed();
+    let ran = sql(&program, &database.url, &[SILENT, "--timeout", "1"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("within 1 s"), "{}", ran.stderr);
+    assert!(clock.elapsed().saturating_sub(began) < Duration::from_secs(5));
+}
+
+/// The statement itself ends, not only the wait for it: a program that lives on is not left with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_query_leaves_no_thread_at_work() {
+    let database = sqlite();
+    with_a_row(&database).await;
+    let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+    let (into, mut parts) = parts();
+    let stop = CancellationToken::new();
+    let inquiry = Inquiry {
+        sql: SILENT.to_owned(),
+        limit: None,
+        at_most: None,
+        patience: None,
+        any_user: false,
+        stop: stop.clone(),
+    };
+    let soon = async {
+        assert!(matches!(parts.recv().await, Some(Part::Columns(_))));
+        stop.cancel();
+    };
+    let (asked, ()) = tokio::join!(store.ask(inquiry, into), soon);
+    assert_eq!(asked.unwrap(), Asked::Stopped);
+    // Whoever computes holds the other end.
+    let end = tokio::time::timeout(Duration::from_secs(5), parts.recv()).await;
+    assert!(end.expect("the thread ends").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endless_answer_takes_little_memory_and_ends_quietly_with_its_reader() {
+    for database in databases() {
+        with_a_row(&database).await;
+        let program = Program::new();
+        let mut child = start(&program, &database.url, ENDLESS, &[]);
+        let mut stdout = child.stdout.take().unwrap();
+        let mut taken = vec![0; 1 << 20];
+        for _ in 0..24 {
+            stdout.read_exact(&mut taken).unwrap();
+        }
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+        drop(stdout);
+        let ran = finished(child.wait_with_output().unwrap());
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", database.url);
+        let Ok(status) = status else { continue }; // Not on this system.
+        let peak = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM:"))
+            .unwrap();
+        let kib: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
+        assert!(kib < 200 * 1024, "{}: {peak}", database.url);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_ends_an_endless_answer_in_every_format() {
+    for database in databases() {
+        with_a_row(&database).await;
+        let program = Program::new();
+        let limited = |query: &str, rows: &str, format: &str| {
+            let ran = sql(
+                &program,
+                &database.url,
+                &[query, "--limit", rows, "--format", format],
+            );
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            ran.stdout
+        };
+        let table = limited(ENDLESS, "2500", "table");
+        // A head for each thousand.
+        assert_eq!(table.matches(" i ").count(), 3, "{table:.300}");
+        assert!(
+            table.ends_with("(2500 rows; there are more)\n"),
+            "{table:.300}"
+        );
+        assert_eq!(limited(ENDLESS, "2500", "csv").lines().count(), 2501);
+        assert_eq!(limited(ENDLESS, "2500", "ndjson").lines().count(), 2500);
+        let all: Value = serde_json::from_str(&limited(ENDLESS, "2500", "json")).unwrap();
+        assert_eq!(all.as_array().unwrap().len(), 2500);
+        assert_eq!(limited(ROW, "0", "csv"), "n,w\n");
+        assert_eq!(limited(ROW, "1", "csv"), "n,w\n1,w\n");
+        assert!(limited(ROW, "1", "table").ends_with("(1 row)\n"));
+        assert_eq!(limited("SELECT 1 AS a WHERE 1 = 0", "5", "json"), "[]\n");
+        assert_eq!(limited("SELECT 1 AS a WHERE 1 = 0", "5", "csv"), "a\n");
+        let one = limited("SELECT 1 AS a, 'b' AS c", "5", "json");
+        assert_eq!(one, "[\n  {\n    \"a\": 1,\n    \"c\": \"b\"\n  }\n]\n");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cell_of_a_csv_can_be_kept_from_being_computed() {
+    for database in databases() {
+        with_a_row(&database).await;
+        let program = Program::new();
+        let query = "SELECT '=1+1' AS a, '@x' AS b, -5 AS c, 'a=b' AS d, '-' AS e, NULL AS f";
+        let exact = csv(&program, &database.url, query);
+        assert_eq!(exact, "=1+1,@x,-5,a=b,-,");
+        let ran = sql(
+            &program,
+            &database.url,
+            &[query, "--format", "csv", "--safe-csv"],
+        );
+        assert_eq!(ran.stdout, "a,b,c,d,e,f\n'=1+1,'@x,-5,a=b,'-,\n");
+    }
+}

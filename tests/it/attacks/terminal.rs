@@ -1,0 +1,191 @@
+//! Against the terminal: control characters in what others wrote.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+use wiremock::matchers::{method, path};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran, finished, on_reddit};
+use crate::support::reddit::server;
+
+/// Clears the screen, rings, sets colours by C1, deletes, and turns what follows around.
+const EVIL: &str = "evil\u{1b}[2J\u{1b}]0;owned\u{7}\u{7f}\u{9b}31m\u{85}\u{202e}txt\u{2066}\u{200f}\u{61c}\u{8}\r";
+
+/// What no terminal may get.
+fn is_obeyed(c: char) -> bool {
+    let direction = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}');
+    direction || (c.is_control() && c != '\n' && c != '\t')
+}
+
+fn assert_harmless(what: &str, text: &str) {
+    let found = text.chars().find(|c| is_obeyed(*c));
+    assert_eq!(found, None, "{what}: {text:?}");
+}
+
+const PIPELINE: &str = "name = \"one\"\nmode = \"single\"\n\
+    [[topic]]\nslug = \"climate\"\nlabel = \"climate change\"\nsubreddits = [\"climate\"]\n";
+
+/// A database in which everything that others write is evil.
+fn evil_database(program: &Program, url: &str) {
+    let row = json!({
+        "id": "e1", "subreddit": "climate", "title": EVIL, "selftext": EVIL, "author": EVIL,
+        "created_utc": 1_700_000_000, "link_flair_text": EVIL, "is_self": true,
+    });
+    let dump = program.write("evil.ndjson", format!("{row}\n"));
+    program.ok(&["--database", url, "import", "--format", "dump", &dump]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_title_reaches_people_without_what_a_terminal_obeys_and_programs_as_it_is() {
+    for database in databases() {
+        let program = Program::new();
+        evil_database(&program, &database.url);
+        let query = format!("SELECT title, flair, 1 AS \"{EVIL}\" FROM posts");
+        let asked = |format: &str| {
+            let args = [
+                "--database",
+                &database.url,
+                "sql",
+                &query,
+                "--format",
+                format,
+            ];
+            program.ok(&args).stdout
+        };
+        let table = asked("table");
+        assert_harmless("table", &table);
+        assert!(table.contains("evil␛[2J␛]0;owned␇␡\u{fffd}31m"), "{table}");
+        for format in ["json", "ndjson"] {
+            let text = asked(format);
+            assert_harmless(format, &text);
+            let mut value: Value = serde_json::from_str(&text).unwrap();
+            if format == "json" {
+                value = value[0].take();
+            }
+            assert_eq!(value["title"], EVIL, "{format} is exact");
+        }
+        let csv = asked("csv");
+        let mut rows = csv::Reader::from_reader(csv.as_bytes());
+        let row = rows.records().next().unwrap().unwrap();
+        assert_eq!(&row[0], EVIL, "csv is exact");
+    }
+}
+
+/// On a terminal of its own, which `script` of util-linux makes.
+fn on_a_terminal(program: &Program, args: &[&str]) -> Option<String> {
+    let command = program.command(args);
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<String> = words
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut script = Command::new("script");
+    script
+        .args(["-qec", &words.join(" "), "/dev/null"])
+        .current_dir(program.folder.path());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    let output = script.stdin(std::process::Stdio::null()).output().ok()?;
+    assert!(output.status.success(), "{output:?}");
+    Some(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .replace("\r\n", "\n"),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_csv_that_a_terminal_takes_is_harmless_too() {
+    let program = Program::new();
+    evil_database(&program, "sqlite:x.db");
+    let args = [
+        "--database",
+        "sqlite:x.db",
+        "sql",
+        "SELECT title FROM posts",
+        "--format",
+        "csv",
+    ];
+    let Some(text) = on_a_terminal(&program, &args) else {
+        return; // There is no `script` here.
+    };
+    assert_harmless("csv", &text);
+    assert!(text.contains("evil␛[2J"), "{text}");
+}
+
+/// Reddit refuses with a reason that is evil; the file's name and a row of it are, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_log_line_of_either_format_moves_a_terminal() {
+    let reddit = server().await;
+    let refusal =
+        ResponseTemplate::new(403).set_body_json(json!({"reason": EVIL, "message": EVIL}));
+    Mock::given(method("GET"))
+        .and(path("/r/climate/hot"))
+        .respond_with(refusal)
+        .mount(&reddit)
+        .await;
+    let program = Program::new();
+    let pipeline = program.write("one.toml", PIPELINE);
+    let broken = json!({"id": "e1", "subreddit": EVIL, "title": "t", "created_utc": EVIL});
+    let dump = program.write(
+        &format!("{}.ndjson", EVIL.replace('/', "")),
+        format!("{broken}\n{{{EVIL}\n"),
+    );
+    for format in ["text", "json"] {
+        let flags = ["-vv", "--log-format", format];
+        let run = |args: &[&str]| -> Ran {
+            let mut command = program.command(&[&flags[..], args].concat());
+            finished(on_reddit(&mut command, &reddit.uri()).output().unwrap())
+        };
+        let collected = run(&["collect", "--pipeline", &pipeline]);
+        assert_ne!(collected.code, 0, "{}", collected.stderr);
+        assert!(
+            collected.stderr.contains("not collected"),
+            "{}",
+            collected.stderr
+        );
+        let imported = run(&["import", "--format", "dump", "--again", &dump]);
+        assert_eq!(imported.code, 1, "{}", imported.stderr);
+        for ran in [collected, imported] {
+            assert_harmless(format, &ran.stderr);
+            assert_harmless(format, &ran.stdout);
+            // None began a line of its own.
+            let lines = ran.stderr.lines();
+            assert_eq!(
+                lines.filter(|line| line.starts_with("txt")).count(),
+                0,
+                "{}",
+                ran.stderr
+            );
+        }
+        // What ends the program is told by other words than a log line.
+        let gone = run(&["--config", EVIL, "status"]);
+        assert_eq!(gone.code, 2, "{}", gone.stderr);
+        assert_harmless(format, &gone.stderr);
+    }
+    // Runs with what they told of themselves.
+    assert_harmless("status", &program.ok(&["status"]).stdout);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_that_is_evil_is_told_harmlessly() {
+    let server = MockServer::start().await;
+    let grant = json!({"access_token": "t", "expires_in": 86400, "scope": EVIL});
+    Mock::given(method("POST"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(grant))
+        .mount(&server)
+        .await;
+    let program = Program::new();
+    for format in ["table", "json"] {
+        let mut command = program.command(&["doctor", "--format", format]);
+        let ran = finished(on_reddit(&mut command, &server.uri()).output().unwrap());
+        assert!(ran.stdout.contains("evil"), "{}", ran.stdout);
+        assert_harmless(format, &ran.stdout);
+        assert_harmless(format, &ran.stderr);
+    }
+}
