@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sqlx::error::DatabaseError;
 use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgListener};
@@ -257,7 +258,7 @@ impl Dialect for Sqlite {
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(BUSY_TIMEOUT);
-        let connected = match pool.clone().connect_with(options.clone()).await {
+        let connected = match connect_in_turn(&pool, &options).await {
             // Even a reader keeps notes beside the file; where it may not, and no log waits to be read, the
             // file can be taken as it is.
             Err(_) if access == Access::ReadOnly && is_settled(Path::new(path)) => {
@@ -270,6 +271,32 @@ impl Dialect for Sqlite {
             None => open_error(url, hint)(source),
         })
     }
+}
+
+/// Opens a file that others may be opening for the first time too.
+///
+/// The switch of a new file to a write-ahead log takes a read lock and raises it: where two do so, SQLite lets one
+/// fail at once and does not wait for it, whatever the busy timeout says, since both would wait for ever
+/// (<https://www.sqlite.org/c3ref/busy_handler.html>).
+async fn connect_in_turn(
+    pool: &PoolOptions<Sqlite>,
+    options: &SqliteConnectOptions,
+) -> Result<Pool<Sqlite>, sqlx::Error> {
+    let started = Instant::now();
+    loop {
+        match pool.clone().connect_with(options.clone()).await {
+            Err(error) if is_busy(&error) && started.elapsed() < BUSY_TIMEOUT => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Whether SQLite says that another connection has the lock: `SQLITE_BUSY` and its extended codes.
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.is_some_and(|code| code.parse::<u32>().is_ok_and(|code| code & 0xff == 5))
 }
 
 /// Whether a database file is there and nobody has written what is not in it yet.
