@@ -921,7 +921,9 @@ fn processes_that_start_together_migrate_once() {
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread();
                 let runtime = { runtime }.enable_all().build().unwrap();
-                runtime.block_on(Store::open(&url, Access::Create)).map(drop)
+                runtime
+                    .block_on(Store::open(&url, Access::Create))
+                    .map(drop)
             })
         });
         for open in opened.collect::<Vec<_>>() {
