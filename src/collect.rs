@@ -17,11 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
 use crate::domain::{
-    Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport, hex,
+    Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport,
 };
 use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
 use crate::source::{ListingPage, Rejected, Source, SourceError};
 use crate::store::{Gap, Page, RunId, Store, StoreError, Upserted};
+use topicmill_score::hex;
 
 pub use self::import::{Imported, Plan, import};
 

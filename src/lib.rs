@@ -5,32 +5,55 @@
 //! # The way of the data
 //!
 //! ```text
-//! source ──▶ collect ──▶ store ──▶ classify ──▶ store ──▶ analyze
-//! (Reddit, archive, files)        (claim, tokenise once,   (sql)
+//! source ──▶ collect ──▶ store ──▶ classify ──▶ store ──▶ sql
+//! (Reddit, archive, files)        (claim, tokenise once,
 //!                                  batch, infer, score)
 //! ```
 //!
 //! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another;
-//! `cli` starts them.
+//! `cli` starts them. Texts become scores in a crate of its own, [`topicmill_score`], which knows no database, no
+//! network and no command line.
+//!
+//! # The rooms
+//!
+//! - `cli`: one file a command; flags, words for people, exit codes.
+//! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics and labels as a file says them.
+//! - `source`: where posts come from. `collect`: into the store. `purge`: out of it.
+//! - `store`: one face, two databases; `analysis`: the named queries.
+//! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
+//! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
+//! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
+//! - `review`: labels looked at again: compared, calibrated, held against gold.
+//! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
+//!
+//! Kept free: `export` (a data set to hand on), `report` (a picture of it), `serve` (a place to look and correct),
+//! `schedule` (runs at given times).
 //!
 //! # Who may use whom
 //!
-//! A test reads the `use crate::` lines of each module and fails on an arrow that is not in this list.
+//! A test reads what each file imports, through `crate::` and `super::`, and fails on an arrow that is not in this
+//! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli          -> analyze, classify, clock, collect, config, domain, model_folder, pipeline, purge, source, store, telemetry
-//! pipeline     -> classify, clock, collect, domain, purge, source, store, telemetry
-//! collect      -> clock, domain, source, store
-//! purge        -> clock, domain, source, store
-//! classify     -> clock, domain, model_folder, store
-//! analyze      -> store
-//! source       -> clock, domain
-//! store        -> domain
-//! model_folder -> clock, domain
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, telemetry
+//! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
+//! pipeline_file -> domain, source
+//! collect       -> clock, domain, source, store
+//! purge         -> clock, domain, source, store
+//! classify      -> clock, domain, engines, gpu, record, review, store
+//! review        -> clock, domain, store
+//! analysis      -> store
+//! files         -> domain
+//! engines       -> clock
+//! hub           -> clock
+//! gpu           -> clock, record
+//! advice        -> record
+//! source        -> clock, domain
+//! store         -> domain
 //! ```
 //!
-//! `domain` and `clock` use nobody; `config` and `telemetry` neither. Inside `classify`, only `onnx` names
-//! the `ort` crate, and only `gpu` the driver's NVML.
+//! `domain`, `clock`, `record`, `config` and `telemetry` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
 //!
@@ -50,16 +73,23 @@
 //! - **tombstone**: what stays of a purged post, its fullname, when and why, so that it does not come back.
 //! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
 
-pub mod analyze;
+pub mod advice;
+pub mod analysis;
 pub mod classify;
 pub mod cli;
 pub mod clock;
 pub mod collect;
 pub mod config;
 pub mod domain;
-pub mod model_folder;
+pub mod engines;
+pub mod files;
+pub mod gpu;
+pub mod hub;
 pub mod pipeline;
+pub mod pipeline_file;
 pub mod purge;
+pub mod record;
+pub mod review;
 pub mod source;
 pub mod store;
 pub mod telemetry;

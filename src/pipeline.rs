@@ -1,4 +1,4 @@
-//! A pipeline file: what to collect and what to label it with. And the stages, each run recorded.
+//! The stages of the pipeline, each run recorded.
 //!
 //! The stages are called here and nowhere else, so that `collect`, `run`, `demo` and whoever schedules them
 //! record the same things in the same way.
@@ -13,262 +13,26 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use crate::classify::backlog::{self, BacklogError, Labelled};
-use crate::classify::labeler::Labeler;
-use crate::classify::relabel::{self, Answer, Question, Saving};
+use crate::classify::{self, BacklogError};
 use crate::clock::SharedClock;
 use crate::collect::{self, Authors, CollectError, Imported, Pace, Plan, Sink};
-use crate::domain::{
-    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
-    TopicReport, hex,
-};
+use crate::domain::{Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
 use crate::purge::{self, PurgeError};
+use crate::record::Labelled;
+use crate::review::relabel::{self, Answer, Question, Saving};
 use crate::source::Source;
 use crate::source::dump::{self, DumpError, Reading};
-use crate::source::reddit::{self, Reddit, RedditError};
+use crate::source::reddit::Reddit;
 use crate::store::{ImportState, RunId, Store, StoreError, Target};
 use crate::telemetry;
+use topicmill_score::Cascade;
+use topicmill_score::{LabelSet, hex};
 
 pub use self::life::dead;
-
-/// The pipeline that is built in.
-pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
-
-/// Why a pipeline file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum PipelineError {
-    /// It cannot be read.
-    #[error(
-        "read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml"
-    )]
-    Read {
-        /// As given.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// It is no TOML, or has unknown or missing keys.
-    #[error("read the pipeline file `{path}`: {source}")]
-    Toml {
-        /// As given.
-        path: PathBuf,
-        /// Line, column and what is wrong.
-        #[source]
-        source: Box<toml::de::Error>,
-    },
-    /// A name that no subreddit can have.
-    #[error("pipeline file `{path}`, topic `{topic}`: {source}")]
-    Subreddit {
-        /// As given.
-        path: PathBuf,
-        /// Slug of the topic.
-        topic: String,
-        /// What a name looks like.
-        #[source]
-        source: Box<RedditError>,
-    },
-    /// A limit that no listing can meet.
-    #[error(
-        "topic `{topic}`: its limit is {limit}; Reddit lists 1 to 1000 posts, set `limit` in pipeline file `{path}` or `collect.limit`"
-    )]
-    Limit {
-        /// As given.
-        path: PathBuf,
-        /// Slug of the topic.
-        topic: String,
-        /// Posts asked for.
-        limit: u32,
-    },
-    /// A topic that names no subreddit.
-    #[error("pipeline file `{path}`, topic `{topic}`: it has no subreddits; name at least one")]
-    NoSubreddit {
-        /// As given.
-        path: PathBuf,
-        /// Slug of the topic.
-        topic: String,
-    },
-    /// Its labels cannot be used.
-    #[error("pipeline file `{path}`: {source}")]
-    Labels {
-        /// As given.
-        path: PathBuf,
-        /// What is wrong.
-        #[source]
-        source: LabelSetError,
-    },
-    /// A topic asked for that the file does not have.
-    #[error("the pipeline has no topic `{topic}`; it has {known}")]
-    NoTopic {
-        /// As asked for.
-        topic: String,
-        /// Those there are.
-        known: String,
-    },
-}
-
-/// What a pipeline file says.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Pipeline {
-    /// Its name.
-    pub name: String,
-    /// What to collect.
-    pub topics: Vec<Topic>,
-    /// What to label it with.
-    pub label_set: LabelSet,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileForm {
-    name: String,
-    #[serde(default = "default_template")]
-    hypothesis_template: String,
-    mode: Mode,
-    #[serde(default)]
-    threshold: f64,
-    #[serde(default = "default_temperature")]
-    temperature: f64,
-    topic: Vec<TopicForm>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TopicForm {
-    slug: String,
-    label: String,
-    #[serde(default)]
-    descriptions: Vec<String>,
-    subreddits: Vec<String>,
-    listing: Option<Listing>,
-    limit: Option<u32>,
-}
-
-fn default_template() -> String {
-    "This text is about {}.".to_owned()
-}
-
-const fn default_temperature() -> f64 {
-    1.0
-}
-
-impl Pipeline {
-    /// Reads a pipeline file; `None` is the built-in one. A topic that does not say which listing it wants and
-    /// how much of it gets `listing` and `limit`.
-    ///
-    /// # Errors
-    /// See [`PipelineError`].
-    pub fn load(path: Option<&Path>, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
-        let Some(path) = path else {
-            return Self::parse(
-                SIXTEEN_TOPICS,
-                Path::new("pipelines/sixteen-topics.toml"),
-                listing,
-                limit,
-            );
-        };
-        let text = std::fs::read_to_string(path).map_err(|source| PipelineError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text, path, listing, limit)
-    }
-
-    fn parse(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
-        let form: FileForm = toml::from_str(text).map_err(|source| PipelineError::Toml {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
-        let mut topics = Vec::with_capacity(form.topic.len());
-        for topic in form.topic {
-            if topic.subreddits.is_empty() {
-                return Err(PipelineError::NoSubreddit {
-                    path: path.to_owned(),
-                    topic: topic.slug,
-                });
-            }
-            for name in &topic.subreddits {
-                reddit::check_subreddit(name).map_err(|source| PipelineError::Subreddit {
-                    path: path.to_owned(),
-                    topic: topic.slug.clone(),
-                    source: Box::new(source),
-                })?;
-            }
-            let limit = topic.limit.unwrap_or(limit);
-            if !(1..=1000).contains(&limit) {
-                return Err(PipelineError::Limit {
-                    path: path.to_owned(),
-                    topic: topic.slug,
-                    limit,
-                });
-            }
-            topics.push(Topic {
-                slug: topic.slug,
-                label: topic.label,
-                descriptions: topic.descriptions,
-                subreddits: topic.subreddits,
-                listing: topic.listing.unwrap_or(listing),
-                limit,
-            });
-        }
-        let labels = topics
-            .iter()
-            .map(|topic| Label {
-                slug: topic.slug.clone(),
-                label: topic.label.clone(),
-                descriptions: topic.descriptions.clone(),
-            })
-            .collect();
-        let label_set = LabelSet {
-            name: form.name.clone(),
-            template: form.hypothesis_template,
-            mode: form.mode,
-            threshold: form.threshold,
-            temperature: form.temperature,
-            labels,
-        };
-        label_set
-            .validate()
-            .map_err(|source| PipelineError::Labels {
-                path: path.to_owned(),
-                source,
-            })?;
-        Ok(Self {
-            name: form.name,
-            topics,
-            label_set,
-        })
-    }
-
-    /// Only these topics are collected; the label set stays whole.
-    ///
-    /// # Errors
-    /// [`PipelineError::NoTopic`].
-    pub fn keep_topics(&mut self, slugs: &[String]) -> Result<(), PipelineError> {
-        for slug in slugs {
-            if !self.topics.iter().any(|topic| topic.slug == *slug) {
-                let known: Vec<_> = self
-                    .topics
-                    .iter()
-                    .map(|topic| topic.slug.as_str())
-                    .collect();
-                return Err(PipelineError::NoTopic {
-                    topic: slug.clone(),
-                    known: known.join(", "),
-                });
-            }
-        }
-        if !slugs.is_empty() {
-            self.topics.retain(|topic| slugs.contains(&topic.slug));
-        }
-        Ok(())
-    }
-}
 
 /// What a run did, for its record, for `--run-json` and for the exit code.
 #[derive(Debug, Clone, PartialEq)]
@@ -306,7 +70,7 @@ pub struct Context {
     pub clock: SharedClock,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
-    /// Who works: see [`backlog::worker_name`].
+    /// Who works: see [`classify::worker_name`].
     pub worker: String,
     /// How often a run shows that it lives.
     pub beat: Duration,
@@ -608,20 +372,20 @@ impl Context {
     /// Those of the store and of the model.
     pub async fn classify(
         &self,
-        labelers: Vec<Labeler>,
+        cascades: Vec<Cascade>,
         set: &LabelSet,
-        options: &backlog::Options,
-        progress: backlog::OnStep<'_>,
+        options: &classify::Options,
+        progress: classify::OnStep<'_>,
     ) -> Result<(Labelled, RunStatus), BacklogError> {
         let work = async |run, done: &mut Labelled| {
-            let worker = backlog::Worker {
+            let worker = classify::Worker {
                 store: &self.store,
                 clock: &self.clock,
                 stop: &self.stop,
                 name: &self.worker,
                 run,
             };
-            backlog::label(&worker, labelers, set, options, progress, done).await
+            classify::label(&worker, cascades, set, options, progress, done).await
         };
         self.recorded(Stage::Classify, work, |done: &Labelled| {
             let whole = done.failed == 0 && done.set_aside == 0;

@@ -12,16 +12,19 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::backlog::{self, Labelled, Options, Worker};
-use topicmill::classify::batch::Batch;
-use topicmill::classify::engine::Logits;
-use topicmill::classify::gpu::Watch;
-use topicmill::classify::verdict::Settings;
-use topicmill::classify::{Engine, EngineError, Labeler};
+use topicmill::classify::{self, Options, Worker};
 use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Label, LabelSet, Mode, PairLogits, Scores, Stage, TextHash, post_text};
-use topicmill::model_folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill::domain::{Stage, TextHash, post_text};
+use topicmill::gpu::GpuWatch;
+use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, Claim, Claimant, Classified, ModelRow, RunId, Store, Target};
+use topicmill_score::Engine;
+use topicmill_score::EngineError;
+use topicmill_score::Labeler;
+use topicmill_score::batch::Batch;
+use topicmill_score::engine::Logits;
+use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -447,12 +450,20 @@ impl Bench {
                 retry_failed: false,
                 watch: false,
                 make_current: true,
-                settings: Settings::default(),
-                gpus: Watch::default(),
+                settings: RunSettings::default(),
+                gpus: GpuWatch::default(),
             };
             let labeler = Labeler::load(folder()?, Box::new(Paced(cost)), 16_384)?;
             let mut done = Labelled::default();
-            backlog::label(&worker, vec![labeler], set, &options, &|_| {}, &mut done).await?;
+            classify::label(
+                &worker,
+                vec![labeler.into()],
+                set,
+                &options,
+                &|_| {},
+                &mut done,
+            )
+            .await?;
             say(&format!(
                 "    one worker: {:.0} posts/s",
                 done.posts_per_sec

@@ -1,44 +1,377 @@
-//! Texts in, labels and scores out.
+//! Labels what a store has not labelled yet: claim, tokenise, score, write.
 //!
-//! ```text
-//! label set ─▶ hypothesis ─┐
-//! texts ─▶ tokenize ───────┴▶ batch ─▶ engine (onnx) ─▶ score
-//! ```
-//!
-//! Each text is tokenised once ([`tokenize`]), its rows are sorted by length and packed into batches within a
-//! token budget ([`batch`]), an [`Engine`] computes them ([`onnx`] is the real one and the only file that
-//! names the `ort` crate), and logits become scores in one place ([`score`]). [`Labeler`] glues these;
-//! [`files`] puts files through it. Where a [`shortlist`] picks the labels of each text, only those are computed.
-//! [`relabel`] asks what another label set would change, [`calibrate`] fits one to labels that are known
-//! ([`gold`]), and [`compare`] tells two labellings apart. [`gpu`] watches the GPUs of a run, and [`verdict`] tells
-//! what limits it.
+//! Each engine has a lane of its own (`lane`): to the database it makes no difference whether several lanes
+//! run in one process or in processes of several machines. Posts are written as their last pair arrives, under
+//! the lease of their window; a heartbeat (`leases`) keeps live leases alive. A write that finds its lease gone
+//! is refused by the store, counted, and left to whoever holds the posts now.
 
-pub mod autotune;
-pub mod backlog;
-pub mod batch;
-pub mod calibrate;
-pub mod compare;
-pub mod contract;
-pub mod engine;
-pub mod estimate;
-pub mod files;
-pub mod gold;
-pub mod gpu;
-pub mod hypothesis;
-pub mod labeler;
-pub mod library;
-pub mod onnx;
-pub mod relabel;
-pub mod score;
+mod ahead;
+mod lane;
+mod leases;
+mod patience;
+mod targets;
+mod watched;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use topicmill_score::text::TokenizeError;
+use topicmill_score::{Cascade, LabelSet, LabelerError};
+
+pub use self::ahead::{dry_run, tune};
+use self::lane::Shared;
+use self::leases::LiveLeases;
+pub use self::leases::{died, worker_name};
+use self::patience::Patience;
+pub use self::targets::model_row;
+use self::targets::{Targets, targets};
+use crate::clock::SharedClock;
+use crate::gpu::{GpuWatch, Sampler};
+use crate::record::{Alike, Labelled, RunSettings};
+use crate::review::compare::Moves;
+use crate::store::{RunId, Store, StoreError, Target, Waiting, Watch};
+
+/// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// A run ends after this many rounds in a row in which it wrote nothing, though posts could be claimed: whoever
+/// was to take them back stands still.
+const MOST_FRUITLESS: u32 = 2;
+/// Looking for new posts reads much; a watcher rests this many times as long as it looked.
+const REST: u32 = 10;
+
+/// Why labelling ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum BacklogError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The model or the device.
+    #[error(transparent)]
+    Labeler(#[from] LabelerError),
+    /// The tokenizer.
+    #[error(transparent)]
+    Tokenize(#[from] TokenizeError),
+    /// A thread of ours died.
+    #[error("the scoring thread ended without a word: {0}")]
+    Thread(String),
+}
+
+/// How the backlog is worked off.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How long a claim lives without a heartbeat.
+    pub lease: Duration,
+    /// A post that failed this often, or killed its worker this often while it was alone, is left alone.
+    pub max_attempts: u32,
+    /// Stop after this many posts.
+    pub limit: Option<u64>,
+    /// Try again what failed too often.
+    pub retry_failed: bool,
+    /// When nothing is left, wait for new posts instead of ending.
+    pub watch: bool,
+    /// Make the model and the label set the current ones, which the views show.
+    pub make_current: bool,
+    /// Kept in the run's record.
+    pub settings: RunSettings,
+    /// The GPUs of the engines.
+    pub gpus: GpuWatch,
+}
+
+/// Who labels, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Worker<'a> {
+    /// The database.
+    pub store: &'a Store,
+    /// For leases and dates.
+    pub clock: &'a SharedClock,
+    /// Cancelled by the first signal: the batch under way is finished and written, the rest given back.
+    pub stop: &'a CancellationToken,
+    /// See [`worker_name`].
+    pub name: &'a str,
+    /// The run that the labels belong to.
+    pub run: RunId,
+}
+
+/// What a listener hears of labelling as it goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// This many posts will have been labelled once nothing can be claimed any more.
+    Expect(u64),
+    /// This many more are written.
+    Done(u64),
+    /// What the GPUs do now, in one line.
+    Gpu(String),
+}
+
+/// Hears steps.
+pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
+
+/// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options`
+/// say so. Each cascade works by itself; all are of the same models. `done` is added to as labels are written.
+///
+/// # Errors
+/// See [`BacklogError`]. What was scored until then is written, and the rest given back.
+///
+/// # Panics
+/// Without a cascade.
+pub async fn label(
+    worker: &Worker<'_>,
+    mut cascades: Vec<Cascade>,
+    set: &LabelSet,
+    options: &Options,
+    progress: OnStep<'_>,
+    done: &mut Labelled,
+) -> Result<(), BacklogError> {
+    let store = worker.store;
+    done.settings = options.settings.clone();
+    let first = &mut cascades[0];
+    done.settings.model = first.identity().0;
+    done.settings.batch_tokens = first.large.batch_tokens();
+    done.gpu_note = options.gpus.note().map(str::to_owned);
+    let mut sampler = options.gpus.sampler();
+    let prepared = Arc::new(first.large.prepare(set)?);
+    let small = first.small.as_mut();
+    let picking = small.map(|small| small.prepare(set)).transpose()?;
+    let scored_labels = first.scored_labels(set.labels.len());
+    let Targets {
+        target,
+        without_shortlist,
+        logits_model,
+    } = targets(worker, first, set).await?;
+    let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
+    if options.make_current {
+        store.set_current(target).await?;
+    }
+    leases::return_abandoned(store, worker.name).await?;
+    if options.retry_failed {
+        store.retry_failed(target, options.max_attempts).await?;
+    }
+    // Before the first look, so that what comes after it is heard of.
+    let mut watch = if options.watch {
+        Some(store.watch().await?)
+    } else {
+        None
+    };
+    let leases = LiveLeases::default();
+    let patience = Patience::new(worker, options.watch);
+    let halt = worker.stop.child_token();
+    let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
+    let backlog = AtomicU64::new(0);
+    let suspects = Arc::new(Semaphore::new(1));
+    let shared = Shared {
+        worker,
+        patience: &patience,
+        halt: &halt,
+        target,
+        set,
+        options,
+        prepared: &prepared,
+        picking: &picking.map(Arc::new),
+        scored_labels,
+        logits_model,
+        hypotheses: &hypotheses,
+        leases: &leases,
+        left: &left,
+        waiting: &backlog,
+        lanes: cascades.len() as u64,
+        suspects: &suspects,
+        progress,
+    };
+    let ended = shared
+        .rounds(cascades, &mut watch, &mut sampler, done)
+        .await;
+    if patience.is_away() {
+        // Each of the calls that follow would wait for it again.
+        if !leases.all().is_empty() {
+            tracing::warn!("claimed posts stay claimed until their leases expire");
+        }
+        return ended;
+    }
+    give_back(store, &leases).await;
+    ended?;
+    let waiting = shared.count().await?;
+    let to_its_end = left.load(Ordering::Relaxed) > 0 && !worker.stop.is_cancelled();
+    // What can be claimed and was not is in the hands of somebody who stands still.
+    let unclaimed = if to_its_end { waiting.claimable } else { 0 };
+    (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
+    if let Some(whole) = without_shortlist
+        && !worker.stop.is_cancelled()
+    {
+        done.without_shortlist = alike(store, whole, target).await;
+    }
+    Ok(())
+}
+
+/// Gives back what is claimed and was not scored.
+async fn give_back(store: &Store, leases: &LiveLeases) {
+    for lease in leases.all() {
+        if let Err(error) = store.release(lease).await {
+            tracing::warn!(
+                lease = lease.0,
+                "claimed posts stay claimed until the lease expires: {error}"
+            );
+        }
+    }
+}
+
+/// How the labels under two targets compare, where that can be told.
+async fn alike(store: &Store, from: Target, to: Target) -> Option<Alike> {
+    match store.compare(from, to).await {
+        Ok(counts) => {
+            let moves = Moves::from_iter(counts);
+            Some(Alike {
+                posts: moves.posts(),
+                same: moves.same(),
+            })
+        }
+        // Every label is stored; this is only told beside them.
+        Err(error) => {
+            tracing::warn!("what the shortlist kept is not known: {error}");
+            None
+        }
+    }
+}
+
+impl Shared<'_> {
+    /// Runs rounds until nothing has no label any more; for a watcher, until a signal comes.
+    async fn rounds(
+        &self,
+        mut cascades: Vec<Cascade>,
+        watch: &mut Option<Watch>,
+        sampler: &mut Sampler,
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        let Worker { clock, stop, .. } = *self.worker;
+        // Rounds in a row in which nothing came of any post.
+        let mut fruitless = 0;
+        loop {
+            let began = clock.elapsed();
+            let (waiting, looked) = match self.look().await {
+                Ok(found) => found,
+                // Nothing is in hand.
+                Err(error) if error.is_passing() && stop.is_cancelled() => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            // Before the end one looks again: posts may have come meanwhile, or the backlog may have been lost.
+            if watch.is_none() && (waiting.claimable == 0 || fruitless == MOST_FRUITLESS) {
+                return Ok(());
+            }
+            let before = done.posts + done.failed + done.refused;
+            self.waiting.store(waiting.claimable, Ordering::Relaxed);
+            (self.progress)(Step::Expect(done.posts + waiting.claimable));
+            let round;
+            (cascades, round) = self.round(cascades, sampler, done).await;
+            let same = done.posts + done.failed + done.refused == before;
+            fruitless = if same { fruitless + 1 } else { 0 };
+            done.gpu = sampler.figures();
+            done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
+            done.posts_per_sec = rate(done.posts, done.seconds);
+            let enough = self.left.load(Ordering::Relaxed) == 0;
+            if round.is_err() || enough || stop.is_cancelled() {
+                return round;
+            }
+            if let Some(watch) = watch
+                && wait_for_posts(self.worker, self.patience, watch, looked * REST).await?
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Puts into the backlog what has no label yet, and counts it; with how long the putting took.
+    async fn look(&self) -> Result<(Waiting, Duration), StoreError> {
+        let Worker { store, clock, .. } = *self.worker;
+        let mut looked = Duration::ZERO;
+        let enqueue = async || {
+            let began = clock.elapsed();
+            let added = store.enqueue_missing(self.target).await;
+            looked = clock.elapsed().saturating_sub(began);
+            added
+        };
+        self.patience.wait(enqueue).await?;
+        Ok((self.count().await?, looked))
+    }
+
+    /// What waits in the backlog.
+    async fn count(&self) -> Result<Waiting, StoreError> {
+        let Worker { store, clock, .. } = *self.worker;
+        let (now, most) = (clock.now().into(), self.options.max_attempts);
+        let count = async || store.waiting(self.target, most, now).await;
+        self.patience.wait(count).await
+    }
+
+    /// Runs a lane for each cascade until nothing can be claimed any more. Of several errors the first counts.
+    async fn round(
+        &self,
+        cascades: Vec<Cascade>,
+        sampler: &mut Sampler,
+        done: &mut Labelled,
+    ) -> (Vec<Cascade>, Result<(), BacklogError>) {
+        let lanes = cascades.into_iter().map(async |cascade| {
+            let mut of_lane = Labelled::default();
+            let ended = self.lane(cascade, &mut of_lane).await;
+            if ended.is_err() {
+                self.halt.cancel();
+            }
+            (of_lane, ended)
+        });
+        let lease = self.options.lease;
+        let lanes = tokio::select! {
+            lanes = join_all(lanes) => lanes,
+            never = leases::heartbeat(self.worker, self.patience, lease, self.leases) => match never {},
+            never = sampler.sample(self.worker.clock, |line| (self.progress)(Step::Gpu(line))) => match never {},
+        };
+        let (mut cascades, mut outcome) = (Vec::new(), Ok(()));
+        for (of_lane, ended) in lanes {
+            done.add(&of_lane);
+            match ended {
+                Ok(cascade) => {
+                    // Fewer than at first where the memory ran out.
+                    let tokens = &mut done.settings.batch_tokens;
+                    *tokens = cascade.large.batch_tokens().min(*tokens);
+                    cascades.push(cascade);
+                }
+                Err(error) if outcome.is_ok() => outcome = Err(error),
+                Err(_) => {}
+            }
+        }
+        (cascades, outcome)
+    }
+}
+
+/// Waits until there may be posts to label, resting for a while first; true if a signal came instead.
+async fn wait_for_posts(
+    worker: &Worker<'_>,
+    patience: &Patience<'_>,
+    watch: &mut Watch,
+    rest: Duration,
+) -> Result<bool, StoreError> {
+    let Worker { clock, stop, .. } = *worker;
+    let changed = async {
+        clock.sleep(rest).await;
+        tokio::select! {
+            changed = patience.wait(async || watch.changed().await) => changed,
+            () = clock.sleep(LOOK_AGAIN) => Ok(()),
+        }
+    };
+    tokio::select! {
+        changed = changed => changed.map(|()| false),
+        () = stop.cancelled() => Ok(true),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+fn rate(posts: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 {
+        posts as f64 / seconds
+    } else {
+        0.0
+    }
+}
+
 #[cfg(test)]
-mod scripted;
-pub mod shortlist;
-pub mod tokenize;
-pub mod vectors;
-pub mod verdict;
-
-pub use self::engine::{Device, Engine, EngineError};
-pub use self::files::{FileJob, FileReport, FilesError, score_files};
-pub use self::labeler::{Ended, Labeler, LabelerError, Prepared, TextError, TextResult};
-pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};
-pub use self::shortlist::Shortlist;
+mod tests;

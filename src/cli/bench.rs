@@ -12,13 +12,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::setup::{Budget, Engine, ModelFlags, PipelineFlags, Setup};
+use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit, output};
-use crate::classify::labeler::Prepared;
-use crate::classify::tokenize::EncodedText;
-use crate::classify::{Device, Labeler};
-use crate::domain::{LabelSet, post_text};
+use crate::domain::post_text;
+use crate::engines::{Budget, OpenedModel};
 use crate::store::Table;
+use topicmill_score::Device;
+use topicmill_score::LabelSet;
+use topicmill_score::Labeler;
+use topicmill_score::labeler::Prepared;
+use topicmill_score::text::EncodedText;
 
 /// Flags of `bench`.
 #[derive(Debug, Args)]
@@ -87,17 +90,18 @@ impl Subject {
             None => sample::texts(posts),
         };
         let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
-        let Engine {
+        let choice = setup.model_choice(&self.model)?;
+        let OpenedModel {
             mut labeler,
             chosen,
             threads,
             budget,
-        } = setup.only_engine(&self.model, setup.devices(&self.model)?[0])?;
+        } = choice.open_one(choice.devices[0])?;
         let prepared = labeler.prepare(&set)?;
         let encoded = labeler
             .encoder()
             .encode(&texts)
-            .map_err(crate::classify::LabelerError::Tokenize)?;
+            .map_err(topicmill_score::LabelerError::Tokenize)?;
         Ok(Bed {
             labeler,
             device: chosen.device,

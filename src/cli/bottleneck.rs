@@ -5,10 +5,9 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::classify::backlog::Labelled;
-use crate::classify::gpu::{Figures, Summary};
-use crate::classify::verdict::{self, GPU_TARGET, MEMORY_TARGET, Origin, Verdict, verdict};
+use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, Verdict, verdict};
 use crate::domain::Stage;
+use crate::record::{BudgetOrigin, GpuFigures, Labelled, Summary};
 use crate::store::{Access, RunId, RunRow, Store, Table};
 
 /// Runs among which one is looked for that labelled anything: those of half a week, one each five minutes.
@@ -92,10 +91,10 @@ fn for_people(run: &RunRow, done: &Labelled, verdict: &Verdict) -> String {
     );
     let given = (!settings.devices.is_empty()).then(|| {
         let from = match settings.batch_tokens_from {
-            Origin::Default => "the default",
-            Origin::Set => "as set",
-            Origin::Searched => "found by search",
-            Origin::Model => "of this precision",
+            BudgetOrigin::Default => "the default",
+            BudgetOrigin::Set => "as set",
+            BudgetOrigin::Searched => "found by search",
+            BudgetOrigin::Model => "of this precision",
         };
         format!(
             "; {} on {} in {}, batches of {} padded tokens ({from})",
@@ -110,7 +109,7 @@ fn for_people(run: &RunRow, done: &Labelled, verdict: &Verdict) -> String {
         output::for_people(&stages(done)),
     ];
     if !done.gpu.is_empty() {
-        let lines: Vec<String> = done.gpu.iter().map(verdict::line).collect();
+        let lines: Vec<String> = done.gpu.iter().map(advice::line).collect();
         parts.push(lines.iter().map(|line| output::wrapped(line)).collect());
         parts.push(output::for_people(&gpus(&done.gpu)));
     }
@@ -152,8 +151,8 @@ fn stages(done: &Labelled) -> Table {
     }
 }
 
-fn gpus(figures: &[Figures]) -> Table {
-    let row = |gpu: &Figures, what: &str, part: f64, of: Option<Summary>, target: Value| {
+fn gpus(figures: &[GpuFigures]) -> Table {
+    let row = |gpu: &GpuFigures, what: &str, part: f64, of: Option<Summary>, target: Value| {
         let of = of?;
         #[expect(clippy::cast_possible_truncation, reason = "rounded, for people")]
         let scaled = |value: u32| json!((f64::from(value) * part).round() as i64);

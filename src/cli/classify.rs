@@ -4,20 +4,18 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, Format};
-use super::setup::{
-    Budget, Engines, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags, cores,
-};
+use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
-use crate::classify::backlog::{self, Alike, Labelled, Options, Step};
-use crate::classify::engine::Device;
-use crate::classify::estimate::{Cost, Estimate};
-use crate::classify::gpu;
-use crate::classify::labeler::Labeler;
-use crate::classify::verdict::{self, Origin, Settings};
-use crate::domain::LabelSet;
+use crate::advice;
+use crate::classify::{self, Options, Step};
+use crate::engines::estimate::{Cost, Estimate};
+use crate::engines::{Budget, EnginePool, cores};
+use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
+use crate::record::{Alike, BudgetOrigin, Labelled, RunSettings};
 use crate::store::{Access, Missing, Store, Table};
 use crate::telemetry::{Progress, tenths};
+use topicmill_score::{Cascade, Device, LabelSet};
 
 /// Flags of `classify`.
 #[derive(Debug, Args)]
@@ -64,14 +62,14 @@ impl Classify {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {
-            let labeler = setup.labeler(&self.model)?;
+            let cascade = setup.cascade(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
-            let told = backlog::dry_run(&store, &setup.clock, labeler, &set).await?;
+            let told = classify::dry_run(&store, &setup.clock, cascade, &set).await?;
             output::print_table(&table(&told), self.format)?;
             return Ok(Exit::Done);
         }
         let mut engines = setup.engines(&self.model, self.workers)?;
-        setup.shortlisted(&mut engines.labelers, &self.shortlist, &self.model, &set)?;
+        setup.shortlisted(&mut engines.cascades, &self.shortlist, &self.model, &set)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
@@ -114,67 +112,67 @@ fn table((missing, cost): &(Missing, Cost)) -> Table {
     }
 }
 
-/// Labelers with the best token budget, as far as it is known or worth searching for, and where it comes from.
+/// Cascades with the best token budget, as far as it is known or worth searching for, and where it comes from.
 /// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.
 async fn tuned(
     context: &Context,
-    mut labelers: Vec<Labeler>,
+    mut cascades: Vec<Cascade>,
     budget: &Budget,
     set: &LabelSet,
     limit: Option<u64>,
-) -> Result<(Vec<Labeler>, Origin), CliError> {
+) -> Result<(Vec<Cascade>, BudgetOrigin), CliError> {
     let key = match budget {
         Budget::Open(key) => format!("batch tokens of {}", key.line()),
-        Budget::Fixed => return Ok((labelers, Origin::Set)),
-        Budget::OfModel => return Ok((labelers, Origin::Model)),
-        Budget::Remembered(_) => return Ok((labelers, Origin::Searched)),
+        Budget::Fixed => return Ok((cascades, BudgetOrigin::Set)),
+        Budget::OfModel => return Ok((cascades, BudgetOrigin::Model)),
+        Budget::Remembered(_) => return Ok((cascades, BudgetOrigin::Searched)),
     };
     tracing::debug!(key, "looking for the best size of a batch");
     let kept = context.store.kept(&key).await?;
     let kept = kept.and_then(|kept| kept.parse().ok());
     let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
-        (kept, Origin::Searched)
+        (kept, BudgetOrigin::Searched)
     } else {
-        let first = labelers.remove(0);
+        let first = cascades.remove(0);
         let (first, found) =
-            backlog::tune(&context.store, &context.clock, first, set, limit).await?;
-        let batch_tokens = first.batch_tokens();
-        labelers.insert(0, first);
+            classify::tune(&context.store, &context.clock, first, set, limit).await?;
+        let batch_tokens = first.large.batch_tokens();
+        cascades.insert(0, first);
         if found.is_some_and(|found| found.whole) {
             tracing::info!(batch_tokens, "found the best size of a batch");
             context.store.keep(&key, &batch_tokens.to_string()).await?;
             if let Err(why) = budget.remember(batch_tokens) {
                 tracing::debug!("only this database keeps the size of a batch: {why}");
             }
-            (batch_tokens, Origin::Searched)
+            (batch_tokens, BudgetOrigin::Searched)
         } else {
-            (batch_tokens, Origin::Default)
+            (batch_tokens, BudgetOrigin::Default)
         }
     };
-    for labeler in &mut labelers {
-        labeler.set_batch_tokens(batch_tokens);
+    for cascade in &mut cascades {
+        cascade.large.set_batch_tokens(batch_tokens);
     }
-    Ok((labelers, origin))
+    Ok((cascades, origin))
 }
 
 /// Labels the backlog of a store, with a bar, and tells what to exit with.
 pub async fn label(
     context: &Context,
-    engines: Engines,
+    engines: EnginePool,
     set: &LabelSet,
     options: &Options,
 ) -> Result<Exit, CliError> {
-    let Engines {
-        labelers,
+    let EnginePool {
+        cascades,
         devices,
         threads,
         budget,
     } = engines;
-    let (labelers, batch_tokens_from) =
-        tuned(context, labelers, &budget, set, options.limit).await?;
-    let settings = Settings {
+    let (cascades, batch_tokens_from) =
+        tuned(context, cascades, &budget, set, options.limit).await?;
+    let settings = RunSettings {
         devices: devices.iter().map(Device::to_string).collect(),
-        precision: labelers[0].folder().precision.clone(),
+        precision: cascades[0].large.folder().precision.clone(),
         batch_tokens_from,
         threads,
         cores: cores(),
@@ -182,11 +180,11 @@ pub async fn label(
             Store::Sqlite(_) => "sqlite".to_owned(),
             Store::Postgres(_) => "postgres".to_owned(),
         },
-        ..Settings::default()
+        ..RunSettings::default()
     };
     let options = Options {
         settings,
-        gpus: gpu::Watch::over(&devices),
+        gpus: GpuWatch::over(&devices),
         ..options.clone()
     };
     if let Some(note) = options.gpus.note() {
@@ -198,7 +196,7 @@ pub async fn label(
         Step::Done(n) => bar.add(n),
         Step::Gpu(line) => bar.note(&line),
     };
-    let labelled = context.classify(labelers, set, &options, &heard).await;
+    let labelled = context.classify(cascades, set, &options, &heard).await;
     drop(bar);
     let (done, _) = labelled?;
     told(&done);
@@ -252,9 +250,9 @@ fn told(done: &Labelled) {
         );
     }
     for gpu in &done.gpu {
-        tracing::info!("{}", verdict::line(gpu));
+        tracing::info!("{}", advice::line(gpu));
     }
-    if verdict::verdict(done).on_target == Some(false) {
+    if advice::verdict(done).on_target == Some(false) {
         tracing::info!("`topicmill doctor --bottleneck` tells what to change");
     }
     if set_aside > 0 {

@@ -7,10 +7,10 @@ use super::bottleneck;
 use super::output::{self, Format};
 use super::setup::{ModelFlags, PipelineFlags, Setup, word};
 use super::{CliError, Exit};
-use crate::classify::onnx::load_runtime;
 use crate::domain::SourceKind;
 use crate::source::reddit::{Credentials, Reddit};
 use crate::store::{Access, Store, StoreError, Table};
+use topicmill_score::onnx::{FoundBy, load_runtime};
 
 /// What `doctor --help` adds.
 const CODES: &str = "\
@@ -121,18 +121,27 @@ fn library(setup: &Setup) -> Finding {
             } else {
                 "CPU only"
             };
-            let (library, by) = (runtime.library().display(), runtime.found_by());
+            let (library, by) = (runtime.library().display(), said_by(runtime.found_by()));
             format!("{library} ({cuda}; from {by})")
         });
     finding("ONNX Runtime", found)
+}
+
+/// Who named the library, by the name of the setting.
+fn said_by(by: FoundBy) -> String {
+    match by {
+        FoundBy::Caller => "onnxruntime.library".to_owned(),
+        FoundBy::Variable => "ORT_DYLIB_PATH".to_owned(),
+        by => by.to_string(),
+    }
 }
 
 fn model(setup: &Setup) -> Finding {
     // Only a session tells whether the graph is whole.
     let flags = ModelFlags::default();
     let found = setup
-        .devices(&flags)
-        .and_then(|devices| setup.only_engine(&flags, devices[0]));
+        .model_choice(&flags)
+        .and_then(|choice| Ok(choice.open_one(choice.devices[0])?));
     finding(
         "model",
         found.map(|engine| {

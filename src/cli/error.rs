@@ -1,25 +1,28 @@
-//! How commands end: exit codes, and the one error type that carries each module's own.
+//! How commands end: exit codes, and the one error type that carries each module's own, with what to do about it.
 
 use std::process::ExitCode;
 
-use crate::classify::backlog::BacklogError;
-use crate::classify::engine::DeviceError;
-use crate::classify::files::FilesError;
-use crate::classify::gold::GoldError;
-use crate::classify::labeler::LabelerError;
-use crate::classify::onnx::OnnxError;
+use super::remedy;
+use crate::classify::BacklogError;
 use crate::collect::CollectError;
 use crate::config::ConfigError;
-use crate::domain::{Outcome, UnknownWord};
-use crate::model_folder::ModelError;
-use crate::model_folder::pull::PullError;
-use crate::pipeline::{ImportError, PipelineError};
+use crate::domain::Outcome;
+use crate::engines::EnginesError;
+use crate::files::FilesError;
+use crate::hub::PullError;
+use crate::pipeline::ImportError;
+use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
+use crate::review::gold::GoldError;
 use crate::source::SourceError;
 use crate::source::arctic_shift::ArcticShiftError;
 use crate::source::dump::DumpError;
 use crate::source::reddit::RedditError;
 use crate::store::StoreError;
+use topicmill_score::engine::DeviceError;
+use topicmill_score::folder::ModelError;
+use topicmill_score::labeler::LabelerError;
+use topicmill_score::onnx::OnnxError;
 
 /// How a command ended, for whoever called the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,30 +104,32 @@ pub enum CliError {
     Gold(#[from] GoldError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy::on_folder(.0))]
     Model(#[from] ModelError),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy::on_onnx(.0))]
     Onnx(#[from] OnnxError),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy::on_engines(.0))]
+    Engines(EnginesError),
+    #[error("{0}{remedy}", remedy = remedy::on_pull(.0))]
     Pull(PullError),
     #[error(transparent)]
     Device(#[from] DeviceError),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy::on_labeler(.0))]
     Labeler(#[from] LabelerError),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy::on_backlog(.0))]
     Backlog(#[from] BacklogError),
     #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
-    #[error(transparent)]
+    #[error("{0}{remedy}", remedy = remedy::on_files(.0))]
     Files(#[from] FilesError),
     /// A word that is none of those expected, with the flag or setting that holds it.
     #[error("{what}: {source}")]
     Word {
         what: &'static str,
         #[source]
-        source: UnknownWord,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Called in a way that cannot work.
     #[error("{0}")]
@@ -146,6 +151,17 @@ pub enum CliError {
     },
 }
 
+impl From<EnginesError> for CliError {
+    fn from(error: EnginesError) -> Self {
+        match error {
+            EnginesError::Onnx(error) => Self::Onnx(error),
+            EnginesError::Labeler(error) => Self::Labeler(error),
+            EnginesError::Folder(error) => Self::Model(error),
+            error => Self::Engines(error),
+        }
+    }
+}
+
 impl CliError {
     /// The exit code that this error ends the program with.
     pub fn exit(&self) -> Exit {
@@ -156,6 +172,7 @@ impl CliError {
             | Self::Dump(_)
             | Self::Import(ImportError::Dump(_))
             | Self::Device(_)
+            | Self::Engines(_)
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,

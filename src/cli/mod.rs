@@ -19,6 +19,7 @@ mod labels;
 mod model;
 mod output;
 mod purge;
+mod remedy;
 mod run;
 mod score;
 mod setup;

@@ -6,21 +6,22 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::output::{self, Format};
-use super::setup::{PipelineFlags, Setup, find_model};
+use super::setup::{PipelineFlags, Setup};
 use super::{CliError, Exit};
-use crate::classify::engine::Device;
-use crate::classify::files::{FileJob, WINDOW_ROWS, score_files};
-use crate::classify::labeler::{Labeler, LabelerError};
-use crate::classify::onnx::{EngineOptions, OnnxEngine, OnnxError};
-use crate::classify::tokenize::Encoder;
-use crate::classify::vectors::{self, Errors};
-use crate::domain::LabelSet;
-use crate::model_folder::hashes::file_hash;
-use crate::model_folder::manifest::{Agreement, Graph, Manifest, Verified};
-use crate::model_folder::pull::{self, Hub, Source, Step, Wanted};
-use crate::model_folder::{ModelFolder, ModelKind, Target};
+use crate::engines::find_model;
+use crate::files::{FileJob, WINDOW_ROWS, score_files};
+use crate::hub::{self, Hub, Source, Step, Wanted};
 use crate::store::Table;
 use crate::telemetry::Progress;
+use topicmill_score::folder::Processor;
+use topicmill_score::folder::hashes::file_hash;
+use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
+use topicmill_score::text::Encoder;
+use topicmill_score::vectors::{self, Errors};
+use topicmill_score::{
+    Cascade, Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind,
+    OnnxEngine, OnnxError,
+};
 
 /// Where models are kept, beside the one that ships.
 const FOLDER: &str = "models";
@@ -318,17 +319,17 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
 
 /// Runs a graph on what it is made for, and compares it with the manifest.
 fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
-    let (target, device) = if graph.device == Target::Cuda.as_str() {
-        (Target::Cuda, Device::Cuda(0))
+    let (processor, device) = if graph.device == Processor::Cuda.as_str() {
+        (Processor::Cuda, Device::Cuda(0))
     } else {
-        (Target::Cpu, Device::Cpu)
+        (Processor::Cpu, Device::Cpu)
     };
     let options = EngineOptions {
         device,
         ..options.clone()
     };
     let tried = || -> Result<Option<Errors>, CliError> {
-        let model = ModelFolder::open_for(folder, target, Some(&graph.precision))?;
+        let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
         let mut engine = OnnxEngine::load_unchecked(&model, &options)?;
         let (Some(made), ModelKind::Nli(classes)) = (&model.made, &model.kind) else {
@@ -381,7 +382,7 @@ fn agreement(
     let labels = |precision: &str| -> Result<(String, Vec<Value>), CliError> {
         let (model, engine) = OnnxEngine::open(folder, Some(precision), &options)?;
         let graph = model.made.as_ref().map(|made| made.graph.clone());
-        let mut labeler = Labeler::load(model, Box::new(engine), 1_024)?;
+        let mut cascade = Cascade::from(Labeler::load(model, Box::new(engine), 1_024)?);
         // Nobody else may foresee the name, or read what is in it.
         let scratch = tempfile::tempdir().map_err(|source| CliError::Write {
             path: std::env::temp_dir().display().to_string(),
@@ -397,7 +398,7 @@ fn agreement(
         };
         let bar = Progress::counter("verify", "texts");
         let mut shown = 0;
-        let report = score_files(&job, &mut labeler, set, stop, &mut |done, _| {
+        let report = score_files(&job, &mut cascade, set, stop, &mut |done, _| {
             bar.add(done.saturating_sub(shown));
             shown = done;
         })?;
@@ -486,10 +487,10 @@ fn hub_of_the_environment() -> Source {
     }
 }
 
-impl From<pull::PullError> for CliError {
-    fn from(error: pull::PullError) -> Self {
+impl From<hub::PullError> for CliError {
+    fn from(error: hub::PullError) -> Self {
         match error {
-            pull::PullError::Model(error) => Self::Model(error),
+            hub::PullError::Model(error) => Self::Model(error),
             other => Self::Pull(other),
         }
     }

@@ -29,7 +29,7 @@ impl Run {
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         // A model that cannot be loaded is told before an hour of collecting.
         let mut engines = setup.engines(&self.model, None)?;
-        setup.shortlisted(&mut engines.labelers, &self.shortlist, &self.model, &set)?;
+        setup.shortlisted(&mut engines.cascades, &self.shortlist, &self.model, &set)?;
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {

@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
-use crate::classify::files::{FileJob, WINDOW_ROWS, score_files};
-use crate::classify::labeler::Labeler;
-use crate::domain::{Label, LabelSet, Mode};
+use crate::files::{FileJob, WINDOW_ROWS, score_files};
 use crate::telemetry::Progress;
+use topicmill_score::Cascade;
+use topicmill_score::{Label, LabelSet, Mode};
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
@@ -53,13 +53,13 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        let mut labeler = setup.labeler(&self.model)?;
-        let one = std::slice::from_mut(&mut labeler);
+        let mut cascade = setup.cascade(&self.model)?;
+        let one = std::slice::from_mut(&mut cascade);
         setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =
-            tokio::task::spawn_blocking(move || run(&job, labeler, &set, &|| stop.is_cancelled()));
+            tokio::task::spawn_blocking(move || run(&job, cascade, &set, &|| stop.is_cancelled()));
         scored
             .await
             .map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
@@ -87,13 +87,13 @@ impl Score {
 
 fn run(
     job: &FileJob,
-    mut labeler: Labeler,
+    mut cascade: Cascade,
     set: &LabelSet,
     stop: &dyn Fn() -> bool,
 ) -> Result<Exit, CliError> {
     let bar = Progress::counter("score", "texts");
     let mut shown = 0;
-    let report = score_files(job, &mut labeler, set, stop, &mut |done, _| {
+    let report = score_files(job, &mut cascade, set, stop, &mut |done, _| {
         bar.add(done.saturating_sub(shown));
         shown = done;
     })?;

@@ -9,24 +9,23 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-pub use self::model::{
-    Budget, Engine, Engines, ModelFlags, SMALL_MODEL, ShortlistFlags, cores, find_model,
-    fit_together,
-};
+pub use self::model::{ModelFlags, SMALL_MODEL, ShortlistFlags};
 use super::{CliError, Global};
-use crate::classify::backlog::{self, Options, worker_name};
-use crate::classify::gpu::Watch;
-use crate::classify::library;
-use crate::classify::verdict;
+use crate::classify::{self, Options, worker_name};
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Origin, Settings};
-use crate::domain::{LabelSet, Listing, Mode, SourceKind, UnknownWord};
-use crate::pipeline::{Context, Pipeline, RunRecord};
+use crate::domain::{Listing, SourceKind};
+use crate::gpu::GpuWatch;
+use crate::pipeline::{Context, RunRecord};
+use crate::pipeline_file::Pipeline;
+use crate::record::RunSettings;
 use crate::source::arctic_shift::{self, ArcticShift};
 use crate::source::reddit::{self, Reddit};
 use crate::store::{Access, Store};
 use crate::telemetry::{self, LogFormat};
+use topicmill_score::onnx::library;
+use topicmill_score::{LabelSet, Mode};
 
 /// Settings and what every command shares.
 #[derive(Debug)]
@@ -209,7 +208,7 @@ impl Setup {
     }
 
     /// How the backlog is worked off.
-    pub fn backlog(&self) -> backlog::Options {
+    pub fn backlog(&self) -> classify::Options {
         let set = &self.settings().classify;
         Options {
             lease: Duration::from_secs(set.lease_secs),
@@ -218,8 +217,8 @@ impl Setup {
             retry_failed: false,
             watch: false,
             make_current: true,
-            settings: verdict::Settings::default(),
-            gpus: Watch::default(),
+            settings: RunSettings::default(),
+            gpus: GpuWatch::default(),
         }
     }
 }
@@ -254,9 +253,15 @@ impl RunFlags {
 }
 
 /// Reads a setting that is one of a few words.
-pub fn word<T: FromStr<Err = UnknownWord>>(what: &'static str, text: &str) -> Result<T, CliError> {
-    text.parse()
-        .map_err(|source| CliError::Word { what, source })
+pub fn word<T>(what: &'static str, text: &str) -> Result<T, CliError>
+where
+    T: FromStr,
+    T::Err: std::error::Error + Send + Sync + 'static,
+{
+    text.parse().map_err(|source: T::Err| CliError::Word {
+        what,
+        source: Box::new(source),
+    })
 }
 
 /// A variable of the environment as text; one that is no text is none of ours.

@@ -9,7 +9,7 @@ use super::answer;
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::analyze::sql;
+use crate::analysis;
 use crate::store::{self, Access, Asked, Inquiry};
 
 /// After a signal, how long the end of the query on the server may take.
@@ -51,7 +51,7 @@ pub struct Sql {
 impl Sql {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.list {
-            output::print_table(&sql::list(), self.format)?;
+            output::print_table(&analysis::list(), self.format)?;
             return Ok(Exit::Done);
         }
         tokio::select! {
@@ -128,7 +128,7 @@ impl Sql {
                     .map_err(|error| CliError::Usage(format!("read the query from stdin: {error}")))
             }
             (Some(query), _) => Ok(Some(query.to_owned())),
-            (None, Some(name)) => sql::named(name)
+            (None, Some(name)) => analysis::named(name)
                 .map(Some)
                 .map_err(|error| CliError::Usage(error.to_string())),
             (None, None) => unreachable!("clap asks for one of them"),

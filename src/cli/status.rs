@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::classify::backlog;
+use crate::classify;
 use crate::domain::RunStatus;
 use crate::pipeline;
 use crate::store::{Access, Failure, Gap, RunRow, Standing, Table};
@@ -33,7 +33,7 @@ impl Status {
             .await?;
         let mut runs = store.recent_runs(None, RUNS).await?;
         // Recorded by the next run that begins; this one only reads.
-        for (dead, why) in pipeline::dead(&store, &backlog::worker_name()).await? {
+        for (dead, why) in pipeline::dead(&store, &classify::worker_name()).await? {
             if let Some(run) = runs.iter_mut().find(|run| run.id == dead.id.0) {
                 RunStatus::Died.as_str().clone_into(&mut run.status);
                 run.finished_at = Some(dead.seen_at);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::Context;
-use crate::classify::backlog;
+use crate::classify;
 use crate::store::{RunId, Running, Store, StoreError};
 
 /// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
@@ -56,7 +56,7 @@ pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)
     let runs = store.running().await?.into_iter();
     let dead = runs.filter_map(|run| {
         let patience = if run.beats { SILENCE } else { LONG_AGO };
-        let why = if backlog::died(&run.worker, me) {
+        let why = if classify::died(&run.worker, me) {
             "its process was killed"
         } else if run.silent > patience {
             "it showed no sign of life any more"

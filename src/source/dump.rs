@@ -20,7 +20,8 @@ use super::lines::{LONGEST_LINE, Lines};
 use super::reddit::listing::{ListingError, is_comment, parse_listing};
 use super::table::{self, Column, TableError};
 use super::{ListingPage, Rejected};
-use crate::domain::{Post, SourceKind, hex};
+use crate::domain::{Post, SourceKind};
+use topicmill_score::hex;
 
 /// A saved listing above this is none: Reddit's own are a few megabytes at most.
 const LARGEST_LISTING: u64 = 256 << 20;

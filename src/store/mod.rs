@@ -20,9 +20,10 @@ use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
 
 use crate::domain::{
-    Fullname, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores,
-    SourceKind, Stage, TextHash, Timestamp, post_text,
+    Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    post_text,
 };
+use topicmill_score::{LabelSet, Mode, PairLogits, Scores};
 
 pub use self::query::{Asked, Inquiry, Part, Parts, Table, parts};
 use self::sql::SqlStore;

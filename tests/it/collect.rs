@@ -12,13 +12,11 @@ use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
-use topicmill::domain::{
-    Label, LabelSet, Listing, Mode, Outcome, PairLogits, RunStatus, Scores, Timestamp, Topic,
-    TopicReport, hex,
-};
+use topicmill::domain::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill::pipeline::{Context, RunRecord};
 use topicmill::source::Source;
 use topicmill::store::{Claimant, Classified, ModelRow, Store, Target, Written};
+use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores, hex};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
 

@@ -11,13 +11,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use topicmill::domain::{
-    Label, LabelSet, Mode, PairLogits, Post, PurgeReason, Scores, SourceKind, Stage, TextHash,
-    Timestamp, post_text,
-};
+use topicmill::domain::{Post, PurgeReason, SourceKind, Stage, TextHash, Timestamp, post_text};
 use topicmill::store::{
     Checked, Claim, Claimant, Classified, Lease, ModelRow, Page, RunId, Store, Target, Written,
 };
+use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
 use crate::support::postgres::databases;
 

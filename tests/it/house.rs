@@ -18,29 +18,119 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Path below `src` and text without comments of every source file.
-fn code() -> Vec<(String, String)> {
-    let root = repository("src");
+/// The folders of code: the program's and the scoring crate's.
+const CODE: [&str; 2] = ["src", "crates/score/src"];
+
+/// Path below the repository and text without comments and unit tests of every source file.
+fn code() -> BTreeMap<String, String> {
     let mut files = Vec::new();
-    sources(&root, &mut files);
-    files
-        .into_iter()
-        .map(|path| {
-            let text = std::fs::read_to_string(&path).unwrap();
-            let code = text
-                .lines()
-                .filter(|line| !line.trim_start().starts_with("//"));
-            let code = code.collect::<Vec<_>>().join("\n");
-            (
-                path.strip_prefix(&root).unwrap().display().to_string(),
-                code,
-            )
-        })
-        .collect()
+    for folder in CODE {
+        sources(&repository(folder), &mut files);
+    }
+    let text_of = |path: PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        // Unit tests stand at the end of a file.
+        let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap();
+        let lines = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        let path = path.strip_prefix(repository("")).unwrap();
+        let code = lines.collect::<Vec<_>>().join("\n");
+        (path.display().to_string(), code)
+    };
+    files.into_iter().map(text_of).collect()
 }
 
-fn module_of(path: &str) -> &str {
-    path.split('/').next().unwrap().trim_end_matches(".rs")
+/// The modules that lead to a file: `src/store/sql/mod.rs` is `[store, sql]`.
+fn module_of(path: &str) -> Vec<String> {
+    let below = CODE.iter().find_map(|folder| path.strip_prefix(folder));
+    let below = below
+        .unwrap()
+        .trim_start_matches('/')
+        .trim_end_matches(".rs");
+    let names = below
+        .split('/')
+        .filter(|name| !["mod", "lib", "main"].contains(name));
+    names.map(str::to_owned).collect()
+}
+
+/// Paths that a file names from `crate::`, `super::` and `self::` on, each as modules and items from the crate's root,
+/// with what stands in braces told one by one.
+fn paths_of(module: &[String], code: &str) -> Vec<Vec<String>> {
+    let mut paths = Vec::new();
+    for (start, up) in [("crate::", None), ("super::", Some(1)), ("self::", Some(0))] {
+        for (at, _) in code.match_indices(start) {
+            let before = code[..at].chars().next_back();
+            // A longer word, or the middle of `super::super::`.
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':' || c == '$') {
+                continue;
+            }
+            let (mut up, mut rest) = (up, &code[at + start.len()..]);
+            while let (Some(levels), Some(further)) = (up, rest.strip_prefix("super::")) {
+                (up, rest) = (Some(levels + 1), further);
+            }
+            let root = up.map_or(&[][..], |up| &module[..module.len().saturating_sub(up)]);
+            expand(root.to_vec(), rest, &mut paths);
+        }
+    }
+    paths
+}
+
+/// Follows a path from what comes after its start, into braces too.
+fn expand(mut path: Vec<String>, rest: &str, into: &mut Vec<Vec<String>>) {
+    let rest = rest.trim_start();
+    if let Some(list) = rest.strip_prefix('{') {
+        let (mut depth, mut from) = (0, 0);
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth > 0 => depth -= 1,
+                ',' | '}' if depth == 0 => {
+                    expand(path.clone(), &list[from..at], into);
+                    from = at + 1;
+                    if c == '}' {
+                        return;
+                    }
+                }
+                _ => {}
+            }
+        }
+        return;
+    }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+    let (word, rest) = rest.split_at(end.unwrap_or(rest.len()));
+    if word.is_empty() || word == "self" {
+        return into.push(path);
+    }
+    path.push(word.to_owned());
+    match rest.strip_prefix("::") {
+        Some(rest) => expand(path, rest, into),
+        None => into.push(path),
+    }
+}
+
+/// The file that a path leads to: that of the longest run of modules at its start.
+fn file_of(files: &BTreeMap<Vec<String>, String>, path: &[String]) -> Option<String> {
+    let longest = (0..=path.len()).rev();
+    let found = longest
+        .map(|len| &path[..len])
+        .find_map(|start| files.get(start));
+    found.filter(|_| !path.is_empty()).cloned()
+}
+
+/// Of each file of a folder the files that it imports from.
+fn imports(folder: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let code = code();
+    let of_folder = || code.iter().filter(|(path, _)| path.starts_with(folder));
+    let files: BTreeMap<Vec<String>, String> = of_folder()
+        .map(|(path, _)| (module_of(path), path.clone()))
+        .collect();
+    let named = of_folder().map(|(path, text)| {
+        let paths = paths_of(&module_of(path), text);
+        let named = paths.iter().filter_map(|named| file_of(&files, named));
+        (path.clone(), named.filter(|file| file != path).collect())
+    });
+    named.collect()
 }
 
 /// The arrows that lib.rs lists.
@@ -56,30 +146,75 @@ fn allowed() -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn modules_use_only_those_that_the_map_lists() {
+fn rooms_use_only_those_that_the_map_lists() {
     let allowed = allowed();
     assert!(allowed.len() >= 8, "the map of lib.rs was not found");
     let mut used: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (path, code) in code() {
-        let from = module_of(&path);
-        for rest in code.split("crate::").skip(1) {
-            let name: String = rest
-                .chars()
-                .take_while(|c| c.is_ascii_lowercase() || *c == '_')
-                .collect();
-            // `crate::` of another crate's macro, or this module itself.
-            if name.is_empty() || name == from || from == "lib" || from == "main" {
+    for (path, imported) in imports("src") {
+        let module = module_of(&path);
+        let Some(from) = module.first() else { continue };
+        for other in imported {
+            let other = module_of(&other);
+            // Macros stand at the root.
+            let Some(to) = other.first().filter(|to| *to != from) else {
                 continue;
-            }
-            let ok = allowed.get(from).is_some_and(|to| to.contains(&name));
+            };
+            let ok = allowed.get(from).is_some_and(|rooms| rooms.contains(to));
             assert!(
                 ok,
-                "src/{path} uses `{name}`: lib.rs does not list {from} -> {name}"
+                "{path} uses `{to}`: lib.rs does not list {from} -> {to}"
             );
-            used.entry(from.to_owned()).or_default().insert(name);
+            used.entry(from.clone()).or_default().insert(to.clone());
         }
     }
     assert_eq!(used, allowed, "lib.rs lists an arrow that nobody needs");
+}
+
+/// Files that can be put in an order in which each imports only from those before it are left out; a file and the
+/// folder of its own name count as what they are, one module and its parts.
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    for folder in CODE {
+        let mut left = imports(folder);
+        for (path, imported) in &mut left {
+            let module = module_of(path);
+            imported.retain(|other| {
+                let other = module_of(other);
+                !other.starts_with(&module) && !module.starts_with(&other)
+            });
+        }
+        loop {
+            let done: Vec<String> = left
+                .iter()
+                .filter(|(_, imported)| imported.is_empty())
+                .map(|(path, _)| path.clone())
+                .collect();
+            if done.is_empty() {
+                break;
+            }
+            left.retain(|path, _| !done.contains(path));
+            for imported in left.values_mut() {
+                imported.retain(|other| !done.contains(other));
+            }
+        }
+        assert!(left.is_empty(), "in a circle, or behind one: {left:#?}");
+    }
+}
+
+#[test]
+fn paths_are_read_with_their_braces_and_their_steps_up() {
+    let module = ["a".to_owned(), "b".to_owned()];
+    let code =
+        "use crate::x::{self, y::{Z, W}};\nuse super::c::D;\nuse super::super::e;\nself::f::g()";
+    let mut found: Vec<String> = paths_of(&module, code)
+        .iter()
+        .map(|path| path.join("::"))
+        .collect();
+    found.sort();
+    assert_eq!(
+        found,
+        ["a::b::f::g", "a::c::D", "e", "x", "x::y::W", "x::y::Z"]
+    );
 }
 
 #[test]
@@ -88,21 +223,60 @@ fn a_crate_for_one_purpose_is_named_in_one_place() {
         let names = |word: &str| {
             code.contains(&format!("use {word}::")) || code.contains(&format!(" {word}::"))
         };
+        for (word, place) in [
+            ("ort", "crates/score/src/onnx"),
+            ("prost", "crates/score/src/onnx/initializers.rs"),
+            ("roux", "src/source/"),
+            ("nvml_wrapper", "src/gpu.rs"),
+        ] {
+            assert!(
+                !names(word) || path.starts_with(place),
+                "{path} names {word}"
+            );
+        }
+    }
+}
+
+/// What the scoring crate is for shows in what it depends on: texts and models, and nothing else.
+#[test]
+fn the_scoring_crate_knows_no_database_no_network_and_no_command_line() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let tree = std::process::Command::new(cargo)
+        .args([
+            "tree",
+            "-p",
+            "topicmill-score",
+            "-e",
+            "normal",
+            "--prefix",
+            "none",
+            "--locked",
+            "--offline",
+        ])
+        .current_dir(repository(""))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(tree.stdout).unwrap();
+    assert!(
+        tree.status.success() && text.contains("tokenizers v"),
+        "{text}"
+    );
+    for line in text.lines() {
+        let name = line.split(' ').next().unwrap();
+        let unwanted = [
+            "tokio",
+            "sqlx",
+            "sqlx-core",
+            "rusqlite",
+            "reqwest",
+            "hyper",
+            "clap",
+            "chrono",
+            "config",
+        ];
         assert!(
-            !names("ort") || path.starts_with("classify/onnx"),
-            "src/{path} names ort"
-        );
-        assert!(
-            !names("prost") || path == "classify/onnx/initializers.rs",
-            "src/{path} names prost"
-        );
-        assert!(
-            !names("roux") || path.starts_with("source/"),
-            "src/{path} names roux"
-        );
-        assert!(
-            !names("nvml_wrapper") || path == "classify/gpu.rs",
-            "src/{path} names nvml_wrapper"
+            !unwanted.contains(&name),
+            "topicmill-score depends on {name}"
         );
     }
 }
@@ -110,7 +284,9 @@ fn a_crate_for_one_purpose_is_named_in_one_place() {
 #[test]
 fn every_module_says_what_it_is() {
     let mut files = Vec::new();
-    sources(&repository("src"), &mut files);
+    for folder in CODE {
+        sources(&repository(folder), &mut files);
+    }
     for path in files {
         assert!(
             std::fs::read_to_string(&path).unwrap().starts_with("//! "),
@@ -162,7 +338,7 @@ fn the_readme_names_every_command_and_no_other() {
 
 #[test]
 fn the_verdict_on_a_run_names_only_flags_and_commands_that_there_are() {
-    let text = std::fs::read_to_string(repository("src/classify/verdict.rs")).unwrap();
+    let text = std::fs::read_to_string(repository("src/advice.rs")).unwrap();
     let help = Program::new().ok(&["classify", "--help"]).stdout;
     let words = |start: &'static str| {
         text.split(start).skip(1).map(|rest| {
@@ -205,7 +381,9 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 /// The code and its tests, as one text.
 fn all_code() -> String {
     let mut files = Vec::new();
-    sources(&repository("src"), &mut files);
+    for folder in CODE {
+        sources(&repository(folder), &mut files);
+    }
     sources(&repository("tests"), &mut files);
     files
         .iter()

@@ -35,7 +35,7 @@ fn change(dir: &Path, file: &str, told: bool, with: impl Fn(&[u8]) -> Vec<u8>) {
     fs::write(&path, &after).unwrap();
     if told {
         let hash =
-            |bytes: &[u8]| topicmill::domain::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
+            |bytes: &[u8]| topicmill_score::hex(&<sha2::Sha256 as sha2::Digest>::digest(bytes));
         replace(dir, "manifest.toml", &hash(&before), &hash(&after));
     }
 }

@@ -8,11 +8,16 @@ use std::io::Write;
 use std::path::Path;
 
 use serde::Deserialize;
-use topicmill::classify::{
-    Device, Ended, EngineOptions, Labeler, OnnxEngine, OnnxError, SharedWeights, TextResult,
-};
-use topicmill::domain::{Label, LabelSet, Mode};
-use topicmill::model_folder::ModelFolder;
+use topicmill_score::Device;
+use topicmill_score::EngineOptions;
+use topicmill_score::Labeler;
+use topicmill_score::OnnxEngine;
+use topicmill_score::OnnxError;
+use topicmill_score::SharedWeights;
+use topicmill_score::TextResult;
+use topicmill_score::folder::ModelFolder;
+use topicmill_score::labeler::Ended;
+use topicmill_score::{Label, LabelSet, Mode};
 
 use crate::support::engine::{labeler, labeler_of, labeler_with, repository, runtime_is_here};
 

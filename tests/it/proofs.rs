@@ -12,12 +12,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::backlog::{self, Labelled, Options, Worker};
-use topicmill::classify::gpu::Watch;
-use topicmill::classify::verdict::Settings;
+use topicmill::record::{Labelled, RunSettings};
+use topicmill::classify::{self, Options, Worker};
 use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Label, LabelSet, Mode, Post, SourceKind, Stage};
+use topicmill::domain::{Post, SourceKind, Stage};
+use topicmill::gpu::GpuWatch;
 use topicmill::store::{Access, Page, RunId, Store};
+use topicmill_score::{Label, LabelSet, Mode};
 
 use crate::support::engine::{Scripted, scripted};
 use crate::support::postgres::{OwnServer, TestDatabase, databases, postgres, sqlite};
@@ -114,7 +115,7 @@ pub async fn with_posts(database: &TestDatabase, n: usize) -> Store {
 /// Labels what can be claimed now, in this process.
 async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
     let clock: SharedClock = SystemClock::shared();
-    let name = backlog::worker_name();
+    let name = classify::worker_name();
     let worker = Worker {
         store,
         clock: &clock,
@@ -129,12 +130,12 @@ async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
         retry_failed: false,
         watch: false,
         make_current: true,
-        settings: Settings::default(),
-        gpus: Watch::default(),
+        settings: RunSettings::default(),
+        gpus: GpuWatch::default(),
     };
     let mut done = Labelled::default();
-    let labelers = vec![scripted(|_| engine)];
-    backlog::label(
+    let labelers = vec![scripted(|_| engine).into()];
+    classify::label(
         &worker,
         labelers,
         &label_set(),
@@ -161,7 +162,7 @@ async fn worker() {
         return;
     };
     let clock: SharedClock = SystemClock::shared();
-    let name = backlog::worker_name();
+    let name = classify::worker_name();
     let run = begin(&store, &name).await;
     let engine = |ids: &dyn Fn(&str) -> Vec<i64>| Scripted {
         batch: Duration::from_millis(task["batch_ms"].as_u64().unwrap()),
@@ -185,12 +186,12 @@ async fn worker() {
             retry_failed: false,
             watch: false,
             make_current: true,
-            settings: Settings::default(),
-            gpus: Watch::default(),
+            settings: RunSettings::default(),
+            gpus: GpuWatch::default(),
         };
-        let labelers = vec![labeler.take().unwrap_or_else(|| scripted(engine))];
+        let labelers = vec![labeler.take().unwrap_or_else(|| scripted(engine)).into()];
         let mut done = Labelled::default();
-        backlog::label(
+        classify::label(
             &worker,
             labelers,
             &label_set(),
@@ -631,7 +632,7 @@ async fn collecting_labelling_and_reading_do_not_stand_in_each_others_way() {
     for database in databases() {
         let clock: SharedClock = SystemClock::shared();
         let store = with_posts(&database, 1_000).await;
-        let name = backlog::worker_name();
+        let name = classify::worker_name();
         let run = begin(&store, &name).await;
         let stop = CancellationToken::new();
         let labelling = async {
@@ -651,17 +652,17 @@ async fn collecting_labelling_and_reading_do_not_stand_in_each_others_way() {
                 retry_failed: false,
                 watch: true,
                 make_current: true,
-                settings: Settings::default(),
-                gpus: Watch::default(),
+                settings: RunSettings::default(),
+                gpus: GpuWatch::default(),
             };
             let mut done = Labelled::default();
             let engine = Scripted {
                 batch: Duration::from_millis(5),
                 ..Scripted::default()
             };
-            backlog::label(
+            classify::label(
                 &worker,
-                vec![scripted(|_| engine)],
+                vec![scripted(|_| engine).into()],
                 &label_set(),
                 &options,
                 &|_| {},

@@ -11,8 +11,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
 use topicmill::domain::{
-    Fullname, Label, LabelSet, Listing, Mode, Outcome, PairLogits, Post, PurgeReason, RunStatus,
-    Scores, SourceKind, Stage, Topic,
+    Fullname, Listing, Outcome, Post, PurgeReason, RunStatus, SourceKind, Stage, Topic,
 };
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, Plan, Report};
@@ -22,6 +21,7 @@ use topicmill::source::sample::SampleReddit;
 use topicmill::store::{
     Access, Claimant, Classified, ModelRow, Page, Store, Target, Upserted, Written,
 };
+use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 use topicmill::clock::SystemClock;
 use topicmill::domain::Listing;
-use topicmill::pipeline::Pipeline;
+use topicmill::pipeline_file::Pipeline;
 use topicmill::source::sample::SampleReddit;
 
 use crate::support::arctic_shift::{Archive, Borders, row_with};

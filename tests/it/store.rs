@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use serde_json::json;
-use topicmill::domain::{
-    Label, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores, SourceKind,
-    Stage, Timestamp,
-};
+use topicmill::domain::{Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, Timestamp};
 use topicmill::store::{
     Access, Checked, Claim, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store,
     StoreError, Target, Upserted, Written,
 };
+use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
 use crate::support::postgres::databases;
 

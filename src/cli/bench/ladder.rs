@@ -15,13 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::chart::{Bar, bars};
 use super::{Bed, Subject, csv, least_and_median, table, write};
-use crate::classify::LabelerError;
 use crate::cli::output::{self, Format};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
-use crate::domain::Mode;
-use crate::model_folder::ModelKind;
 use crate::telemetry::tenths;
+use topicmill_score::Mode;
+use topicmill_score::folder::ModelKind;
 
 /// The program of the Python rungs.
 const SCRIPT: &str = include_str!("../../../benches/ladder/rungs.py");
@@ -175,26 +174,15 @@ fn ours(
     clock: &SharedClock,
 ) -> Result<(f64, Vec<Vec<f64>>), CliError> {
     let texts = &bed.texts[..texts];
-    let mut scores = vec![Vec::new(); texts.len()];
-    let mut failed = None;
     let began = clock.elapsed();
-    let encoded = bed.labeler.encoder().encode(texts);
-    let encoded = encoded.map_err(LabelerError::Tokenize)?;
-    bed.labeler.score(
-        &bed.prepared,
-        &encoded,
-        &[],
-        &|| false,
-        &mut |text, result| match result {
-            Ok(result) => scores[text] = result.scores.scores,
-            Err(error) => failed = Some(error),
-        },
-    )?;
+    let results = bed.labeler.score_all(&bed.prepared, texts, &|| false)?;
     let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
-    match failed {
-        Some(error) => Err(CliError::Usage(format!("score a text: {error}"))),
-        None => Ok((seconds, scores)),
-    }
+    let results = results.expect("nobody asked it to stop").into_iter();
+    let scores: Result<_, _> = results
+        .map(|result| result.map(|result| result.scores.scores))
+        .collect();
+    let failed = |error| CliError::Usage(format!("score a text: {error}"));
+    Ok((seconds, scores.map_err(failed)?))
 }
 
 /// The process of the Python rungs. It ends when its stdin is closed.

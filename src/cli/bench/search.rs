@@ -7,11 +7,11 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Bed, Subject, table};
-use crate::classify::autotune::{self, Allowance};
 use crate::cli::output::{self, Format};
-use crate::cli::setup::Budget;
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
+use crate::engines::Budget;
+use crate::engines::autotune::{self, Allowance};
 use crate::telemetry::tenths;
 
 /// Flags of `bench autotune`.

@@ -11,15 +11,15 @@ use tokio_util::sync::CancellationToken;
 
 use super::sweep::Span;
 use super::{Bed, Subject, csv, least_and_median, table, write};
-use crate::classify::calibrate::Share;
-use crate::classify::labeler::{Ended, Prepared};
-use crate::classify::shortlist::Order;
-use crate::classify::{Labeler, LabelerError, Shortlist, TextError};
 use crate::cli::output::{self, Format};
-use crate::cli::setup::{Engine, SMALL_MODEL, Setup, fit_together};
+use crate::cli::setup::{SMALL_MODEL, Setup};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
-use crate::model_folder::ModelFolder;
+use crate::engines::fit_together;
+use crate::review::calibrate::Share;
+use topicmill_score::cascade::Order;
+use topicmill_score::labeler::Prepared;
+use topicmill_score::{Labeler, ModelFolder, Shortlist, TextError, TextResult};
 
 /// Flags of `bench shortlist`.
 #[derive(Debug, Args)]
@@ -52,9 +52,9 @@ pub struct Small {
 
 impl Shortlisting {
     pub(super) fn small(&self, setup: &Setup, bed: &Bed) -> Result<Small, CliError> {
-        let flags = &self.subject.model;
-        let flags = flags.beside(&self.shortlist_model);
-        let Engine { labeler, .. } = setup.only_engine(&flags, bed.device)?;
+        let choice = setup.model_choice(&self.subject.model)?;
+        let choice = choice.beside(&self.shortlist_model);
+        let labeler = choice.open_one(bed.device)?.labeler;
         let folder = labeler.folder().clone();
         fit_together(bed.labeler.folder(), &folder)?;
         let mut shortlist = Shortlist::new(labeler, bed.set.labels.len());
@@ -137,17 +137,17 @@ fn best(
     texts: &[String],
     stop: &CancellationToken,
 ) -> Result<Option<Vec<usize>>, CliError> {
-    let encoded = labeler.encoder().encode(texts);
-    let encoded = encoded.map_err(LabelerError::Tokenize)?;
-    let mut best = vec![Ok(0); texts.len()];
-    let mut done = |text: usize, result: Result<crate::classify::TextResult, TextError>| {
-        best[text] = result.map(|result| result.scores.best);
+    let results = labeler.score_all(prepared, texts, &|| stop.is_cancelled())?;
+    let best = |results: Vec<Result<TextResult, TextError>>| {
+        let best = results
+            .into_iter()
+            .map(|result| result.map(|result| result.scores.best));
+        best.collect::<Result<Vec<usize>, TextError>>()
     };
-    let stop = || stop.is_cancelled();
-    let ended = labeler.score(prepared, &encoded, &[], &stop, &mut done)?;
-    let best: Result<Vec<usize>, TextError> = best.into_iter().collect();
-    let best = best.map_err(|error| failed(&error))?;
-    Ok((ended == Ended::Done).then_some(best))
+    results
+        .map(best)
+        .transpose()
+        .map_err(|error| failed(&error))
 }
 
 impl Small {

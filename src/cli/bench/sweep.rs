@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::chart::{Lines, Series};
 use super::{Bed, Subject, csv, least_and_median, table, write};
-use crate::classify::LabelerError;
-use crate::classify::batch::Row;
 use crate::cli::output::{self, Format};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::telemetry::Progress;
+use topicmill_score::LabelerError;
+use topicmill_score::batch::Row;
 
 /// A smaller size this near to the best one is the knee.
 const NEAR: f64 = 0.97;

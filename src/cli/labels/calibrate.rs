@@ -11,16 +11,17 @@ use super::super::output::Format;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::{Found, WhichModel, find_model, settings_json, short};
-use crate::classify::calibrate::{
+use crate::domain::{Fullname, TextHash};
+use crate::pipeline_file::SIXTEEN_TOPICS;
+use crate::review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, Share, TEMPERATURES, calibrate,
 };
-use crate::classify::gold::{self, Gold};
-use crate::classify::relabel;
-use crate::classify::score;
-use crate::domain::{Fullname, LabelSet, PairLogits, TextHash};
-use crate::model_folder::ModelFolder;
-use crate::pipeline::SIXTEEN_TOPICS;
+use crate::review::gold::{self, Gold};
+use crate::review::relabel;
 use crate::store::{Access, Store, Table};
+use topicmill_score::folder::ModelFolder;
+use topicmill_score::score;
+use topicmill_score::{LabelSet, PairLogits};
 
 /// Fewer rows fit nothing.
 const FEWEST_ROWS: usize = 30;
@@ -317,7 +318,7 @@ fn share(share: &Share, digits: usize) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Label, Mode};
+    use topicmill_score::{Label, Mode};
 
     #[test]
     fn a_pipeline_file_keeps_its_comments() {

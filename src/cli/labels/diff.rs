@@ -12,9 +12,9 @@ use super::{
     Found, Named, WhichModel, cost, cost_table, find_model, moves_json, moves_tables, names_hash,
     nothing_current, settings, settings_json, short, told_apart,
 };
-use crate::classify::compare::Moves;
-use crate::domain::{Label, LabelSet};
+use crate::review::compare::Moves;
 use crate::store::{Access, ModelRow, Store, StoreError, Table, Target};
+use topicmill_score::{Label, LabelSet};
 
 /// Flags of `labels diff`.
 #[derive(Debug, Args)]
@@ -289,7 +289,7 @@ fn beside(a: &LabelSet, b: &LabelSet) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Mode;
+    use topicmill_score::Mode;
 
     fn set(labels: &[(&str, &str)]) -> LabelSet {
         let label = |(slug, label): &(&str, &str)| Label {

@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 use super::output::{self, Format};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
-use crate::classify::backlog::model_row;
-use crate::classify::compare::{Moves, Verdict};
-use crate::classify::relabel;
-use crate::domain::LabelSet;
-use crate::model_folder::ModelFolder;
+use crate::classify::model_row;
+use crate::review::compare::{Moves, Verdict};
+use crate::review::relabel;
 use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
+use topicmill_score::LabelSet;
+use topicmill_score::folder::ModelFolder;
 
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
@@ -84,7 +84,7 @@ impl WhichModel {
     }
 
     fn folder(&self, setup: &Setup) -> Result<ModelFolder, CliError> {
-        setup.model_folder(&self.flags())
+        Ok(setup.model_choice(&self.flags())?.folder()?)
     }
 
     /// The label set of a pipeline file, in the mode that flag or setting ask for.

@@ -9,12 +9,13 @@ use super::super::output::Format;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::{Found, WhichModel, facts, settings, settings_json};
-use crate::classify::hypothesis;
-use crate::classify::labeler::{LabelerError, fits};
-use crate::classify::tokenize::Encoder;
-use crate::domain::{LabelSet, Topic};
-use crate::model_folder::{ModelFolder, ModelKind};
+use crate::domain::Topic;
 use crate::store::Table;
+use topicmill_score::LabelSet;
+use topicmill_score::folder::{ModelFolder, ModelKind};
+use topicmill_score::hypothesis;
+use topicmill_score::labeler::{LabelerError, fits};
+use topicmill_score::text::Encoder;
 
 /// Flags of `labels validate`.
 #[derive(Debug, Args)]

@@ -12,13 +12,13 @@ use super::{
     Found, WhichModel, cost, facts, find_model, key_of, moves_json, moves_tables, settings_json,
     short, told_apart, verdict,
 };
-use crate::classify::backlog::{Options, model_row};
-use crate::classify::relabel::{Answer, Question, relabel};
-use crate::domain::LabelSet;
-use crate::model_folder::ModelFolder;
+use crate::classify::{Options, model_row};
 use crate::pipeline::Context;
+use crate::review::relabel::{Answer, Question, relabel};
 use crate::store::{Access, ModelRow, Store, Table, Target};
 use crate::telemetry::Progress;
+use topicmill_score::LabelSet;
+use topicmill_score::folder::ModelFolder;
 
 /// Letters of a score in a table.
 const SCORE: usize = 5;

@@ -18,8 +18,9 @@ use reqwest::{Client, RequestBuilder, Response, Url, redirect};
 use sha2::{Digest, Sha256};
 
 use crate::clock::SharedClock;
-use crate::domain::{Fullname, Listing, Outcome, SourceKind, Timestamp, hex};
+use crate::domain::{Fullname, Listing, Outcome, SourceKind, Timestamp};
 use crate::source::ListingPage;
+use topicmill_score::hex;
 
 mod error;
 mod info;

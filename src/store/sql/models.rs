@@ -8,7 +8,8 @@ use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, R
 use super::super::dialect::Dialect;
 use super::super::{ModelRow, Result, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, count};
-use crate::domain::{LabelSet, TextHash, Timestamp};
+use crate::domain::{TextHash, Timestamp};
+use topicmill_score::LabelSet;
 
 impl<DB> SqlStore<DB>
 where

@@ -11,7 +11,8 @@ use super::super::dialect::Dialect;
 use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
 use super::super::{Classified, Missing, ModelRow, Result, RunId, Sought, StoreError, Target};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
-use crate::domain::{Fullname, Label, LabelSet, Mode, TextHash, Timestamp};
+use crate::domain::{Fullname, TextHash, Timestamp};
+use topicmill_score::{Label, LabelSet, Mode};
 
 /// Errors of posts that were set aside, the most frequent ones.
 const FAILURES: i64 = 10;

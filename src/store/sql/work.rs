@@ -17,7 +17,8 @@ use super::super::{
     Written,
 };
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
-use crate::domain::{Mode, PairLogits, Scores, TextHash, Timestamp};
+use crate::domain::{TextHash, Timestamp};
+use topicmill_score::{Mode, PairLogits, Scores};
 
 /// Posts that change a backlog so much that the planner must hear of it.
 const MANY: u64 = 1_000;

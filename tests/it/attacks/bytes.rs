@@ -9,9 +9,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
-use topicmill::domain::{Fullname, Mode, Post, SourceKind};
+use topicmill::domain::{Fullname, Post, SourceKind};
 use topicmill::purge::Plan;
 use topicmill::store::{Access, Claim, Store, Written};
+use topicmill_score::Mode;
 
 use super::purge::scored;
 use crate::purge::{Scene, post};

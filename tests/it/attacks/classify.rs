@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::backlog::{self, BacklogError, Labelled, Options, Worker};
-use topicmill::classify::gpu::Watch;
-use topicmill::classify::verdict::Settings;
+use topicmill::record::{Labelled, RunSettings};
+use topicmill::classify::{self, BacklogError, Options, Worker};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill::domain::{RunStatus, Stage};
+use topicmill::gpu::GpuWatch;
 use topicmill::pipeline::Context;
 use topicmill::store::{Access, Claimant, RunId, Store};
 
@@ -30,8 +30,8 @@ fn options() -> Options {
         retry_failed: false,
         watch: false,
         make_current: true,
-        settings: Settings::default(),
-        gpus: Watch::default(),
+        settings: RunSettings::default(),
+        gpus: GpuWatch::default(),
     }
 }
 
@@ -49,7 +49,7 @@ async fn label(
     stop: &CancellationToken,
     options: &Options,
 ) -> (Result<(), BacklogError>, Labelled) {
-    let name = backlog::worker_name();
+    let name = classify::worker_name();
     let worker = Worker {
         store,
         clock,
@@ -58,9 +58,9 @@ async fn label(
         run: begin(store, &name).await,
     };
     let mut done = Labelled::default();
-    let labelers = vec![scripted(|_| slow())];
+    let labelers = vec![scripted(|_| slow()).into()];
     let set = label_set();
-    let ended = backlog::label(&worker, labelers, &set, options, &|_| {}, &mut done).await;
+    let ended = classify::label(&worker, labelers, &set, options, &|_| {}, &mut done).await;
     (ended, done)
 }
 
@@ -358,7 +358,7 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
             (run.status, run.finished_at)
         };
         let (set, options) = (label_set(), options());
-        let labelling = context.classify(vec![scripted(|_| slow())], &set, &options, &|_| {});
+        let labelling = context.classify(vec![scripted(|_| slow()).into()], &set, &options, &|_| {});
         let watching = async {
             until("the run is recorded", async || {
                 count(&store, "runs WHERE stage = 'classify' AND worker = 'w'").await == 1

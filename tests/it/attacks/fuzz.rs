@@ -23,7 +23,7 @@ use parquet::file::properties::{WriterProperties, WriterVersion};
 use serde_json::json;
 use topicmill::clock::ManualClock;
 use topicmill::domain::{Fullname, Listing, Post, SourceKind};
-use topicmill::pipeline::{Pipeline, SIXTEEN_TOPICS};
+use topicmill::pipeline_file::{Pipeline, SIXTEEN_TOPICS};
 use topicmill::source::arctic_shift::{ArcticShift, Way};
 use topicmill::source::dump::{self, Format, Reading};
 use topicmill::source::filter::Filter;

@@ -14,8 +14,8 @@ use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use topicmill::clock::{Clock, ManualClock, Sleep};
-use topicmill::domain::hex;
-use topicmill::model_folder::pull::{Hub, PullError, Source, Wanted};
+use topicmill::hub::{Hub, PullError, Source, Wanted};
+use topicmill_score::hex;
 
 use crate::support::engine::repository;
 use crate::support::hub::COMMIT;

@@ -263,7 +263,7 @@ fn a_graph_reads_no_weights_outside_of_its_folder() {
 
 #[test]
 fn weights_under_any_name_are_part_of_a_models_identity() {
-    use topicmill::model_folder::ModelFolder;
+    use topicmill_score::folder::ModelFolder;
     let dir = copy(EXPORTED);
     let graph = graph_with_weights_in("./numbers", &[0x08, 4]);
     fs::write(dir.path().join("model.onnx"), graph).unwrap();

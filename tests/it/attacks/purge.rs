@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
-use topicmill::domain::{Mode, PairLogits, Post, Scores, SourceKind};
+use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::Plan;
 use topicmill::store::{Classified, Target, Written};
+use topicmill_score::{Mode, PairLogits, Scores};
 
 use crate::purge::{Scene, deleted, post, some};
 use crate::support::postgres::{databases, postgres};

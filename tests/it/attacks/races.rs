@@ -12,13 +12,13 @@ use serde_json::Value;
 use sqlx::{Connection, Executor};
 use topicmill::clock::SystemClock;
 use topicmill::domain::{
-    Fullname, Listing, Mode, PairLogits, Post, PurgeReason, Scores, SourceKind, TextHash,
-    Timestamp, post_text,
+    Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, post_text,
 };
 use topicmill::store::{
     Access, Checked, Claimant, Classified, ImportState, LabelledPost, ModelRow, Page, RunId, Store,
     StoreError, Target, Written,
 };
+use topicmill_score::{Mode, PairLogits, Scores};
 
 use crate::proofs::{MAX_ATTEMPTS, begin, count, label_set};
 use crate::support::engine::repository;

@@ -4,13 +4,17 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use topicmill::classify::batch::Batch;
-use topicmill::classify::engine::Logits;
-use topicmill::classify::onnx::load_runtime;
-use topicmill::classify::{
-    Device, Engine, EngineError, EngineOptions, Labeler, OnnxEngine, SharedWeights,
-};
-use topicmill::model_folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill_score::Device;
+use topicmill_score::Engine;
+use topicmill_score::EngineError;
+use topicmill_score::EngineOptions;
+use topicmill_score::Labeler;
+use topicmill_score::OnnxEngine;
+use topicmill_score::SharedWeights;
+use topicmill_score::batch::Batch;
+use topicmill_score::engine::Logits;
+use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill_score::onnx::load_runtime;
 
 /// A folder of the repository.
 pub fn repository(path: &str) -> PathBuf {
@@ -112,7 +116,7 @@ pub fn scripted(engine: impl FnOnce(&dyn Fn(&str) -> Vec<i64>) -> Scripted) -> L
         contradiction: 0,
         neutral: Some(1),
     });
-    let encoder = topicmill::classify::tokenize::Encoder::load(&folder).unwrap();
+    let encoder = topicmill_score::text::Encoder::load(&folder).unwrap();
     let ids = |text: &str| {
         let ids = encoder.single(&encoder.encode_whole(text).unwrap()).ids;
         // Without the special tokens around it.

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use sha2::{Digest, Sha256};
-use topicmill::domain::hex;
+use topicmill_score::hex;
 
 /// The only commit of every repository.
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";

@@ -1,0 +1,199 @@
+//! Rows into batches. Pure: lengths go in, groups of rows of similar length come out.
+//!
+//! A batch is a rectangle: every row is as wide as the longest, and what is added computes nothing of use.
+//! Sorted by length, real posts need 1 to 2% of padding; as they come they need three times the work. The
+//! size of a batch is bounded by its padded tokens, since those are what time and memory follow.
+
+use std::cmp::Ordering;
+
+use super::text::Sequence;
+
+/// One row to compute: which text against which label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// Index of the text.
+    pub text: usize,
+    /// Index of the label; 0 for a model that reads texts alone.
+    pub label: usize,
+    /// Tokens, special ones included.
+    pub len: usize,
+}
+
+/// How rows may be put together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grouping {
+    /// Any row with any other.
+    Mixed,
+    /// Only rows of one text, so that its scores do not depend on its batch mates.
+    ByText,
+}
+
+/// Groups rows, longest first, so that rows × longest row stays within `budget` tokens. A row longer than the
+/// budget is a batch of its own. The order is the same for the same rows in any order.
+pub fn plan(mut rows: Vec<Row>, budget: usize, grouping: Grouping) -> Vec<Vec<Row>> {
+    rows.sort_unstable_by(|a, b| {
+        let text = if grouping == Grouping::ByText {
+            a.text.cmp(&b.text)
+        } else {
+            Ordering::Equal
+        };
+        text.then(b.len.cmp(&a.len))
+            .then((a.text, a.label).cmp(&(b.text, b.label)))
+    });
+    let mut batches: Vec<Vec<Row>> = Vec::new();
+    for row in rows {
+        match batches.last_mut() {
+            // The first row of a batch is its longest.
+            Some(batch)
+                if batch[0].len * (batch.len() + 1) <= budget
+                    && (grouping == Grouping::Mixed || batch[0].text == row.text) =>
+            {
+                batch.push(row);
+            }
+            _ => batches.push(vec![row]),
+        }
+    }
+    batches
+}
+
+/// What an engine computes at once: `rows` × `width` token ids, filled up at the right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Token ids, row after row.
+    pub ids: Vec<i64>,
+    /// Type ids, row after row; 0 where filled up.
+    pub type_ids: Vec<i64>,
+    /// Length of each row before it was filled up.
+    pub lens: Vec<usize>,
+    /// Length of the longest row.
+    pub width: usize,
+}
+
+impl Batch {
+    /// Lays out sequences side by side.
+    pub fn new(sequences: &[Sequence], pad_id: u32) -> Self {
+        let width = sequences.iter().map(|s| s.ids.len()).max().unwrap_or(0);
+        let size = width * sequences.len();
+        let mut batch = Self {
+            ids: Vec::with_capacity(size),
+            type_ids: Vec::with_capacity(size),
+            lens: sequences.iter().map(|s| s.ids.len()).collect(),
+            width,
+        };
+        for (row, sequence) in sequences.iter().enumerate() {
+            batch
+                .ids
+                .extend(sequence.ids.iter().map(|id| i64::from(*id)));
+            batch.ids.resize((row + 1) * width, i64::from(pad_id));
+            batch
+                .type_ids
+                .extend(sequence.type_ids.iter().map(|id| i64::from(*id)));
+            batch.type_ids.resize((row + 1) * width, 0);
+        }
+        batch
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.lens.len()
+    }
+
+    /// 1 where there is a token and 0 where filled up, row after row.
+    pub fn attention_mask(&self) -> Vec<i64> {
+        self.lens
+            .iter()
+            .flat_map(|len| (0..self.width).map(move |i| i64::from(i < *len)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A small generator of numbers that look random, the same on every run.
+    fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
+        move |below| {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % below
+        }
+    }
+
+    /// Lengths as on Reddit: a third short titles, the rest bodies with a long tail, cut at 512.
+    fn rows(texts: usize, labels: usize, seed: u64) -> Vec<Row> {
+        let mut next = numbers(seed);
+        (0..texts)
+            .flat_map(|text| {
+                let premise = if next(3) == 0 {
+                    5 + next(20)
+                } else {
+                    20 + next(200) * (1 + next(4))
+                };
+                (0..labels).map(move |label| Row {
+                    text,
+                    label,
+                    len: (premise + 8 + label % 5).min(512),
+                })
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_row_is_in_one_batch_and_every_batch_within_its_budget() {
+        for seed in 0..40 {
+            let mut next = numbers(seed + 1000);
+            let rows = rows(1 + next(60), 1 + next(17), seed);
+            for grouping in [Grouping::Mixed, Grouping::ByText] {
+                let budget = 1 + next(5000);
+                let batches = plan(rows.clone(), budget, grouping);
+                let mut seen: Vec<Row> = batches.iter().flatten().copied().collect();
+                seen.sort_by_key(|row| (row.text, row.label));
+                assert_eq!(seen, rows);
+                for batch in &batches {
+                    let width = batch.iter().map(|row| row.len).max().unwrap();
+                    assert!(batch.len() == 1 || width * batch.len() <= budget);
+                    assert!(
+                        grouping == Grouping::Mixed
+                            || batch.iter().all(|row| row.text == batch[0].text)
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_plan_does_not_follow_the_order_of_its_rows() {
+        let rows = rows(30, 4, 7);
+        let mut turned = rows.clone();
+        turned.reverse();
+        assert_eq!(
+            plan(rows, 900, Grouping::Mixed),
+            plan(turned, 900, Grouping::Mixed)
+        );
+    }
+
+    #[test]
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    fn sorting_keeps_the_padding_small() {
+        let batches = plan(rows(1000, 16, 3), 4096, Grouping::Mixed);
+        let real: usize = batches.iter().flatten().map(|row| row.len).sum();
+        let padded: usize = batches.iter().map(|batch| batch[0].len * batch.len()).sum();
+        let ratio = padded as f64 / real as f64;
+        assert!(ratio < 1.02, "{ratio}");
+    }
+
+    #[test]
+    fn a_batch_is_filled_up_at_the_right() {
+        let sequence = |ids: &[u32]| Sequence {
+            ids: ids.to_vec(),
+            type_ids: vec![1; ids.len()],
+        };
+        let batch = Batch::new(&[sequence(&[5, 6, 7]), sequence(&[8])], 9);
+        assert_eq!((batch.rows(), batch.width), (2, 3));
+        assert_eq!(batch.ids, [5, 6, 7, 8, 9, 9]);
+        assert_eq!(batch.type_ids, [1, 1, 1, 1, 0, 0]);
+        assert_eq!(batch.attention_mask(), [1, 1, 1, 1, 0, 0]);
+    }
+}

@@ -1,0 +1,211 @@
+//! Two models in a row: for each text a small one picks the labels that are worth the large one's time.
+//!
+//! The small model puts the labels of a text in order, and the large one scores the first of them. Labels that were left out get
+//! a score of 0. The outcome is not what the large model alone would say, so a cascade has a name and a hash of its
+//! own, under which its results are stored.
+
+use sha2::{Digest, Sha256};
+
+use crate::folder::hex;
+use crate::labeler::{Labeler, LabelerError, Pair, Pairs, Prepared, TextError};
+use crate::labels::LabelSet;
+use crate::score;
+
+/// A model, and the small one that picks labels for it, if any. Its parts may work at the same time, on threads of
+/// their own.
+pub struct Cascade {
+    /// Scores.
+    pub large: Labeler,
+    /// Picks what is scored.
+    pub small: Option<Shortlist>,
+}
+
+impl From<Labeler> for Cascade {
+    fn from(large: Labeler) -> Self {
+        Self { large, small: None }
+    }
+}
+
+impl Cascade {
+    /// Name of the model for people, and a hash of all that decides its scores.
+    pub fn identity(&self) -> (String, String) {
+        let folder = self.large.folder();
+        match &self.small {
+            Some(small) => (
+                small.name_with(&folder.name),
+                small.hash_with(&folder.manifest_hash),
+            ),
+            None => (folder.name.clone(), folder.manifest_hash.clone()),
+        }
+    }
+
+    /// How many labels of a set of so many are scored.
+    pub fn scored_labels(&self, labels: usize) -> usize {
+        let small = self.small.as_ref();
+        small.map_or(labels, |small| small.picked_of(labels))
+    }
+}
+
+/// A small model, and how many labels it picks.
+pub struct Shortlist {
+    labeler: Labeler,
+    labels: usize,
+}
+
+/// The places of the labels of a text in their set, the best first.
+pub type Order = Vec<usize>;
+
+impl Shortlist {
+    /// Puts a model and a number of labels, 1 or more, together.
+    pub fn new(labeler: Labeler, labels: usize) -> Self {
+        Self {
+            labeler,
+            labels: labels.max(1),
+        }
+    }
+
+    /// How many labels it picks out of so many.
+    pub fn picked_of(&self, labels: usize) -> usize {
+        self.labels.min(labels)
+    }
+
+    /// Makes a label set ready for [`order`](Self::order).
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
+        self.labeler.prepare(set)
+    }
+
+    /// The order of the labels of each text; `None` where `stop` said so on the way.
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn order(
+        &mut self,
+        prepared: &Prepared,
+        texts: &[String],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Result<Order, TextError>>>, LabelerError> {
+        let kind = self.labeler.folder().kind.clone();
+        let results = self.labeler.score_all(prepared, texts, stop)?;
+        let order = |result: super::TextResult| {
+            let logits: Vec<_> = result.logits.into_iter().flatten().collect();
+            score::evidence(&kind, prepared.mode(), &logits).order()
+        };
+        let orders = |results: Vec<Result<_, _>>| {
+            let orders = results.into_iter().map(|result| result.map(order));
+            orders.collect()
+        };
+        Ok(results.map(orders))
+    }
+
+    /// The pairs of a text of which nothing is known yet.
+    pub fn pairs(&self, order: &[usize]) -> Pairs {
+        let mut pairs = vec![Pair::Wanted; order.len()];
+        self.leave_out(&mut pairs, order);
+        pairs
+    }
+
+    /// Leaves out of a text's pairs what is not among the first of an order.
+    pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize]) {
+        for label in order.iter().skip(self.labels) {
+            pairs[*label] = Pair::LeftOut;
+        }
+    }
+
+    /// What a large model with this shortlist is called.
+    pub fn name_with(&self, large: &str) -> String {
+        let small = &self.labeler.folder().name;
+        format!("{large}+shortlist-{}-{small}", self.labels)
+    }
+
+    /// A hash of all that decides the scores of a large model with this shortlist, given the large model's.
+    pub fn hash_with(&self, large: &str) -> String {
+        let small = &self.labeler.folder().manifest_hash;
+        let parts = format!("shortlist\n{large}\n{small}\n{}\n", self.labels);
+        hex(&Sha256::digest(parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::{EmbeddingHead, ModelKind};
+    use crate::scripted::{Scripted, nli_folder, set};
+
+    fn shortlist(kind: Option<ModelKind>, labels: usize) -> Shortlist {
+        let mut folder = nli_folder();
+        folder.kind = kind.unwrap_or(folder.kind);
+        let labeler = Labeler::load(folder, Box::new(Scripted::default()), 4096).unwrap();
+        Shortlist::new(labeler, labels)
+    }
+
+    #[test]
+    fn both_kinds_of_model_order_labels_as_they_score_them() {
+        let embedding = ModelKind::Embedding(EmbeddingHead {
+            output: "v".into(),
+            softmax_scale: 1.0,
+            sigmoid_scale: 1.0,
+            sigmoid_bias: 0.0,
+        });
+        let set = set(&["food", "music", "travel", "chess"]);
+        let texts: Vec<String> = (0..20).map(|i| format!("post {i}")).collect();
+        for kind in [None, Some(embedding)] {
+            let mut small = shortlist(kind, 2);
+            let prepared = small.prepare(&set).unwrap();
+            let orders = small.order(&prepared, &texts, &|| false).unwrap().unwrap();
+            let encoded = small.labeler.encoder().encode(&texts).unwrap();
+            let labeler = &mut small.labeler;
+            labeler
+                .score(&prepared, &encoded, &[], &|| false, &mut |text, result| {
+                    let scores = result.unwrap().scores;
+                    let order = orders[text].as_ref().unwrap();
+                    assert_eq!(order[0], scores.best);
+                    let sorted = order.iter().map(|label| scores.scores[*label]);
+                    assert!(sorted.is_sorted_by(|a, b| a >= b), "{text}");
+                })
+                .unwrap();
+            assert!(
+                small.order(&prepared, &texts, &|| true).unwrap().is_none(),
+                "a stop is heard"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_first_of_an_order_stay() {
+        let pairs = shortlist(None, 2).pairs(&[3, 1, 0, 2]);
+        let out = Pair::LeftOut;
+        assert_eq!(pairs, [out, Pair::Wanted, out, Pair::Wanted]);
+    }
+
+    #[test]
+    fn a_cascade_is_a_model_of_its_own() {
+        let identity = |large: &str, small: &str, labels: usize| {
+            let labeler = |hash: &str| {
+                let mut folder = nli_folder();
+                folder.manifest_hash = hash.into();
+                Labeler::load(folder, Box::new(Scripted::default()), 4096).unwrap()
+            };
+            let small = Some(Shortlist::new(labeler(small), labels));
+            let large = labeler(large);
+            Cascade { large, small }.identity()
+        };
+        let (name, hash) = identity("large", "small", 2);
+        assert_eq!(
+            name,
+            "minilm-reddit-topics+shortlist-2-minilm-reddit-topics"
+        );
+        for (large, small, labels) in [
+            ("large", "small", 3),
+            ("other", "small", 2),
+            ("large", "other", 2),
+        ] {
+            assert_ne!(identity(large, small, labels).1, hash);
+        }
+        let alone =
+            Cascade::from(Labeler::load(nli_folder(), Box::new(Scripted::default()), 1).unwrap());
+        assert_eq!(alone.identity().1, nli_folder().manifest_hash);
+    }
+}

@@ -1,0 +1,378 @@
+//! `manifest.toml`: what `tools/model.py` writes down about the graphs of a folder, and what a verification
+//! found of them.
+//!
+//! The file says which graph is for which device, what a graph is fed, the hash of every file, and for a few
+//! pairs of texts the logits that the model gives, so that a graph that computes something else is noticed.
+//! tools/README.md describes each key.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{MANIFEST_FILE, ModelError, NliClasses, Processor, VERIFIED_FILE, bounds, file_hash};
+
+/// Entries of a session that a manifest may make: how the graph is optimised. Others name files to read and to write.
+const SESSION: &str = "optimization.";
+/// The only format there is.
+const FORMAT: u32 = 1;
+/// Share of texts that int8 must label as fp32 does before it is taken unasked.
+pub const ENOUGH_AGREEMENT: f64 = 0.98;
+/// Fewer texts say too little: of 200, a true agreement of 0.95 reaches 0.98 once in thirty times.
+pub const ENOUGH_TEXTS: u64 = 200;
+
+/// A manifest as it is written.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Manifest {
+    format: u32,
+    kind: String,
+    /// Names of the classes in the order of the logits.
+    pub classes: Vec<String>,
+    /// Longest pair, special tokens included.
+    pub max_tokens: usize,
+    /// Ids are below.
+    pub vocab_size: usize,
+    /// SHA-256 of every other file, hex.
+    pub files: BTreeMap<String, String>,
+    contract: Contract,
+    /// The graphs by name.
+    pub graphs: BTreeMap<String, Graph>,
+    #[serde(default)]
+    vectors: Vec<Vector>,
+}
+
+/// What the inputs of a graph hold where the model's configuration decides it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Contract {
+    /// Name of the output.
+    pub output: String,
+    /// Id that fills a row up to the width of its batch.
+    pub pad_id: u32,
+    /// Value of the input `mask` where a row is filled up.
+    pub masked: f32,
+    /// First id of the input `decoder_ids`, of a model that has a decoder.
+    pub decoder_start_id: Option<u32>,
+}
+
+/// One graph of the folder.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Graph {
+    /// Its file, and the files of its weights.
+    pub file: String,
+    /// Weights that lie beside it.
+    #[serde(default)]
+    pub data: Vec<String>,
+    /// `cpu` or `cuda`.
+    pub device: String,
+    /// `fp32`, `fp16` or `int8`.
+    pub precision: String,
+    /// How far a logit of a vector may be off.
+    pub tolerance: f64,
+    #[serde(default)]
+    depends_on_batch: bool,
+    #[serde(default)]
+    session: BTreeMap<String, String>,
+}
+
+/// A pair of texts with what the model says of it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Vector {
+    /// First text.
+    pub premise: String,
+    /// Second text, made from a label.
+    pub hypothesis: String,
+    /// Ids of the pair, special tokens included.
+    pub input_ids: Vec<u32>,
+    /// Which text an id belongs to; empty where the model does not ask.
+    #[serde(default)]
+    pub token_type_ids: Vec<u32>,
+    /// Logits of the original model in float32, one a class.
+    pub logits: Vec<f32>,
+}
+
+/// What a manifest says of the graph that was chosen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Made {
+    /// Name of the graph, as `cpu-fp32`.
+    pub graph: String,
+    /// Its file.
+    pub file: String,
+    /// The files of its weights, if they lie beside it.
+    pub data: Vec<String>,
+    /// `fp32`, `fp16` or `int8`.
+    pub precision: String,
+    /// What it is fed.
+    pub contract: Contract,
+    /// Entries of the session's configuration.
+    pub session: BTreeMap<String, String>,
+    /// Whether a score depends on what else is in the batch.
+    pub depends_on_batch: bool,
+    /// How far a logit of a vector may be off.
+    pub tolerance: f64,
+    /// What it must say.
+    pub vectors: Vec<Vector>,
+}
+
+impl Manifest {
+    /// The manifest of a folder that has one.
+    ///
+    /// # Errors
+    /// [`ModelError::Read`] and [`ModelError::Manifest`].
+    pub fn read(dir: &Path) -> Result<Option<Self>, ModelError> {
+        let path = dir.join(MANIFEST_FILE);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let bytes = bounds::read(&path)?;
+        std::str::from_utf8(&bytes)
+            .map_err(|error| error.to_string())
+            .and_then(Self::parse)
+            .map(Some)
+            .map_err(|detail| ModelError::Manifest { path, detail })
+    }
+
+    /// Reads and checks what a manifest says of itself.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let format = toml::from_str::<Format>(text).map_err(|error| said(&error))?;
+        if format.format != FORMAT {
+            return Err(format!(
+                "its format is {}, and this version of topicmill knows {FORMAT}; make the folder again with tools/model.py",
+                format.format
+            ));
+        }
+        let manifest: Self = toml::from_str(text).map_err(|error| said(&error))?;
+        if manifest.kind != "nli" {
+            return Err(format!(
+                "its kind is `{}`; only `nli` has a manifest",
+                manifest.kind
+            ));
+        }
+        let names = manifest.graphs.values().flat_map(Graph::files);
+        if let Some(name) = names
+            .chain(manifest.files.keys().map(String::as_str))
+            .find(|name| !is_plain(name))
+        {
+            return Err(format!(
+                "`{name}` is not the name of a file in the same folder"
+            ));
+        }
+        let mut entries = manifest
+            .graphs
+            .values()
+            .flat_map(|graph| graph.session.keys());
+        if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
+            return Err(format!(
+                "its entry `{key}` of `session` is none of those that begin with `{SESSION}`"
+            ));
+        }
+        for (number, vector) in (1..).zip(&manifest.vectors) {
+            manifest
+                .check_vector(vector)
+                .map_err(|problem| format!("vector {number} {problem}"))?;
+        }
+        if manifest.vectors.is_empty() {
+            return Err("it has no `[[vectors]]` to check a graph with".to_owned());
+        }
+        Ok(manifest)
+    }
+
+    fn check_vector(&self, vector: &Vector) -> Result<(), &'static str> {
+        let ids = &vector.input_ids;
+        let known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < self.vocab_size);
+        if vector.logits.len() != self.classes.len() {
+            return Err("has not one logit a class");
+        }
+        if !vector.token_type_ids.is_empty() && vector.token_type_ids.len() != ids.len() {
+            return Err("has not one type id a token");
+        }
+        if ids.is_empty() || ids.len() > self.max_tokens || !ids.iter().all(known) {
+            return Err("has ids that the model cannot read");
+        }
+        Ok(())
+    }
+
+    /// Whether the classes are those of `config.json`.
+    pub(super) fn agrees(&self, classes: &NliClasses) -> bool {
+        let entailment = self.classes.get(classes.entailment);
+        self.classes.len() == classes.count
+            && entailment.is_some_and(|name| name.to_lowercase().starts_with("entail"))
+    }
+
+    /// The graph for a device: of the precision asked for, or float32 on a CPU and float16 on a GPU; int8 is
+    /// taken unasked only where a verification found it to agree.
+    pub(super) fn choose(
+        &self,
+        dir: &Path,
+        processor: Processor,
+        precision: Option<&str>,
+    ) -> Result<&str, ModelError> {
+        let here: Vec<(&String, &Graph)> = self
+            .graphs
+            .iter()
+            .filter(|(_, graph)| {
+                graph.device == processor.as_str() && dir.join(&graph.file).is_file()
+            })
+            .collect();
+        let of = |wanted: &str| here.iter().find(|(_, graph)| graph.precision == wanted);
+        let found = match (precision, processor) {
+            (Some(precision), _) => of(precision),
+            (None, Processor::Cuda) => of("fp16").or_else(|| of("fp32")),
+            (None, Processor::Cpu) => of("int8")
+                .filter(|(name, _)| Verified::read(dir).is_some_and(|v| v.allows(name)))
+                .or_else(|| of("fp32")),
+        };
+        found
+            .map(|(name, _)| name.as_str())
+            .ok_or_else(|| ModelError::NoGraph {
+                folder: dir.to_owned(),
+                processor,
+                precision: precision.unwrap_or("fp32 or fp16").to_owned(),
+                found: self
+                    .graphs
+                    .iter()
+                    .filter(|(_, graph)| dir.join(&graph.file).is_file())
+                    .map(|(name, _)| name.clone())
+                    .collect(),
+            })
+    }
+
+    /// What it says of one of its graphs.
+    pub(super) fn made(&self, name: &str) -> Made {
+        let graph = &self.graphs[name];
+        Made {
+            graph: name.to_owned(),
+            file: graph.file.clone(),
+            data: graph.data.clone(),
+            precision: graph.precision.clone(),
+            contract: self.contract.clone(),
+            session: graph.session.clone(),
+            depends_on_batch: graph.depends_on_batch,
+            tolerance: graph.tolerance,
+            vectors: self.vectors.clone(),
+        }
+    }
+}
+
+impl Graph {
+    /// The file of the graph and those of its weights.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.file)
+            .chain(&self.data)
+            .map(String::as_str)
+    }
+}
+
+impl Made {
+    /// What of the manifest decides a score, in one line.
+    pub(super) fn identity(&self, max_tokens: usize) -> String {
+        let Contract {
+            output,
+            pad_id,
+            masked,
+            decoder_start_id,
+        } = &self.contract;
+        let session: Vec<String> = self
+            .session
+            .iter()
+            .map(|(k, v)| format!("{k}={v}"))
+            .collect();
+        format!(
+            "{output} {pad_id} {masked} {decoder_start_id:?} {max_tokens} {}",
+            session.join(" ")
+        )
+    }
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+/// An error of the parser in one line.
+fn said(error: &toml::de::Error) -> String {
+    error.message().replace('\n', "; ")
+}
+
+/// Whether a name leads nowhere else.
+fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!(
+        (parts.next(), parts.next()),
+        (Some(Component::Normal(_)), None)
+    )
+}
+
+/// What `topicmill model verify --texts` found, kept beside the manifest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verified {
+    /// SHA-256 of the manifest that was verified.
+    manifest: String,
+    /// Agreement by graph.
+    #[serde(default)]
+    agreement: BTreeMap<String, Agreement>,
+}
+
+/// How often a graph gave the same label as the one in float32.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Agreement {
+    /// Texts that were compared.
+    pub texts: u64,
+    /// Texts that got the same label.
+    pub agreed: u64,
+    /// Labels there were.
+    pub labels: u64,
+}
+
+impl Agreement {
+    /// Of all texts, those that got the same label.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of texts")]
+    pub fn share(&self) -> f64 {
+        self.agreed as f64 / self.texts.max(1) as f64
+    }
+
+    /// Whether the graph may be taken unasked.
+    pub fn is_enough(&self) -> bool {
+        self.texts >= ENOUGH_TEXTS && self.share() >= ENOUGH_AGREEMENT
+    }
+}
+
+impl Verified {
+    /// What was found of the manifest as it is now; nothing where the file cannot be read, or is of another.
+    pub fn read(dir: &Path) -> Option<Self> {
+        let bytes = bounds::read(&dir.join(VERIFIED_FILE)).ok()?;
+        let verified: Self = toml::from_slice(&bytes).ok()?;
+        (file_hash(&dir.join(MANIFEST_FILE)).ok()? == verified.manifest).then_some(verified)
+    }
+
+    /// What was found of a graph.
+    pub fn of(&self, graph: &str) -> Option<Agreement> {
+        self.agreement.get(graph).copied()
+    }
+
+    fn allows(&self, graph: &str) -> bool {
+        self.of(graph).is_some_and(|found| found.is_enough())
+    }
+
+    /// Writes down what was found of a graph.
+    ///
+    /// # Errors
+    /// [`ModelError::Read`] and [`ModelError::Write`].
+    pub fn record(dir: &Path, graph: &str, found: Agreement) -> Result<PathBuf, ModelError> {
+        let mut verified = match Self::read(dir) {
+            Some(verified) => verified,
+            None => Self {
+                manifest: file_hash(&dir.join(MANIFEST_FILE))?,
+                agreement: BTreeMap::new(),
+            },
+        };
+        verified.agreement.insert(graph.to_owned(), found);
+        let path = dir.join(VERIFIED_FILE);
+        let text = toml::to_string(&verified).expect("a table of numbers is TOML");
+        let text = format!("# Written by `topicmill model verify --texts`.\n{text}");
+        match fs::write(&path, text) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(ModelError::Write { path, source }),
+        }
+    }
+}

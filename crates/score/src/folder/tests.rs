@@ -1,0 +1,241 @@
+//! Tests of the model folder, beside it because they are as long as the module.
+
+use super::*;
+
+const BART: &str = r#"{"model_type":"bart","max_position_embeddings":1024,"vocab_size":50265,"pad_token_id":1,
+    "id2label":{"0":"contradiction","1":"neutral","2":"entailment"},
+    "label2id":{"contradiction":0,"entailment":2,"neutral":1}}"#;
+
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    dir
+}
+
+fn open(files: &[(&str, &str)], precision: Option<&str>) -> Result<ModelFolder, ModelError> {
+    let dir = folder(files);
+    ModelFolder::open(dir.path(), precision)
+}
+
+fn nli(config: &str) -> Result<NliClasses, String> {
+    match serde_json::from_str::<Config>(config).unwrap().kind()? {
+        ModelKind::Nli(classes) => Ok(classes),
+        ModelKind::Embedding(_) => unreachable!(),
+    }
+}
+
+fn max_tokens(config: &str, tokenizer: &str) -> usize {
+    serde_json::from_str::<Config>(config)
+        .unwrap()
+        .max_tokens(&serde_json::from_str(tokenizer).unwrap())
+}
+
+#[test]
+fn classes_are_chosen_as_the_reference_does() {
+    let of = |labels: &str| nli(&format!(r#"{{"label2id":{labels}}}"#));
+    assert_eq!(
+        nli(BART).unwrap(),
+        NliClasses {
+            count: 3,
+            entailment: 2,
+            contradiction: 0,
+            neutral: Some(1)
+        }
+    );
+    // Entailment first: the last class is opposed to it.
+    assert_eq!(
+        of(r#"{"entailment":0,"neutral":1,"contradiction":2}"#).unwrap(),
+        NliClasses {
+            count: 3,
+            entailment: 0,
+            contradiction: 2,
+            neutral: Some(1)
+        }
+    );
+    // By place and not by name: class 0, although the contradiction is class 2.
+    assert_eq!(
+        of(r#"{"neutral":0,"ENTAILMENT":1,"contradiction":2}"#).unwrap(),
+        NliClasses {
+            count: 3,
+            entailment: 1,
+            contradiction: 0,
+            neutral: Some(2)
+        }
+    );
+    assert_eq!(
+        of(r#"{"entailment":0,"not_entailment":1}"#).unwrap(),
+        NliClasses {
+            count: 2,
+            entailment: 0,
+            contradiction: 1,
+            neutral: None
+        }
+    );
+    assert_eq!(
+        nli(r#"{"id2label":{"0":"not_entailment","1":"entailment"}}"#)
+            .unwrap()
+            .entailment,
+        1
+    );
+    assert!(
+        of(r#"{"positive":0,"negative":1}"#)
+            .unwrap_err()
+            .contains("`positive`")
+    );
+    assert!(of(r#"{"entailment":0}"#).is_err());
+    assert!(of(r#"{"a":0,"b":1,"entailment":7}"#).is_err());
+    assert!(nli("{}").unwrap_err().contains("label2id"));
+}
+
+#[test]
+fn the_window_is_the_smallest_that_anything_says() {
+    assert_eq!(max_tokens(BART, r#"{"model_max_length":1024}"#), 1024);
+    assert_eq!(max_tokens(BART, r#"{"model_max_length":1e30}"#), 1024);
+    assert_eq!(max_tokens(BART, r#"{"model_max_length":512}"#), 512);
+    assert_eq!(
+        max_tokens(
+            r#"{"model_type":"roberta","max_position_embeddings":514}"#,
+            "{}"
+        ),
+        512
+    );
+    assert_eq!(max_tokens("{}", "{}"), DEFAULT_MAX_TOKENS);
+    let own =
+        r#"{"max_position_embeddings":512,"zero_shot":{"mode":"embedding","max_length":128}}"#;
+    assert_eq!(max_tokens(own, r#"{"model_max_length":512}"#), 128);
+}
+
+#[test]
+fn a_graph_is_chosen_by_name_or_by_being_alone() {
+    let base = [("config.json", BART), ("tokenizer.json", "{}")];
+    let graph = |names: &[&'static str], precision| {
+        let mut files = base.to_vec();
+        files.extend(names.iter().map(|name| (*name, "z\u{5}graph")));
+        let dir = folder(&files);
+        ModelFolder::open(dir.path(), precision).map(|m| {
+            (
+                m.graph
+                    .strip_prefix(dir.path())
+                    .unwrap()
+                    .display()
+                    .to_string(),
+                m.precision,
+            )
+        })
+    };
+    let chosen = |names: &[&'static str], precision| graph(names, precision).unwrap();
+    assert_eq!(
+        chosen(&["model.onnx", "model_fp16.onnx"], None),
+        ("model.onnx".into(), "fp32".into())
+    );
+    assert_eq!(
+        chosen(&["onnx/model.onnx", "onnx/model_q4.onnx"], None).0,
+        "onnx/model.onnx"
+    );
+    assert_eq!(chosen(&["bart.onnx"], None).0, "bart.onnx");
+    assert_eq!(
+        chosen(&["model.onnx", "onnx/model_fp16.onnx"], Some("fp16")),
+        ("onnx/model_fp16.onnx".into(), "fp16".into())
+    );
+    assert_eq!(
+        chosen(&["model.onnx", "onnx/model_quantized.onnx"], Some("int8")),
+        ("onnx/model_quantized.onnx".into(), "int8".into())
+    );
+    assert!(
+        matches!(graph(&["a.onnx", "b.onnx"], None), Err(ModelError::Ambiguous { found, .. }) if found == ["a.onnx", "b.onnx"])
+    );
+    let error = graph(&["model.onnx"], Some("fp16"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("model_fp16.onnx") && error.contains("there is model.onnx"),
+        "{error}"
+    );
+    assert!(matches!(graph(&[], None), Err(ModelError::NoFile { file, .. }) if file == "*.onnx"));
+}
+
+#[test]
+fn hashes_follow_the_files_that_decide_a_score() {
+    let base = [
+        ("config.json", BART),
+        ("tokenizer.json", "{}"),
+        ("model.onnx", "z\u{5}graph"),
+    ];
+    let with =
+        |extra: &[(&'static str, &'static str)]| open(&[&base[..], extra].concat(), None).unwrap();
+    let plain = with(&[]);
+    assert_eq!(plain.tokenizer_hash, hex(&Sha256::digest("{}")));
+    assert_eq!(
+        plain.manifest_hash,
+        with(&[("README.md", "words"), ("model_fp16.onnx", "other")]).manifest_hash
+    );
+    for changed in [
+        ("config.json", r#"{"label2id":{"entailment":0,"no":1}}"#),
+        ("tokenizer.json", "{ }"),
+        ("model.onnx", "z\u{6}graph2"),
+        ("model.onnx_data", "weights"),
+        ("model.onnx.data", "weights"),
+        ("tokenizer_config.json", r#"{"model_max_length":64}"#),
+    ] {
+        assert_ne!(
+            plain.manifest_hash,
+            with(&[changed]).manifest_hash,
+            "{}",
+            changed.0
+        );
+    }
+}
+
+#[test]
+fn what_is_missing_or_damaged_is_named() {
+    let error = ModelFolder::open(Path::new("/no/such/folder"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("/no/such/folder"), "{error}");
+    let dir = folder(&[("model.onnx", "z\u{5}graph")]);
+    let error = ModelFolder::open(&dir.path().join("model.onnx"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("is a file: give the folder"), "{error}");
+    let error = open(&[("config.json", BART)], None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("tokenizer.json"), "{error}");
+    let error = open(&[("config.json", "{oops"), ("tokenizer.json", "{}")], None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("config.json") && error.contains("damaged"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_embedding_model_says_how_its_cosines_become_scores() {
+    let block = r#"{"zero_shot":{"mode":"embedding","output":"v","softmax_scale":21.0,"sigmoid_scale":23.5,"sigmoid_bias":0.281}}"#;
+    let kind = serde_json::from_str::<Config>(block)
+        .unwrap()
+        .kind()
+        .unwrap();
+    assert_eq!(kind.as_str(), "embedding");
+    let incomplete = r#"{"zero_shot":{"mode":"embedding","output":"v"}}"#;
+    assert!(
+        serde_json::from_str::<Config>(incomplete)
+            .unwrap()
+            .kind()
+            .unwrap_err()
+            .contains("softmax_scale")
+    );
+    let unknown = r#"{"zero_shot":{"mode":"magic"}}"#;
+    assert!(
+        serde_json::from_str::<Config>(unknown)
+            .unwrap()
+            .kind()
+            .unwrap_err()
+            .contains("magic")
+    );
+}

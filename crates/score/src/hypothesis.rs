@@ -1,0 +1,71 @@
+//! What a label is compared as. Pure: a label set goes in, the texts of each label come out.
+//!
+//! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the
+//! mean of the vectors of several texts: the hypothesis and the label's descriptions, which say in plain
+//! words what a bare label leaves open.
+
+use crate::folder::ModelKind;
+use crate::labels::{Label, LabelSet};
+
+/// The texts of a label: one for an NLI model, one or more for an embedding model, never none.
+pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
+    let mut texts = vec![set.hypothesis(label)];
+    if matches!(kind, ModelKind::Embedding(_)) {
+        let descriptions = label.descriptions.iter().map(|text| text.trim());
+        texts.extend(
+            descriptions
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned),
+        );
+    }
+    texts
+}
+
+/// Under which key the logits of a pair are stored: equal keys mean equal logits for the same model and text.
+pub fn key(texts: &[String]) -> String {
+    texts.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::{EmbeddingHead, NliClasses};
+    use crate::labels::Mode;
+
+    #[test]
+    fn descriptions_count_for_embedding_models_only() {
+        let label = Label {
+            slug: "climate".into(),
+            label: "climate change".into(),
+            descriptions: vec![" Warming and emissions. ".into(), " ".into()],
+        };
+        let set = LabelSet {
+            name: "t".into(),
+            template: "This text is about {}.".into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels: vec![label.clone()],
+        };
+        let nli = ModelKind::Nli(NliClasses {
+            count: 3,
+            entailment: 2,
+            contradiction: 0,
+            neutral: Some(1),
+        });
+        let embedding = ModelKind::Embedding(EmbeddingHead {
+            output: "v".into(),
+            softmax_scale: 1.0,
+            sigmoid_scale: 1.0,
+            sigmoid_bias: 0.0,
+        });
+        assert_eq!(
+            texts(&nli, &set, &label),
+            ["This text is about climate change."]
+        );
+        assert_eq!(
+            key(&texts(&embedding, &set, &label)),
+            "This text is about climate change.\nWarming and emissions."
+        );
+    }
+}

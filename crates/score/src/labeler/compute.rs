@@ -1,0 +1,123 @@
+//! Rows through the engine, batch by batch, and what is done when one fails.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::{Ended, Labeler, TextError};
+use crate::batch::{Batch, Row};
+use crate::engine::{EngineError, Logits};
+use crate::folder::ModelKind;
+use crate::text::{EncodedText, Encoder, Sequence};
+
+/// Is called with what came of each row.
+type OnRow<'a> = dyn FnMut(Row, Result<&[f32], TextError>) + 'a;
+
+impl Labeler {
+    /// Computes rows batch by batch. A text of which one row cannot be computed is reported once, and its
+    /// other rows are left out.
+    pub(super) fn compute(
+        &mut self,
+        rows: Vec<Row>,
+        sequence: &dyn Fn(&Encoder, Row) -> Sequence,
+        stop: &dyn Fn() -> bool,
+        done: &mut OnRow<'_>,
+    ) -> Result<Ended, EngineError> {
+        let mut queue: VecDeque<Vec<Row>> = self.plan(rows, self.budget).into();
+        let mut failed: HashSet<usize> = HashSet::new();
+        while let Some(mut rows) = queue.pop_front() {
+            if stop() {
+                return Ok(Ended::Stopped);
+            }
+            rows.retain(|row| !failed.contains(&row.text));
+            let Some(longest) = rows.iter().map(|row| row.len).max() else {
+                continue;
+            };
+            let mut halve = |mut rows: Vec<Row>| {
+                let rest = rows.split_off(rows.len() / 2);
+                queue.push_front(rest);
+                queue.push_front(rows);
+            };
+            // Planned when the budget was larger.
+            if rows.len() > 1 && longest * rows.len() > self.budget {
+                halve(rows);
+                continue;
+            }
+            let sequences: Vec<Sequence> = rows
+                .iter()
+                .map(|row| sequence(&self.encoder, *row))
+                .collect();
+            let error = match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
+                Ok(logits) => {
+                    let rows = rows.iter().enumerate();
+                    rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let out_of_memory = matches!(error, EngineError::OutOfMemory { .. });
+            if out_of_memory {
+                self.engine.restart()?;
+            }
+            if let [row] = rows[..] {
+                if !self.engine_works() {
+                    return Err(error);
+                }
+                failed.insert(row.text);
+                let error = match error {
+                    EngineError::OutOfMemory { .. } => TextError::OutOfMemory(row.len),
+                    EngineError::NotFinite(_) => TextError::NotFinite,
+                    other => TextError::Engine(other),
+                };
+                done(row, Err(error));
+            } else {
+                if out_of_memory {
+                    self.set_batch_tokens(longest * rows.len() / 2);
+                }
+                tracing::warn!(
+                    rows = rows.len(),
+                    batch_tokens = self.budget,
+                    "a batch failed and is tried again in halves: {error}"
+                );
+                halve(rows);
+            }
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Whether the engine computes a row without text: then a row that failed is itself at fault, else the
+    /// engine is broken, say because its GPU vanished.
+    fn engine_works(&mut self) -> bool {
+        let nothing = EncodedText::default();
+        let row = match self.folder.kind {
+            ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
+            ModelKind::Embedding(_) => self.encoder.single(&nothing),
+        };
+        let computed = self.infer(&Batch::new(&[row], self.encoder.pad_id()));
+        matches!(computed, Ok(_) | Err(EngineError::NotFinite(_)))
+    }
+
+    /// Computes a batch and checks what came out of it.
+    pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        let logits = self.engine.infer(batch)?;
+        let expected = match &self.folder.kind {
+            ModelKind::Nli(classes) => classes.count,
+            ModelKind::Embedding(_) => logits.width.max(1),
+        };
+        if (logits.rows, logits.width, logits.data.len())
+            != (batch.rows(), expected, batch.rows() * expected)
+        {
+            return Err(EngineError::Shape(format!(
+                "it gave {} × {} numbers for {} rows, where {expected} a row were expected",
+                logits.rows,
+                logits.width,
+                batch.rows()
+            )));
+        }
+        match logits.data.iter().filter(|x| !x.is_finite()).count() {
+            0 => {
+                self.computed.add(batch);
+                Ok(logits)
+            }
+            several => Err(EngineError::NotFinite(several)),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What texts are labelled with: a versioned set of labels, and everything that turns logits into one of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::folder::hex;
+
+/// How scores over labels are made of logits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One label a text: softmax of the entailment logits over the labels; scores sum to 1.
+    Single,
+    /// Any number of labels a text: each label scored by itself, softmax of (contradiction, entailment).
+    Multi,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: &[Self] = &[Self::Single, Self::Multi];
+
+    /// `single` or `multi`, the one spelling.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Multi => "multi",
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A word that names no mode.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is none of single, multi")]
+pub struct ModeError(String);
+
+impl FromStr for Mode {
+    type Err = ModeError;
+
+    fn from_str(text: &str) -> Result<Self, ModeError> {
+        let mut modes = Self::ALL.iter().copied();
+        modes
+            .find(|mode| mode.as_str() == text)
+            .ok_or_else(|| ModeError(text.to_owned()))
+    }
+}
+
+/// One label of a label set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Label {
+    /// Short name, unique in its set.
+    pub slug: String,
+    /// Candidate label.
+    pub label: String,
+    /// Plain descriptions, for embedding models; may be empty.
+    pub descriptions: Vec<String>,
+}
+
+/// A versioned set of labels with everything that decides a post's label, given its logits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelSet {
+    /// Where it comes from, for people.
+    pub name: String,
+    /// Hypothesis template with one `{}`.
+    pub template: String,
+    /// How scores are made of logits.
+    pub mode: Mode,
+    /// Below this score of the best label the post is given none.
+    pub threshold: f64,
+    /// What logits are divided by before they become scores: 1 leaves them as the model gave them, more makes
+    /// scores less sure, and the order of the labels stays.
+    pub temperature: f64,
+    /// In order; never empty.
+    pub labels: Vec<Label>,
+}
+
+/// Why a label set cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LabelSetError {
+    /// No labels.
+    #[error("the label set has no labels: give at least one")]
+    Empty,
+    /// The template does not say where the label goes.
+    #[error("the hypothesis template `{0}` needs exactly one `{{}}`, where the label goes")]
+    Template(String),
+    /// A label without a word.
+    #[error("label {0} is empty: give it a text")]
+    Blank(usize),
+    /// Two labels of one name.
+    #[error("label `{0}` is there twice: remove one")]
+    Twice(String),
+    /// A threshold that no score can meet.
+    #[error("the threshold {0} is not between 0 and 1")]
+    Threshold(String),
+    /// A temperature that gives no scores.
+    #[error("the temperature {0} is no number above 0")]
+    Temperature(String),
+}
+
+impl LabelSet {
+    /// Checks what the fields alone can tell.
+    ///
+    /// # Errors
+    /// See [`LabelSetError`].
+    pub fn validate(&self) -> Result<(), LabelSetError> {
+        if self.labels.is_empty() {
+            return Err(LabelSetError::Empty);
+        }
+        if self.template.matches("{}").count() != 1 {
+            return Err(LabelSetError::Template(self.template.clone()));
+        }
+        if !(0.0..=1.0).contains(&self.threshold) {
+            return Err(LabelSetError::Threshold(self.threshold.to_string()));
+        }
+        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
+            return Err(LabelSetError::Temperature(self.temperature.to_string()));
+        }
+        let mut seen = std::collections::HashSet::new();
+        for (i, label) in self.labels.iter().enumerate() {
+            if label.label.trim().is_empty() || label.slug.trim().is_empty() {
+                return Err(LabelSetError::Blank(i + 1));
+            }
+            if !seen.insert(label.slug.as_str()) {
+                return Err(LabelSetError::Twice(label.slug.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The hypothesis of a label: the template with the candidate label in it.
+    pub fn hypothesis(&self, label: &Label) -> String {
+        self.template.replacen("{}", &label.label, 1)
+    }
+
+    /// SHA-256 over what matters: template, mode, threshold and labels, and the temperature where it is not 1;
+    /// not the name. Lower-case hex.
+    pub fn hash(&self) -> String {
+        #[expect(
+            clippy::float_cmp,
+            reason = "1 is written as 1, and keeps the hash that sets had before they had a temperature"
+        )]
+        let temperature = (self.temperature != 1.0).then_some(self.temperature);
+        let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
+        let content = match temperature {
+            None => serde_json::to_string(&(template, mode, threshold, &self.labels)),
+            Some(temperature) => {
+                serde_json::to_string(&(template, mode, threshold, &self.labels, temperature))
+            }
+        };
+        let content = content.expect("strings and numbers can be written as JSON");
+        hex(&Sha256::digest(content.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(labels: &[&str], template: &str) -> LabelSet {
+        let labels = labels
+            .iter()
+            .map(|l| Label {
+                slug: (*l).into(),
+                label: (*l).into(),
+                descriptions: vec![],
+            })
+            .collect();
+        LabelSet {
+            name: "t".into(),
+            template: template.into(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels,
+        }
+    }
+
+    #[test]
+    fn the_hash_of_a_label_set_follows_what_matters_and_nothing_else() {
+        let a = set(&["x", "y"], "About {}.");
+        let renamed = LabelSet {
+            name: "other".into(),
+            ..a.clone()
+        };
+        assert_eq!(a.hash(), renamed.hash());
+        assert_ne!(
+            a.hash(),
+            LabelSet {
+                mode: Mode::Multi,
+                ..a.clone()
+            }
+            .hash()
+        );
+        assert_ne!(a.hash(), set(&["y", "x"], "About {}.").hash());
+        let warm = LabelSet {
+            temperature: 1.5,
+            ..a.clone()
+        };
+        assert_ne!(a.hash(), warm.hash());
+    }
+
+    #[test]
+    fn bad_label_sets_say_what_is_wrong() {
+        assert_eq!(set(&[], "{}").validate(), Err(LabelSetError::Empty));
+        assert!(matches!(
+            set(&["a"], "no braces").validate(),
+            Err(LabelSetError::Template(_))
+        ));
+        assert_eq!(
+            set(&["a", "a"], "{}").validate(),
+            Err(LabelSetError::Twice("a".into()))
+        );
+        assert_eq!(
+            set(&["a", " "], "{}").validate(),
+            Err(LabelSetError::Blank(2))
+        );
+        for (temperature, good) in [(0.5, true), (0.0, false), (-1.0, false), (f64::NAN, false)] {
+            let set = LabelSet {
+                temperature,
+                ..set(&["a"], "{}")
+            };
+            assert_eq!(set.validate().is_ok(), good, "{temperature}");
+        }
+    }
+}

@@ -1,0 +1,513 @@
+//! ONNX Runtime, behind [`Engine`]. Nothing outside this room names the `ort` crate.
+//!
+//! The library is loaded once a process, from where [`library`] finds it, always by its
+//! path: left to itself `ort` panics where it finds none. One session computes one batch at a time.
+
+mod initializers;
+pub mod library;
+mod runtime;
+mod session;
+mod weights;
+
+use std::path::{Path, PathBuf};
+
+use ort::session::{Session, SessionInputValue};
+use ort::value::TensorRef;
+
+pub use self::library::FoundBy;
+pub use self::runtime::{Runtime, load_runtime};
+use self::session::{Source, inputs_of, output_of};
+pub use self::weights::SharedWeights;
+use super::batch::Batch;
+use super::contract::{Filling, Input, Numbers, Tensor};
+use super::engine::{Device, Engine, EngineError, Logits};
+use super::vectors;
+use crate::folder::{ModelError, ModelFolder, ModelKind, Processor};
+
+/// Why ONNX Runtime or a model cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OnnxError {
+    /// There is no library anywhere.
+    #[error(
+        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor in one in the current folder, nor where the system looks ({0})"
+    )]
+    NotFound(String),
+    /// There is no library where there should be one.
+    #[error("load ONNX Runtime: {by} says `{path}`, which is no file")]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// Who says so.
+        by: FoundBy,
+    },
+    /// The library is another one, too old, or damaged.
+    #[error("load ONNX Runtime from `{path}`: not a library of version 1.24 or later ({detail})")]
+    Load {
+        /// The file.
+        path: PathBuf,
+        /// What the loader said.
+        detail: String,
+    },
+    /// The library does not start.
+    #[error("start ONNX Runtime: {0}")]
+    Start(String),
+    /// The GPU asked for cannot be used.
+    #[error("use CUDA device {device}: {detail}")]
+    Cuda {
+        /// Number of the device.
+        device: u16,
+        /// What is missing.
+        detail: String,
+    },
+    /// The graph cannot be loaded.
+    #[error("load the graph `{path}`: {detail}; copy or export the model again")]
+    Graph {
+        /// The file.
+        path: PathBuf,
+        /// What the runtime said.
+        detail: String,
+    },
+    /// The graph is not at fault: there is too little memory for it.
+    #[error(
+        "load `{path}`: memory is short ({detail}); free some or raise the limit (`ulimit -v`, or the container's)"
+    )]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// What the runtime said.
+        detail: String,
+    },
+    /// The graph computes something else than the model that it was made from.
+    #[error(
+        "refuse the graph `{path}`: its logits are {error:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed; make the folder again with tools/model.py"
+    )]
+    Wrong {
+        /// The file.
+        path: PathBuf,
+        /// Largest error seen.
+        error: f64,
+        /// Largest error allowed.
+        tolerance: f64,
+    },
+    /// The graph does not run.
+    #[error("try the graph `{path}`: {source}")]
+    Try {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        #[source]
+        source: EngineError,
+    },
+    /// The folder.
+    #[error(transparent)]
+    Folder(#[from] ModelError),
+    /// The graph wants or gives something else than text models do.
+    #[error("use the graph `{path}`: {detail}; export the model with `optimum-cli export onnx`")]
+    Contract {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        detail: String,
+    },
+}
+
+/// How a model is loaded.
+#[derive(Debug, Clone, Default)]
+pub struct EngineOptions {
+    /// What to compute on.
+    pub device: Device,
+    /// Threads within one batch on the CPU; `None` for one a core that this process may use.
+    pub threads: Option<usize>,
+    /// The ONNX Runtime library; `None` for where one is found, see [`library`].
+    pub library: Option<PathBuf>,
+    /// On a CPU, where several engines compute with one graph: given to all of them, they keep its weights once.
+    pub weights: Option<SharedWeights>,
+}
+
+/// What a model runs on, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// Never [`Device::Auto`].
+    pub device: Device,
+    /// For people: `asked for`, `no CUDA in this ONNX Runtime`, …
+    pub reason: String,
+}
+
+/// A graph in a session of ONNX Runtime.
+#[derive(Debug)]
+pub struct OnnxEngine {
+    runtime: &'static Runtime,
+    source: Source,
+    chosen: Chosen,
+    inputs: Vec<Input>,
+    filling: Filling,
+    output: String,
+    vocab_size: Option<usize>,
+    /// `None` after a restart that failed.
+    session: Option<Session>,
+}
+
+impl OnnxEngine {
+    /// Opens a folder with the graph for the device and loads it. [`Device::Auto`] takes the first GPU where it
+    /// and a graph for it can be used, else the CPU.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn open(
+        dir: &Path,
+        precision: Option<&str>,
+        options: &EngineOptions,
+    ) -> Result<(ModelFolder, Self), OnnxError> {
+        let runtime = load_runtime(options.library.as_deref())?;
+        let ((folder, mut engine), chosen) = settle(runtime, options.device, |device| {
+            let processor = match device {
+                Device::Cuda(_) => Processor::Cuda,
+                Device::Cpu | Device::Auto => Processor::Cpu,
+            };
+            let folder = ModelFolder::open_for(dir, processor, precision)?;
+            let engine = Self::checked(runtime, &folder, device, options)?;
+            Ok((folder, engine))
+        })?;
+        engine.chosen = chosen;
+        Ok((folder, engine))
+    }
+
+    /// Loads the graph that a folder was opened with.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn load(folder: &ModelFolder, options: &EngineOptions) -> Result<Self, OnnxError> {
+        let runtime = load_runtime(options.library.as_deref())?;
+        let (mut engine, chosen) = settle(runtime, options.device, |device| {
+            Self::checked(runtime, folder, device, options)
+        })?;
+        engine.chosen = chosen;
+        Ok(engine)
+    }
+
+    /// The same on a device that is not [`Device::Auto`], without asking whether the graph is right.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn load_unchecked(
+        folder: &ModelFolder,
+        options: &EngineOptions,
+    ) -> Result<Self, OnnxError> {
+        let runtime = load_runtime(options.library.as_deref())?;
+        Self::on(runtime, folder, options.device, options)
+    }
+
+    fn checked(
+        runtime: &'static Runtime,
+        folder: &ModelFolder,
+        device: Device,
+        options: &EngineOptions,
+    ) -> Result<Self, OnnxError> {
+        let mut engine = Self::on(runtime, folder, device, options)?;
+        if let (Some(made), ModelKind::Nli(classes)) = (&folder.made, &folder.kind) {
+            let path = folder.graph.clone();
+            match vectors::in_one_batch(&mut engine, made, classes) {
+                Err(source) => return Err(OnnxError::Try { path, source }),
+                Ok(errors) if errors.logits > made.tolerance => {
+                    return Err(OnnxError::Wrong {
+                        path,
+                        error: errors.logits,
+                        tolerance: made.tolerance,
+                    });
+                }
+                Ok(errors) => tracing::debug!(
+                    error = errors.logits,
+                    tolerance = made.tolerance,
+                    "the graph says what its manifest says"
+                ),
+            }
+        }
+        Ok(engine)
+    }
+
+    fn on(
+        runtime: &'static Runtime,
+        folder: &ModelFolder,
+        device: Device,
+        options: &EngineOptions,
+    ) -> Result<Self, OnnxError> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let made = folder.made.as_ref();
+        let entries = made.map_or_else(Vec::new, |made| made.session.clone().into_iter().collect());
+        let source = Source {
+            graph: folder.graph.clone(),
+            entries,
+            threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
+            weights: options.weights.clone(),
+        };
+        let session = source.session(runtime, device)?;
+        let contract = |detail| OnnxError::Contract {
+            path: folder.graph.clone(),
+            detail,
+        };
+        let filling = Filling {
+            decoder_start_id: made.and_then(|made| made.contract.decoder_start_id),
+            masked: made.map_or(-10_000.0, |made| made.contract.masked),
+        };
+        Ok(Self {
+            runtime,
+            chosen: Chosen {
+                device,
+                reason: "asked for".to_owned(),
+            },
+            inputs: inputs_of(&session, &filling).map_err(contract)?,
+            filling,
+            output: output_of(&session, folder).map_err(contract)?,
+            vocab_size: folder.vocab_size,
+            session: Some(session),
+            source,
+        })
+    }
+
+    /// What it runs on, and why.
+    pub fn chosen(&self) -> &Chosen {
+        &self.chosen
+    }
+
+    /// Threads within a batch.
+    pub fn threads(&self) -> usize {
+        self.source.threads
+    }
+
+    /// The runtime, told from other versions of it: name and size of its file.
+    pub fn runtime(&self) -> String {
+        let library = self.runtime.library();
+        let file = std::fs::canonicalize(library).unwrap_or_else(|_| library.to_owned());
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        format!("{name} of {bytes} bytes")
+    }
+
+    /// Checks every id: a graph reads a negative one from the end of its table and says nothing.
+    fn check_ids(&self, batch: &Batch) -> Result<(), EngineError> {
+        let Some(vocab_size) = self.vocab_size else {
+            return Ok(());
+        };
+        let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
+        match batch.ids.iter().find(|id| !known(id)) {
+            Some(id) => Err(EngineError::Token {
+                id: *id,
+                vocab_size,
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Engine for OnnxEngine {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        self.check_ids(batch)?;
+        let session = self
+            .session
+            .as_mut()
+            .ok_or_else(|| EngineError::Run("the session was lost; start again".to_owned()))?;
+        let tensors: Vec<_> = self
+            .inputs
+            .iter()
+            .map(|input| (input.name(), input.of(batch, &self.filling)))
+            .collect();
+        compute(session, &tensors, &self.output).map_err(|e| match e {
+            Failure::Ort(e) => classify_error(&e.to_string(), batch),
+            Failure::Shape(detail) => EngineError::Shape(detail),
+        })
+    }
+
+    fn restart(&mut self) -> Result<(), EngineError> {
+        // First give back what the old session holds.
+        self.session = None;
+        let session = self
+            .source
+            .session(self.runtime, self.chosen.device)
+            .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
+        self.session = Some(session);
+        Ok(())
+    }
+}
+
+enum Failure {
+    Ort(ort::Error),
+    Shape(String),
+}
+
+impl From<ort::Error> for Failure {
+    fn from(error: ort::Error) -> Self {
+        Self::Ort(error)
+    }
+}
+
+fn compute(
+    session: &mut Session,
+    tensors: &[(&'static str, Tensor<'_>)],
+    output: &str,
+) -> Result<Logits, Failure> {
+    let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(tensors.len());
+    for (name, Tensor { shape, numbers }) in tensors {
+        let shape = shape.clone();
+        let value = match numbers {
+            Numbers::I64(data) => TensorRef::from_array_view((shape, &**data))?.into(),
+            Numbers::I32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into(),
+            Numbers::F32(data) => TensorRef::from_array_view((shape, data.as_slice()))?.into(),
+        };
+        values.push((name, value));
+    }
+    let outputs = session.run(values)?;
+    let value = outputs
+        .get(output)
+        .ok_or_else(|| Failure::Shape(format!("there is no output `{output}`")))?;
+    let (dims, data) = if let Ok((dims, data)) = value.try_extract_tensor::<f32>() {
+        (dims, data.to_vec())
+    } else {
+        let (dims, data) = value.try_extract_tensor::<half::f16>()?;
+        (dims, data.iter().map(|x| x.to_f32()).collect())
+    };
+    match dims[..] {
+        [rows, width] if rows > 0 && width > 0 => {
+            let size = |n: i64| usize::try_from(n).expect("it is positive");
+            Ok(Logits {
+                rows: size(rows),
+                width: size(width),
+                data,
+            })
+        }
+        _ => Err(Failure::Shape(format!(
+            "output `{output}` has shape {dims:?}, not [rows, numbers]"
+        ))),
+    }
+}
+
+/// Tells out of memory from the rest: the runtime has no code for it.
+fn is_memory_short(message: &str) -> bool {
+    const SIGNS: &[&str] = &[
+        "failed to allocate memory",
+        "cannot allocate memory",
+        "failed to map segment from shared object",
+        "out of memory",
+        "bad_alloc",
+        "cublas_status_alloc_failed",
+        "cudnn_status_alloc_failed",
+        "cudaerrormemoryallocation",
+    ];
+    let lower = message.to_lowercase();
+    // So does a loader speak of a disk that runs no programs.
+    SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
+}
+
+fn classify_error(message: &str, batch: &Batch) -> EngineError {
+    if is_memory_short(message) {
+        EngineError::OutOfMemory {
+            rows: batch.rows(),
+            width: batch.width,
+            detail: message.to_owned(),
+        }
+    } else {
+        EngineError::Run(message.to_owned())
+    }
+}
+
+/// Loads on the device asked for; [`Device::Auto`] tries a GPU first and tells why it is not taken.
+fn settle<T>(
+    runtime: &Runtime,
+    device: Device,
+    load: impl Fn(Device) -> Result<T, OnnxError>,
+) -> Result<(T, Chosen), OnnxError> {
+    let (device, reason) = match device {
+        // Asked before it is tried: the runtime logs an error on trying.
+        Device::Auto if !runtime.knows_cuda() => {
+            (Device::Cpu, "no CUDA in this ONNX Runtime".to_owned())
+        }
+        Device::Auto => match load(Device::Cuda(0)) {
+            Err(OnnxError::Cuda { detail, .. }) => {
+                (Device::Cpu, format!("CUDA cannot be used: {detail}"))
+            }
+            Err(OnnxError::Folder(ModelError::NoGraph { .. })) => {
+                (Device::Cpu, "its folder has no graph for CUDA".to_owned())
+            }
+            loaded => {
+                let chosen = Chosen {
+                    device: Device::Cuda(0),
+                    reason: "found".to_owned(),
+                };
+                return Ok((loaded?, chosen));
+            }
+        },
+        device => (device, "asked for".to_owned()),
+    };
+    Ok((load(device)?, Chosen { device, reason }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runtime::plain;
+    use super::session::graph_error;
+    use super::*;
+
+    #[test]
+    fn out_of_memory_is_told_from_other_failures_by_its_words() {
+        let batch = Batch {
+            ids: vec![1, 2],
+            type_ids: vec![0, 0],
+            lens: vec![2],
+            width: 2,
+        };
+        for message in [
+            "Non-zero status code: BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 99",
+            "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0",
+            "CUDA failure 2: out of memory ; GPU=0",
+            "std::bad_alloc",
+        ] {
+            assert!(
+                matches!(
+                    classify_error(message, &batch),
+                    EngineError::OutOfMemory { .. }
+                ),
+                "{message}"
+            );
+        }
+        assert!(matches!(
+            classify_error("indices element out of data bounds", &batch),
+            EngineError::Run(_)
+        ));
+    }
+
+    #[test]
+    fn the_runtime_is_quoted_without_its_source() {
+        let said = "/src/bridge.cc:2043 Provider& Get() [ONNXRuntimeError] : 1 : FAIL : Failed to load x.so\nmore\n";
+        assert_eq!(plain(said), "Failed to load x.so");
+        assert_eq!(
+            plain("Load model from m.onnx failed"),
+            "Load model from m.onnx failed"
+        );
+    }
+
+    #[test]
+    fn a_damaged_graph_is_told_in_one_sentence() {
+        let said = "Load model from m/model.onnx failed:Protobuf parsing failed.";
+        assert_eq!(
+            graph_error(Path::new("m/model.onnx"), said).to_string(),
+            "load the graph `m/model.onnx`: Protobuf parsing failed; copy or export the model again"
+        );
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_or_is_none_is_named() {
+        let missing = load_error(Path::new("/no/libonnxruntime.so"));
+        assert!(
+            missing.contains("/no/libonnxruntime.so") && missing.contains("onnxruntime.library"),
+            "{missing}"
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let foreign = dir.path().join("libonnxruntime.so");
+        std::fs::write(&foreign, "not a library").unwrap();
+        let foreign = load_error(&foreign);
+        assert!(foreign.contains("make onnxruntime"), "{foreign}");
+    }
+
+    fn load_error(path: &Path) -> String {
+        load_runtime(Some(path)).unwrap_err().to_string()
+    }
+}

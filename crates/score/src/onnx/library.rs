@@ -1,0 +1,255 @@
+//! Where the ONNX Runtime library is.
+//!
+//! It is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
+//! shipped but looked for: where the caller says, where `ORT_DYLIB_PATH` says, in a `.venv` beside the program or in
+//! its repository, in a `.venv` in the current folder, and by its name where the system looks.
+//!
+//! Whoever says where the library is says what this process runs. So nothing is taken from a folder that somebody else
+//! could have put there, and nobody looks in the folders above the current one.
+
+mod owner;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+pub use self::owner::stranger;
+
+/// Folders above the program that are looked in: `target/TRIPLE/debug/deps` lies four below its repository.
+const ABOVE_PROGRAM: usize = 5;
+
+/// Who says where the library is, or where it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FoundBy {
+    /// Whoever asked for the library.
+    Caller,
+    /// The variable `ORT_DYLIB_PATH`.
+    Variable,
+    /// A `.venv` beside the program or in its repository.
+    Program,
+    /// The `.venv` of the current folder.
+    CurrentFolder,
+    /// The folders where the system looks.
+    System,
+}
+
+impl fmt::Display for FoundBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Caller => "the caller",
+            Self::Variable => "`ORT_DYLIB_PATH`",
+            Self::Program => "a `.venv` of the program's folders",
+            Self::CurrentFolder => "the `.venv` of the current folder",
+            Self::System => "the system's folders",
+        })
+    }
+}
+
+/// A place where the library may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Somebody said so: it must be there.
+    Told {
+        /// The file.
+        path: PathBuf,
+        /// Who said so.
+        by: FoundBy,
+    },
+    /// Found in a virtual environment.
+    Found {
+        /// The file.
+        path: PathBuf,
+        /// Where that is, for people.
+        by: FoundBy,
+    },
+    /// Not found; these names may mean something to the system.
+    System(Vec<PathBuf>),
+}
+
+/// From where a library is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Start {
+    /// The program.
+    pub program: Option<PathBuf>,
+    /// The current folder.
+    pub here: Option<PathBuf>,
+}
+
+impl Start {
+    /// Of this process.
+    pub fn of_the_process() -> Self {
+        Self {
+            program: std::env::current_exe().and_then(fs::canonicalize).ok(),
+            here: std::env::current_dir().ok(),
+        }
+    }
+}
+
+/// Where to load ONNX Runtime from: `asked` is what the caller names, `variable` the value of `ORT_DYLIB_PATH`. Also
+/// told is each library that was passed over, with why.
+pub fn place(
+    asked: Option<&Path>,
+    variable: Option<OsString>,
+    start: &Start,
+) -> (Place, Vec<String>) {
+    let told = |path: PathBuf, by| (Place::Told { path, by }, Vec::new());
+    if let Some(path) = asked.filter(|path| !path.as_os_str().is_empty()) {
+        return told(path.to_owned(), FoundBy::Caller);
+    }
+    if let Some(path) = variable.filter(|path| !path.is_empty()) {
+        return told(path.into(), FoundBy::Variable);
+    }
+    // Whoever owns the program decides anyway what runs.
+    let owner = start.program.as_deref().and_then(owner::of);
+    let program = start.program.iter().flat_map(|program| {
+        let folders = program.ancestors().skip(1).take(ABOVE_PROGRAM);
+        folders.map(move |folder| (folder, owner, FoundBy::Program))
+    });
+    let here = start.here.iter();
+    let here = here.map(|here| (here.as_path(), None, FoundBy::CurrentFolder));
+    let mut passed_over = Vec::new();
+    for (folder, owner, by) in program.chain(here) {
+        let Some(path) = in_venv(&folder.join(".venv")) else {
+            continue;
+        };
+        match owner::stranger_but(&path, owner) {
+            None => return (Place::Found { path, by }, passed_over),
+            Some(why) => {
+                passed_over.push(format!("`{}` was not taken, since {why}", path.display()));
+            }
+        }
+    }
+    (Place::System(system_names()), passed_over)
+}
+
+/// The library of a virtual environment, where it has one.
+pub fn in_venv(venv: &Path) -> Option<PathBuf> {
+    let pythons = entries(&venv.join("lib"))
+        .into_iter()
+        .map(|python| python.join("site-packages"));
+    // Where `make` puts it, and where Windows has its packages.
+    let others = [venv.join("native"), venv.join("Lib").join("site-packages")];
+    pythons
+        .chain(others)
+        .find_map(|site| library_in(&site.join("onnxruntime").join("capi")))
+}
+
+fn library_in(capi: &Path) -> Option<PathBuf> {
+    let mut files = entries(capi);
+    files.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // `libonnxruntime_providers_shared.so` lies beside it.
+        name.starts_with("libonnxruntime.so")
+            || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
+            || name == "onnxruntime.dll"
+    });
+    files.pop()
+}
+
+/// Where NVIDIA's wheels keep their libraries, beside the wheel that `library` came in: no loader looks there.
+pub fn nvidia_folders(library: &Path) -> Vec<PathBuf> {
+    // site-packages/onnxruntime/capi/libonnxruntime.so and site-packages/nvidia/cu13/lib
+    let Some(site) = library.ancestors().nth(3) else {
+        return Vec::new();
+    };
+    entries(&site.join("nvidia"))
+        .into_iter()
+        .flat_map(|wheel| [wheel.join("lib"), wheel.join("bin")])
+        .filter(|folder| folder.is_dir())
+        .collect()
+}
+
+/// What is in a folder, sorted; nothing where it cannot be read.
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    paths.sort();
+    paths
+}
+
+fn system_names() -> Vec<PathBuf> {
+    let names: &[&str] = match std::env::consts::OS {
+        "windows" => &["onnxruntime.dll"],
+        "macos" => &[
+            "libonnxruntime.dylib",
+            "/opt/homebrew/lib/libonnxruntime.dylib",
+            "/usr/local/lib/libonnxruntime.dylib",
+        ],
+        _ => &["libonnxruntime.so", "libonnxruntime.so.1"],
+    };
+    names.iter().map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(path: PathBuf) -> PathBuf {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "").unwrap();
+        path
+    }
+
+    fn start(program: &Path, here: &Path) -> Start {
+        Start {
+            program: Some(program.to_owned()),
+            here: Some(here.to_owned()),
+        }
+    }
+
+    #[test]
+    fn what_the_user_says_comes_first() {
+        let told = |path: &str, by| Place::Told {
+            path: path.into(),
+            by,
+        };
+        let nowhere = Start::default();
+        let (setting, _) = place(Some(Path::new("/a.so")), Some("/b.so".into()), &nowhere);
+        assert_eq!(setting, told("/a.so", FoundBy::Caller));
+        let (variable, _) = place(Some(Path::new("")), Some("/b.so".into()), &nowhere);
+        assert_eq!(variable, told("/b.so", FoundBy::Variable));
+        let (system, _) = place(None, Some(OsString::new()), &nowhere);
+        assert!(matches!(system, Place::System(names) if !names.is_empty()));
+    }
+
+    #[test]
+    fn the_wheels_of_nvidia_are_found_beside_that_of_the_runtime() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = touch(dir.path().join("onnxruntime/capi/libonnxruntime.so.1.31.1"));
+        assert!(nvidia_folders(&library).is_empty());
+        let cudnn = touch(dir.path().join("nvidia/cudnn/lib/libcudnn.so.9"));
+        let cuda = touch(dir.path().join("nvidia/cu13/lib/libcudart.so.13"));
+        touch(dir.path().join("nvidia/cu13/include/cuda.h"));
+        let parents = [cuda, cudnn].map(|file| file.parent().unwrap().to_owned());
+        assert_eq!(nvidia_folders(&library), parents);
+        assert!(nvidia_folders(Path::new("libonnxruntime.so")).is_empty());
+    }
+
+    #[test]
+    fn the_programs_repository_comes_before_the_current_folder_and_nothing_above_that_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let (repository, here) = (dir.path().join("repository"), dir.path().join("above/here"));
+        fs::create_dir_all(&here).unwrap();
+        let program = touch(repository.join("target/release/topicmill"));
+        let found = || place(None, None, &start(&program, &here)).0;
+        let capi = ".venv/lib/python3.11/site-packages/onnxruntime/capi";
+        touch(
+            here.parent()
+                .unwrap()
+                .join(capi)
+                .join("libonnxruntime.so.1.31.1"),
+        );
+        touch(here.join(capi).join("libonnxruntime_providers_shared.so"));
+        assert!(matches!(found(), Place::System(_)), "{:?}", found());
+        let native = ".venv/native/onnxruntime/capi/libonnxruntime.1.31.1.dylib";
+        let mine = touch(here.join(native));
+        assert!(matches!(found(), Place::Found { path, .. } if path == mine));
+        let own = touch(repository.join(capi).join("libonnxruntime.so.1.31.1"));
+        assert!(matches!(found(), Place::Found { path, .. } if path == own));
+    }
+}

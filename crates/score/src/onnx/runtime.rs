@@ -1,0 +1,114 @@
+//! ONNX Runtime's library, loaded once a process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ort::environment::Environment;
+use ort::ep::{self, ExecutionProvider};
+use ort::logging::LogLevel;
+
+use super::library::{self, FoundBy, Place, Start};
+use super::{OnnxError, is_memory_short};
+
+/// ONNX Runtime, loaded.
+#[derive(Debug)]
+pub struct Runtime {
+    pub(super) environment: Environment,
+    library: PathBuf,
+    found_by: FoundBy,
+}
+
+impl Runtime {
+    /// The file it was loaded from.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// Why that file.
+    pub fn found_by(&self) -> FoundBy {
+        self.found_by
+    }
+
+    /// Whether it was built for CUDA; says nothing of a GPU being there.
+    pub fn knows_cuda(&self) -> bool {
+        ep::CUDA::is_available().unwrap_or(false)
+    }
+}
+
+/// Loads ONNX Runtime; `asked` is where it should be, where the caller knows. A process has one: later calls give the first. Its telemetry
+/// is off only where `ORT_DISABLE_TELEMETRY` is set by then: the program's `main` does it, other callers have to.
+///
+/// # Errors
+/// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
+pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let load = |path: &Path| {
+        // Display says too little of a failed dlopen.
+        ort::init_from(path).map_err(|e| {
+            let (path, detail) = (path.to_owned(), format!("{e:?}"));
+            if is_memory_short(&detail) {
+                OnnxError::Memory { path, detail }
+            } else {
+                OnnxError::Load { path, detail }
+            }
+        })
+    };
+    let variable = std::env::var_os("ORT_DYLIB_PATH");
+    let (place, passed_over) = library::place(asked, variable, &Start::of_the_process());
+    for library in &passed_over {
+        tracing::warn!("{library}; name it yourself if you trust it");
+    }
+    let (builder, library, found_by) = match place {
+        Place::Told { path, by } if !path.is_file() => return Err(OnnxError::Missing { path, by }),
+        Place::Told { path, by } | Place::Found { path, by } => (load(&path)?, path, by),
+        Place::System(names) => {
+            let mut tried = passed_over;
+            let loaded = names.into_iter().find_map(|name| match load(&name) {
+                Ok(builder) => Some((builder, name, FoundBy::System)),
+                Err(error) => {
+                    if let OnnxError::Load { detail, .. } = error {
+                        tried.push(detail);
+                    }
+                    None
+                }
+            });
+            loaded.ok_or_else(|| OnnxError::NotFound(tried.join("; ")))?
+        }
+    };
+    let start = |e: ort::Error| {
+        let (path, detail) = (library.clone(), plain(&e.to_string()));
+        if is_memory_short(&detail) {
+            OnnxError::Memory { path, detail }
+        } else {
+            OnnxError::Start(detail)
+        }
+    };
+    let environment = builder
+        .with_name("topicmill")
+        .with_telemetry(false)
+        .build()
+        .map_err(start)?;
+    environment.set_log_level(LogLevel::Warning);
+    Ok(RUNTIME.get_or_init(|| Runtime {
+        environment,
+        library,
+        found_by,
+    }))
+}
+
+/// The runtime's words without the place in its source and what follows the first line.
+pub(super) fn plain(message: &str) -> String {
+    let message = message
+        .split_once("[ONNXRuntimeError] : ")
+        .map_or(message, |(_, rest)| rest);
+    let message = message
+        .split_once(" : FAIL : ")
+        .map_or(message, |(_, rest)| rest);
+    message.lines().next().unwrap_or_default().trim().to_owned()
+}

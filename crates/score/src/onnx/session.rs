@@ -1,0 +1,238 @@
+//! How a graph becomes a session of ONNX Runtime, and what that takes and gives.
+
+use std::path::{Path, PathBuf};
+
+use ort::ep::{self, ArenaExtendStrategy};
+use ort::session::Session;
+use ort::session::builder::GraphOptimizationLevel;
+use ort::value::{TensorElementType, ValueType};
+
+use super::library;
+use super::runtime::{Runtime, plain};
+use super::weights::SharedWeights;
+use super::{OnnxError, is_memory_short};
+use crate::contract::{Filling, Input};
+use crate::engine::Device;
+use crate::folder::{ModelFolder, ModelKind};
+
+/// What a session is made of.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub graph: PathBuf,
+    /// Entries of its configuration.
+    pub entries: Vec<(String, String)>,
+    pub threads: usize,
+    /// On a CPU, where other sessions of the graph are to use them too.
+    pub weights: Option<SharedWeights>,
+}
+
+impl Source {
+    pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
+        let Device::Cuda(number) = device else {
+            let shared = self.weights.as_ref();
+            let built = self.build(runtime, None, shared);
+            let built = match built {
+                // A kernel may have no way to share what it makes of a matrix.
+                Err(error) if shared.is_some() => self.build(runtime, None, None).inspect(|_| {
+                    let said = plain(&error.to_string());
+                    tracing::warn!("engines do not share their weights: {said}");
+                }),
+                built => built,
+            };
+            return built.map_err(|e| graph_error(&self.graph, &plain(&e.to_string())));
+        };
+        let missing = cuda::preload(runtime).map_err(|detail| OnnxError::Cuda {
+            device: number,
+            detail,
+        })?;
+        self.build(runtime, Some(number), None).map_err(|e| {
+            let said = plain(&e.to_string());
+            // A damaged file is no fault of the GPU.
+            if said.starts_with("Load model from") || said.contains("External ") {
+                return graph_error(&self.graph, &said);
+            }
+            let detail = if missing.is_empty() {
+                said
+            } else {
+                let missing = missing.join(", ");
+                format!("{said}; neither beside ONNX Runtime nor where the system looks there is {missing}: install CUDA 13 and cuDNN 9, say with `pip install onnxruntime-gpu[cuda,cudnn]`")
+            };
+            OnnxError::Cuda {
+                device: number,
+                detail,
+            }
+        })
+    }
+
+    fn build(
+        &self,
+        runtime: &Runtime,
+        cuda: Option<u16>,
+        weights: Option<&SharedWeights>,
+    ) -> ort::Result<Session> {
+        let mut builder = Session::builder(&runtime.environment)?
+            .with_optimization_level(GraphOptimizationLevel::Level3)?
+            .with_intra_threads(self.threads)?
+            .with_inter_threads(1)?
+            // Threads that spin between batches take the core from the tokenizer.
+            .with_intra_op_spinning(false)?
+            // A CPU without VNNI multiplies int8 with sums of 16 bits, which overflow: logits were off by 1.5 there.
+            // ONNX Runtime then takes kernels that do not, and changes nothing where the CPU has VNNI.
+            .with_config_entry("session.x64quantprecision", "1")?;
+        for (key, value) in &self.entries {
+            builder = builder.with_config_entry(key, value)?;
+        }
+        if let Some(number) = cuda {
+            let provider = ep::CUDA::default()
+                .with_device_id(i32::from(number))
+                .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+                // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
+                .with_tf32(false)
+                .build()
+                // Without it a provider that fails is left out in silence.
+                .error_on_failure();
+            builder = builder.with_execution_providers([provider])?;
+        } else if let Some(weights) = weights {
+            builder = weights.given(builder, &self.graph)?;
+        }
+        builder.commit_from_file(&self.graph)
+    }
+}
+
+/// A graph that does not load, without the path that the error tells anyway.
+pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
+    let preface = format!("Load model from {} failed:", graph.display());
+    let detail = said.strip_prefix(&preface).unwrap_or(said);
+    if is_memory_short(said) {
+        return OnnxError::Memory {
+            path: graph.to_owned(),
+            detail: detail.trim_end_matches('.').to_owned(),
+        };
+    }
+    OnnxError::Graph {
+        path: graph.to_owned(),
+        detail: detail.trim_end_matches('.').to_owned(),
+    }
+}
+
+/// What a session takes, or why it cannot be had.
+pub(super) fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Input>, String> {
+    let mut inputs = Vec::new();
+    for outlet in session.inputs() {
+        let Some(input) = Input::ALL
+            .into_iter()
+            .find(|input| input.name() == outlet.name())
+        else {
+            let known = Input::ALL.map(Input::name).join(", ");
+            return Err(format!(
+                "it wants the input `{}`; topicmill gives {known}",
+                outlet.name()
+            ));
+        };
+        let kind = match outlet.dtype() {
+            ValueType::Tensor {
+                ty: TensorElementType::Int64,
+                ..
+            } => "int64",
+            ValueType::Tensor {
+                ty: TensorElementType::Int32,
+                ..
+            } => "int32",
+            ValueType::Tensor {
+                ty: TensorElementType::Float32,
+                ..
+            } => "float32",
+            _ => "another type",
+        };
+        if kind != input.kind() {
+            return Err(format!(
+                "its input `{}` is {}, not {}",
+                input.name(),
+                outlet.dtype(),
+                input.kind()
+            ));
+        }
+        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
+            return Err(
+                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
+                    .to_owned(),
+            );
+        }
+        inputs.push(input);
+    }
+    if !inputs.contains(&Input::Ids) {
+        return Err(format!("it has no input `{}`", Input::Ids.name()));
+    }
+    if !inputs.iter().any(|input| input.tells_length()) {
+        return Err(
+            "it has no input `attention_mask`, and none else that tells where a row ends"
+                .to_owned(),
+        );
+    }
+    Ok(inputs)
+}
+
+/// The output that is read of what a session gives.
+pub(super) fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> {
+    let names: Vec<&str> = session
+        .outputs()
+        .iter()
+        .map(ort::value::Outlet::name)
+        .collect();
+    let wanted = match (&folder.kind, &folder.made) {
+        (ModelKind::Embedding(head), _) => head.output.as_str(),
+        (ModelKind::Nli(_), Some(made)) => made.contract.output.as_str(),
+        (ModelKind::Nli(_), None) => "logits",
+    };
+    if names.contains(&wanted) {
+        return Ok(wanted.to_owned());
+    }
+    match (&folder.kind, names.first()) {
+        (ModelKind::Nli(_), Some(first)) if folder.made.is_none() => Ok((*first).to_owned()),
+        _ => Err(format!(
+            "it has no output `{wanted}` (there is {})",
+            names.join(", ")
+        )),
+    }
+}
+
+/// What CUDA needs besides ONNX Runtime.
+mod cuda {
+    use ort::ep::cuda::{CUDA_DYLIBS, CUDNN_DYLIBS};
+    use ort::util::preload_dylib;
+
+    use super::{Runtime, library};
+
+    /// The driver, which comes with the kernel's module and in no wheel.
+    const DRIVER: &str = if cfg!(windows) {
+        "nvcuda.dll"
+    } else {
+        "libcuda.so.1"
+    };
+
+    /// Loads the libraries that the CUDA provider needs, from pip's folders beside ONNX Runtime or from where
+    /// the system looks, so that the provider finds them; gives the names of those that are nowhere. Fails where
+    /// CUDA cannot work whatever else is there.
+    pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
+        if !runtime.knows_cuda() {
+            return Err(format!(
+                "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu` and set `onnxruntime.library` to it",
+                runtime.library().display()
+            ));
+        }
+        if preload_dylib(DRIVER).is_err() {
+            return Err(format!(
+                "`{DRIVER}` cannot be loaded, so there is no NVIDIA driver and no GPU here; install the driver"
+            ));
+        }
+        let folders = library::nvidia_folders(runtime.library());
+        let load = |name: &str| {
+            folders
+                .iter()
+                .any(|folder| preload_dylib(folder.join(name)).is_ok())
+                || preload_dylib(name).is_ok()
+        };
+        let needed = CUDA_DYLIBS.iter().chain(CUDNN_DYLIBS);
+        Ok(needed.copied().filter(|name| !load(name)).collect())
+    }
+}

@@ -1,0 +1,110 @@
+//! An engine for tests: no model, no runtime, and failures on demand.
+
+use std::path::Path;
+
+use super::batch::Batch;
+use super::engine::{Engine, EngineError, Logits};
+use crate::folder::{ModelFolder, ModelKind, NliClasses};
+use crate::labels::{Label, LabelSet, Mode};
+
+/// Answers each row by its own ids alone, so that batch mates must not matter.
+pub struct Scripted {
+    /// Numbers a row.
+    pub classes: usize,
+    /// Padded tokens above which there is no memory.
+    pub memory: usize,
+    /// A row that holds this id gives no numbers.
+    pub poison: i64,
+    /// A batch that holds this id is not computed.
+    pub curse: i64,
+    /// Batches after which none is computed any more.
+    pub life: usize,
+}
+
+impl Default for Scripted {
+    fn default() -> Self {
+        Self {
+            classes: 3,
+            memory: usize::MAX,
+            poison: -1,
+            curse: -1,
+            life: usize::MAX,
+        }
+    }
+}
+
+impl Engine for Scripted {
+    #[expect(
+        clippy::cast_possible_wrap,
+        clippy::cast_precision_loss,
+        reason = "small numbers"
+    )]
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        if batch.ids.len() > self.memory {
+            return Err(EngineError::OutOfMemory {
+                rows: batch.rows(),
+                width: batch.width,
+                detail: "scripted".into(),
+            });
+        }
+        let Some(life) = self.life.checked_sub(1) else {
+            return Err(EngineError::Run("no device".into()));
+        };
+        self.life = life;
+        if batch.ids.contains(&self.curse) {
+            return Err(EngineError::Run("cursed".into()));
+        }
+        let mut data = Vec::new();
+        for (row, len) in batch.lens.iter().enumerate() {
+            let ids = &batch.ids[row * batch.width..row * batch.width + len];
+            let sum: i64 = ids
+                .iter()
+                .enumerate()
+                .map(|(i, id)| id * (i as i64 + 1))
+                .sum();
+            let poisoned = ids.contains(&self.poison);
+            data.extend((0..self.classes).map(|class| {
+                if poisoned {
+                    f32::NAN
+                } else {
+                    ((sum + class as i64 * 37) % 101) as f32 / 10.0 - 5.0
+                }
+            }));
+        }
+        Ok(Logits {
+            rows: batch.rows(),
+            width: self.classes,
+            data,
+        })
+    }
+}
+
+/// The default model's tokenizer with the outputs of an NLI model.
+pub fn nli_folder() -> ModelFolder {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
+    let mut folder = ModelFolder::open(&dir, None).unwrap();
+    folder.kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 2,
+        contradiction: 0,
+        neutral: Some(1),
+    });
+    folder
+}
+
+/// A label set of single mode, each label with one description.
+pub fn set(labels: &[&str]) -> LabelSet {
+    let label = |l: &&str| Label {
+        slug: (*l).into(),
+        label: (*l).into(),
+        descriptions: vec!["Of it.".into()],
+    };
+    LabelSet {
+        name: "t".into(),
+        template: "This text is about {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: labels.iter().map(label).collect(),
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether a graph says what its folder's manifest says that it must.
+//!
+//! A graph may load, run, and be wrong: an optimizer that takes one kind of model for another changes the
+//! logits and says nothing. So a folder carries a few pairs of texts with the logits of the original model, and
+//! each graph that is loaded is asked about them first.
+
+use super::batch::Batch;
+use super::engine::{Engine, EngineError};
+use super::score::opposed;
+use super::text::Sequence;
+use crate::folder::NliClasses;
+use crate::folder::manifest::{Made, Vector};
+
+/// How far a graph is off what it should say.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Errors {
+    /// Largest error of a logit; infinite where one is no number.
+    pub logits: f64,
+    /// Largest error of a score, as multi mode makes it.
+    pub scores: f64,
+    /// Pairs whose most likely class is another than it should be.
+    pub other_class: usize,
+}
+
+impl Errors {
+    fn and(self, other: Self) -> Self {
+        Self {
+            logits: self.logits.max(other.logits),
+            scores: self.scores.max(other.scores),
+            other_class: self.other_class.max(other.other_class),
+        }
+    }
+}
+
+/// Runs every vector in one padded batch, the cheapest way that a wrong mask shows in, too.
+///
+/// # Errors
+/// What the engine says.
+pub fn in_one_batch(
+    engine: &mut dyn Engine,
+    made: &Made,
+    classes: &NliClasses,
+) -> Result<Errors, EngineError> {
+    run(engine, made, classes, &made.vectors)
+}
+
+/// Runs each vector alone, then all in one batch.
+///
+/// # Errors
+/// What the engine says.
+pub fn alone_and_together(
+    engine: &mut dyn Engine,
+    made: &Made,
+    classes: &NliClasses,
+) -> Result<Errors, EngineError> {
+    let mut errors = in_one_batch(engine, made, classes)?;
+    for vector in made.vectors.chunks(1) {
+        errors = errors.and(run(engine, made, classes, vector)?);
+    }
+    Ok(errors)
+}
+
+fn run(
+    engine: &mut dyn Engine,
+    made: &Made,
+    classes: &NliClasses,
+    vectors: &[Vector],
+) -> Result<Errors, EngineError> {
+    let batch = Batch::new(
+        &vectors.iter().map(sequence).collect::<Vec<_>>(),
+        made.contract.pad_id,
+    );
+    let found = engine.infer(&batch)?;
+    if (found.rows, found.width) != (vectors.len(), classes.count) {
+        return Err(EngineError::Shape(format!(
+            "it gave {} × {} numbers for {} pairs of {} classes",
+            found.rows,
+            found.width,
+            vectors.len(),
+            classes.count
+        )));
+    }
+    let mut errors = Errors::default();
+    for (row, vector) in vectors.iter().enumerate() {
+        let (found, wanted) = (found.row(row), vector.logits.as_slice());
+        let score =
+            |logits: &[f32]| opposed(logits[classes.entailment], logits[classes.contradiction]);
+        let logits = found.iter().zip(wanted).map(|(a, b)| distance(*a, *b));
+        errors.logits = logits.fold(errors.logits, f64::max);
+        let of_score = (score(found) - score(wanted)).abs();
+        errors.scores = errors
+            .scores
+            .max(if of_score.is_nan() { 1.0 } else { of_score });
+        errors.other_class += usize::from(likeliest(found) != likeliest(wanted));
+    }
+    Ok(errors)
+}
+
+fn sequence(vector: &Vector) -> Sequence {
+    let type_ids = if vector.token_type_ids.is_empty() {
+        vec![0; vector.input_ids.len()]
+    } else {
+        vector.token_type_ids.clone()
+    };
+    Sequence {
+        ids: vector.input_ids.clone(),
+        type_ids,
+    }
+}
+
+/// A value that is no number is infinitely wrong.
+fn distance(a: f32, b: f32) -> f64 {
+    let distance = (f64::from(a) - f64::from(b)).abs();
+    if distance.is_nan() {
+        f64::INFINITY
+    } else {
+        distance
+    }
+}
+
+fn likeliest(logits: &[f32]) -> Option<usize> {
+    (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]))
+}

@@ -1,0 +1,378 @@
+//! What limits a run, and what to change: stages, GPU figures and settings in, sentences out. Pure.
+
+use serde::Serialize;
+
+use crate::record::{BudgetOrigin, GpuFigures, Labelled, RunSettings, Slow, gib};
+
+/// Percent of the time that a GPU should compute: below it waits, above it is full.
+pub const GPU_TARGET: (u8, u8) = (75, 95);
+/// Percent of a GPU's memory that should be in use at the most.
+pub const MEMORY_TARGET: (u8, u8) = (80, 95);
+/// Fewer samples of a GPU say little.
+const FEW_SAMPLES: u64 = 5;
+/// In a run of fewer seconds its start and its end weigh much.
+const SHORT_SECS: f64 = 10.0;
+
+/// How a figure stands to its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stand {
+    /// Below it.
+    Under,
+    /// On it.
+    Within,
+    /// Above it.
+    Over,
+}
+
+/// How a GPU stands to the targets; `None` where it was not told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfGpu {
+    /// Which it is.
+    pub device: String,
+    /// Its mean use.
+    pub gpu: Option<Stand>,
+    /// Its memory, at the most.
+    pub memory: Option<Stand>,
+}
+
+/// What limits a run, and what to change.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What limits it.
+    pub limit: Option<Slow>,
+    /// Whether every GPU met both targets; `None` without figures.
+    pub on_target: Option<bool>,
+    /// One a GPU.
+    pub gpus: Vec<OfGpu>,
+    /// Sentences, what matters most first.
+    pub advice: Vec<String>,
+}
+
+/// Judges a run.
+pub fn verdict(run: &Labelled) -> Verdict {
+    let gpus: Vec<OfGpu> = run.gpu.iter().map(stand).collect();
+    let told = gpus
+        .iter()
+        .all(|gpu| gpu.gpu.is_some() && gpu.memory.is_some());
+    let within = |stand| stand == Some(Stand::Within);
+    let on_target = (told && !gpus.is_empty())
+        .then(|| gpus.iter().all(|gpu| within(gpu.gpu) && within(gpu.memory)));
+    // An engine that got no posts waited for none.
+    let worked = run.posts + run.failed > 0;
+    let limit = run.stages.slow().filter(|_| worked).map(|slow| {
+        let waits = gpus.iter().any(|gpu| gpu.gpu == Some(Stand::Under));
+        if slow == Slow::Model && waits {
+            Slow::Batches
+        } else {
+            slow
+        }
+    });
+    let mut advice = vec![match limit {
+        None => "The run computed nothing, so nothing limited it.".to_owned(),
+        Some(Slow::Model) => model(run),
+        Some(Slow::Batches) => batches(run),
+        Some(Slow::Reading) => reading(run),
+        Some(Slow::Shortlist) => shortlist(run),
+        Some(Slow::Tokenizer) => tokenizer(run),
+        Some(Slow::Writing) => writing(run),
+    }];
+    advice.extend(memory(run));
+    advice.extend(doubts(run));
+    Verdict {
+        limit,
+        on_target,
+        gpus,
+        advice,
+    }
+}
+
+fn stand(figures: &GpuFigures) -> OfGpu {
+    let to = |percent: f64, (least, most): (u8, u8)| {
+        // As it is shown, so that 75 % is never called less than 75 %.
+        let percent = percent.round();
+        if percent < least.into() {
+            Stand::Under
+        } else if percent > most.into() {
+            Stand::Over
+        } else {
+            Stand::Within
+        }
+    };
+    OfGpu {
+        device: figures.gpu.device.clone(),
+        gpu: figures.gpu_percent.map(|gpu| to(gpu.mean, GPU_TARGET)),
+        memory: figures.memory_percent().map(|used| to(used, MEMORY_TARGET)),
+    }
+}
+
+/// A GPU's run in one line: `cuda:0 NVIDIA H100: GPU 87 %, memory 61 of 80 GiB, 412 W: memory under 80 %`.
+pub fn line(figures: &GpuFigures) -> String {
+    let of_gpu = stand(figures);
+    let mut parts = Vec::new();
+    parts.extend(
+        figures
+            .gpu_percent
+            .map(|gpu| format!("GPU {:.0} %", gpu.mean)),
+    );
+    parts.extend(figures.memory_mib.map(|memory| {
+        let total = gib(figures.memory_total_mib.into());
+        format!("memory {} of {total} GiB", gib(memory.max.into()))
+    }));
+    parts.extend(figures.watts.map(|watts| format!("{:.0} W", watts.mean)));
+    let missed = [
+        missed("GPU", of_gpu.gpu, GPU_TARGET),
+        missed("memory", of_gpu.memory, MEMORY_TARGET),
+    ];
+    let missed: Vec<String> = missed.into_iter().flatten().collect();
+    let end = match (of_gpu.gpu, of_gpu.memory) {
+        (None, None) => "no figures".to_owned(),
+        _ if missed.is_empty() => "on target".to_owned(),
+        _ => missed.join(", "),
+    };
+    parts.push(end);
+    let head = format!("{} {}", figures.gpu.device, figures.gpu.name);
+    let (last, rest) = parts.split_last().expect("one was pushed");
+    if rest.is_empty() {
+        format!("{head}: {last}")
+    } else {
+        format!("{head}: {}: {last}", rest.join(", "))
+    }
+}
+
+fn missed(what: &str, stand: Option<Stand>, (least, most): (u8, u8)) -> Option<String> {
+    match stand? {
+        Stand::Under => Some(format!("{what} under {least} %")),
+        Stand::Over => Some(format!("{what} over {most} %")),
+        Stand::Within => None,
+    }
+}
+
+/// What looks for a better size of a batch.
+const SEARCH: &str = "`--batch-tokens auto` looks for the fastest size of a batch";
+
+fn model(run: &Labelled) -> String {
+    const ENOUGH: &str = "Posts come and labels go faster than it computes";
+    let RunSettings {
+        devices,
+        precision,
+        batch_tokens_from,
+        threads,
+        cores,
+        ..
+    } = &run.settings;
+    if devices.iter().any(|device| device.starts_with("cuda")) {
+        return match idlest(run) {
+            None => {
+                format!("{ENOUGH}; whether the GPU is full cannot be told without its figures.")
+            }
+            Some(percent) if percent > GPU_TARGET.1.into() => format!(
+                "{ENOUGH}, and the GPU is full. Faster is only another GPU beside it (`--device cuda:0,1`), a graph \
+                 of lower precision (`--precision`) or a smaller model (`--model`)."
+            ),
+            Some(_) => {
+                format!("{ENOUGH}, and the GPU is as busy as it should be: nothing to change.")
+            }
+        };
+    }
+    let mut faster = Vec::new();
+    if *batch_tokens_from == BudgetOrigin::Set {
+        faster.push(SEARCH.to_owned());
+    }
+    if devices.len() == 1 && threads < cores {
+        faster.push(format!("`--threads 0` takes all {cores} cores"));
+    }
+    if precision == "fp32" {
+        faster.push(
+            "`--precision int8` is quicker, if the model has such a graph and `topicmill model verify` finds it to agree"
+                .to_owned(),
+        );
+    }
+    faster.push("a smaller model (`--model`) or a GPU (`--device cuda`) is quicker".to_owned());
+    format!("{ENOUGH}. What helps: {}.", faster.join("; "))
+}
+
+fn batches(run: &Labelled) -> String {
+    let RunSettings {
+        devices,
+        batch_tokens_from,
+        ..
+    } = &run.settings;
+    let second = format!(
+        "`--workers {}` gives each GPU one engine more, which computes while another makes its batch ready",
+        devices.len() + distinct(devices)
+    );
+    let change = match batch_tokens_from {
+        BudgetOrigin::Searched | BudgetOrigin::Model => second,
+        BudgetOrigin::Default | BudgetOrigin::Set => format!("{SEARCH}; {second}"),
+    };
+    format!(
+        "The engine never waits, but the GPU computes for {} % of the time only: the rest goes into making batches \
+         ready and starting them. What helps: {change}.",
+        idlest(run).unwrap_or_default()
+    )
+}
+
+/// Percent of the time in which the GPU computed that computed the least.
+fn idlest(run: &Labelled) -> Option<f64> {
+    let busy = run.gpu.iter().filter_map(|gpu| gpu.gpu_percent);
+    busy.map(|gpu| gpu.mean.round()).reduce(f64::min)
+}
+
+/// How many different ones there are.
+fn distinct(devices: &[String]) -> usize {
+    let mut devices: Vec<_> = devices.iter().collect();
+    devices.sort();
+    devices.dedup();
+    devices.len()
+}
+
+fn reading(run: &Labelled) -> String {
+    let change = if run.settings.database == "sqlite" {
+        "Put the database file on a local disk, and see that no other program writes to it meanwhile; PostgreSQL \
+         (`--database postgres://…`) lets several read and write at once."
+            .to_owned()
+    } else {
+        format!(
+            "Run `classify` nearer to the server; `--workers {}` claims posts for one engine while another computes.",
+            run.settings.devices.len() + 1
+        )
+    };
+    format!(
+        "{}, because claiming and looking up take longest of what comes before it. {change}",
+        waited(run)
+    )
+}
+
+fn shortlist(run: &Labelled) -> String {
+    format!(
+        "{}, because picking labels takes longest of what comes before it. A smaller model picks sooner \
+         (`--shortlist-model`); `topicmill bench shortlist` tells what it keeps.",
+        waited(run)
+    )
+}
+
+fn tokenizer(run: &Labelled) -> String {
+    let RunSettings {
+        devices,
+        threads,
+        cores,
+        ..
+    } = &run.settings;
+    let on_cpu = devices.iter().any(|device| device == "cpu");
+    let change = if on_cpu && *threads > 1 {
+        format!(
+            "It shares the cores with the model: `--threads {}` leaves it one.",
+            threads - 1
+        )
+    } else {
+        let cores = match cores {
+            0 => "it has".to_owned(),
+            1 => "the one that it has".to_owned(),
+            several => format!("the {several} that it has"),
+        };
+        format!(
+            "It works on every core, unless TOKENIZERS_PARALLELISM is `false`: give the process more cores than {cores}."
+        )
+    };
+    format!(
+        "{}, because the tokenizer takes longest of what comes before it. {change}",
+        waited(run)
+    )
+}
+
+/// How long the engine waited for posts, and for what.
+fn waited(run: &Labelled) -> String {
+    let stages = &run.stages;
+    let (idle, _) = stages.waiting().unwrap_or_default();
+    let picking = if stages.shortlist_secs > 0.0 {
+        format!("picking labels {:.1} s, ", stages.shortlist_secs)
+    } else {
+        String::new()
+    };
+    format!(
+        "The engine waits for posts {:.0} % of the time (claiming {:.1} s, looking up {:.1} s, {picking}tokenising {:.1} s)",
+        100.0 * idle,
+        stages.claim_secs,
+        stages.look_up_secs,
+        stages.tokenize_secs
+    )
+}
+
+fn writing(run: &Labelled) -> String {
+    let (_, blocked) = run.stages.waiting().unwrap_or_default();
+    let change = if run.settings.database == "sqlite" {
+        "Put the database file on a local disk, and see that no other program writes to it meanwhile; where that \
+         is not enough, PostgreSQL (`--database postgres://…`) takes labels from several writers at once."
+            .to_owned()
+    } else {
+        format!(
+            "Run `classify` nearer to the server, and give the server's log a fast disk; `--workers {}` computes on \
+             one engine while the labels of another are written.",
+            run.settings.devices.len() + 1
+        )
+    };
+    format!(
+        "The engine waits {:.0} % of the time until labels are written ({:.1} s of writing). {change}",
+        100.0 * blocked,
+        run.stages.write_secs
+    )
+}
+
+/// What there is to say of the memory of GPUs.
+fn memory(run: &Labelled) -> Option<String> {
+    let used = run.gpu.iter().filter_map(GpuFigures::memory_percent);
+    let (least, most) = used.map(f64::round).fold(None, |range, used| {
+        let (least, most) = range.unwrap_or((used, used));
+        Some((used.min(least), used.max(most)))
+    })?;
+    let (low, high) = MEMORY_TARGET;
+    if most > high.into() {
+        return Some(format!(
+            "Memory is tight, {most} % at the most: a batch that finds no room is computed again in halves. A \
+             smaller `--batch-tokens` or fewer `--workers` leave more."
+        ));
+    }
+    if least >= low.into() {
+        return None;
+    }
+    let starved = run
+        .gpu
+        .iter()
+        .any(|gpu| stand(gpu).gpu == Some(Stand::Under));
+    let tokens = run.settings.batch_tokens;
+    let why = if starved && run.stages.slow() != Some(Slow::Model) {
+        "larger batches would not help while the GPU waits for something else".to_owned()
+    } else if run.settings.batch_tokens_from == BudgetOrigin::Model {
+        "the model computes in batches of one size".to_owned()
+    } else if run.settings.batch_tokens_from == BudgetOrigin::Searched {
+        format!("{tokens} padded tokens were the fastest size of a batch that was found here")
+    } else {
+        "a larger `--batch-tokens` fills it, and pays only if it is faster: `topicmill bench autotune` tells".to_owned()
+    };
+    Some(format!(
+        "Memory is used to {least} %, less than the {low} % aimed at. It is no aim by itself: {why}."
+    ))
+}
+
+/// Why the verdict may not hold.
+fn doubts(run: &Labelled) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if run.posts + run.failed > 0 && run.seconds < SHORT_SECS {
+        doubts.push(format!(
+            "The run took only {:.1} s, in which its start weighs much: judge by a longer one.",
+            run.seconds
+        ));
+    } else if run.gpu.iter().any(|gpu| gpu.samples < FEW_SAMPLES) {
+        doubts.push(format!(
+            "A GPU was asked fewer than {FEW_SAMPLES} times: judge by a longer run."
+        ));
+    }
+    if let Some(note) = &run.gpu_note {
+        doubts.push(format!("GPU figures are missing or doubtful: {note}."));
+    }
+    doubts
+}
+
+#[cfg(test)]
+mod tests;

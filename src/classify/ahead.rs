@@ -1,0 +1,130 @@
+//! What labelling would take, and the best size of a batch for it: measured ahead, on some of the texts.
+
+use std::time::Duration;
+
+use super::BacklogError;
+use super::targets::row_of;
+use crate::clock::SharedClock;
+use crate::domain::{TextHash, post_text};
+use crate::engines::autotune::{self, Allowance, Found};
+use crate::engines::estimate::{self, Cost};
+use crate::store::{Missing, Sought, Store, StoreError};
+use topicmill_score::labeler::{Pair, Prepared};
+use topicmill_score::{Cascade, LabelSet, LabelerError};
+
+/// Texts of the sample on which the cost is measured.
+const SAMPLE: u32 = 2_000;
+
+/// Tells what labelling would take, without writing anything; of a cascade without a shortlist.
+///
+/// # Errors
+/// See [`BacklogError`].
+pub async fn dry_run(
+    store: &Store,
+    clock: &SharedClock,
+    mut cascade: Cascade,
+    set: &LabelSet,
+) -> Result<(Missing, Cost), BacklogError> {
+    let prepared = cascade.large.prepare(set)?;
+    let sought = sought(store, &cascade, set, &prepared).await?;
+    let missing = store.missing(&sought, SAMPLE).await?;
+    let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
+    let mut pairs = vec![vec![Pair::Wanted; set.labels.len()]; hashes.len()];
+    if let Some(model) = sought.model {
+        let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
+            .zip(&sought.hypotheses)
+            .filter_map(|(label, id)| Some((label, (*id)?)))
+            .unzip();
+        let stored = store.stored_logits(model, &ids, &hashes).await?;
+        for (pairs, stored) in pairs.iter_mut().zip(stored) {
+            for (label, logits) in labels.iter().zip(stored) {
+                pairs[*label] = logits.map_or(Pair::Wanted, Pair::Known);
+            }
+        }
+    }
+    let texts: Vec<String> = missing
+        .sample
+        .iter()
+        .map(|(_, title, selftext)| post_text(title, selftext))
+        .collect();
+    let (clock, count) = (clock.clone(), missing.texts);
+    let cost = tokio::task::spawn_blocking(move || {
+        estimate::cost(&mut cascade.large, &prepared, &clock, &texts, &pairs, count)
+    });
+    let cost = cost
+        .await
+        .map_err(|error| BacklogError::Thread(error.to_string()))??;
+    Ok((missing, cost))
+}
+
+async fn sought(
+    store: &Store,
+    cascade: &Cascade,
+    set: &LabelSet,
+    prepared: &Prepared,
+) -> Result<Sought, StoreError> {
+    let model = row_of(cascade);
+    store.seek(&model, &set.hash(), prepared.keys()).await
+}
+
+/// A backlog of fewer texts is not worth a search for the best budget.
+const WORTH_TUNING: u64 = 4_000;
+/// Share of the expected time that a search may take, and its longest.
+const TUNING: (f64, Duration) = (0.01, Duration::from_mins(1));
+
+/// Searches for the best token budget on texts that are to be labelled, where there are enough of them within the
+/// limit. What it computes is not stored.
+///
+/// # Errors
+/// See [`BacklogError`].
+pub async fn tune(
+    store: &Store,
+    clock: &SharedClock,
+    mut cascade: Cascade,
+    set: &LabelSet,
+    limit: Option<u64>,
+) -> Result<(Cascade, Option<Found>), BacklogError> {
+    let prepared = cascade.large.prepare(set)?;
+    let sought = sought(store, &cascade, set, &prepared).await?;
+    let missing = store.missing(&sought, SAMPLE).await?;
+    let to_label = missing.texts.min(limit.unwrap_or(u64::MAX));
+    if to_label < WORTH_TUNING || missing.sample.is_empty() {
+        return Ok((cascade, None));
+    }
+    let texts: Vec<String> = missing
+        .sample
+        .iter()
+        .map(|(_, title, selftext)| post_text(title, selftext))
+        .collect();
+    let clock = clock.clone();
+    let tuned = tokio::task::spawn_blocking(move || {
+        let texts = cascade.large.encoder().encode(&texts)?;
+        let tokens: usize = cascade
+            .large
+            .rows(&prepared, &texts)
+            .iter()
+            .map(|row| row.len)
+            .sum();
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let of_each = tokens as f64 / texts.len() as f64;
+        // A label set that only grew has fewer pairs to compute than texts × labels.
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let share = missing.pairs as f64 / (missing.pairs + missing.known).max(1) as f64;
+        let labels = prepared.keys().len();
+        let scored = cascade.scored_labels(labels);
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let share = share * scored as f64 / labels as f64;
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let allowance = Allowance::Share {
+            share: TUNING.0,
+            tokens: of_each * to_label as f64 * share,
+            most: TUNING.1,
+        };
+        let found = autotune::tune(&mut cascade.large, &prepared, &texts, &clock, allowance)?;
+        Ok::<_, LabelerError>((cascade, Some(found)))
+    });
+    let tuned = tuned
+        .await
+        .map_err(|error| BacklogError::Thread(error.to_string()))?;
+    Ok(tuned?)
+}

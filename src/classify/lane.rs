@@ -1,0 +1,561 @@
+//! One engine at work: a task claims the next window of posts, has its labels picked where there is a shortlist,
+//! and tokenises it; a thread of its own scores, and another task writes what comes out, joined by bounded
+//! channels.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::leases::LiveLeases;
+use super::patience::Patience;
+use super::watched::Watched;
+use super::{BacklogError, OnStep, Options, Step, Worker};
+use crate::domain::{TextHash, post_text};
+use crate::record::{Labelled, Stages};
+use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
+use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
+use topicmill_score::text::{EncodedText, Encoder};
+use topicmill_score::{Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError};
+
+/// Most posts of one claim.
+const WINDOW_POSTS: usize = 1_024;
+/// Most rows that the engine computes for one claim.
+const WINDOW_ROWS: usize = 4_096;
+/// Most scores that one claim gives.
+const WINDOW_SCORES: usize = 100_000;
+/// Fewest rows of a claim that is made small for the sake of other lanes: about a batch on a CPU.
+const LEAST_SHARE: usize = 64;
+/// Windows that may be claimed before what was computed for one is written.
+const WINDOWS_IN_FLIGHT: usize = 3;
+/// Scored posts that wait for the writer; with it busy, the engine waits.
+const EVENTS: usize = 64;
+/// Most posts of one write.
+const WRITE_POSTS: usize = 256;
+/// A write that has gathered fewer posts goes out after this time.
+const WRITE_EVERY: Duration = Duration::from_secs(2);
+
+/// Claimed posts on their way to the engine.
+struct Window {
+    lease: Lease,
+    texts: Vec<EncodedText>,
+    /// What is stored of each text, and what is left out.
+    stored: Vec<Pairs>,
+    /// The posts of each text, one or more.
+    posts: Vec<Vec<ClaimedPost>>,
+    /// Posts of texts for which no labels could be picked.
+    unpicked: Vec<(Vec<ClaimedPost>, TextError)>,
+    /// Given back when the window is written.
+    suspects: Option<OwnedSemaphorePermit>,
+}
+
+/// What the engine's thread tells.
+enum Event {
+    /// A post, and how many of its pairs were computed rather than known.
+    Scored(Lease, Classified, usize),
+    Failed(Lease, String, String),
+    /// No more of this window will come: done, or stopped on the way.
+    WindowEnd(Lease, Option<OwnedSemaphorePermit>),
+}
+
+/// What all lanes of a process share.
+pub(super) struct Shared<'a> {
+    pub worker: &'a Worker<'a>,
+    pub patience: &'a Patience<'a>,
+    /// Cancelled by a signal, or when one lane fails.
+    pub halt: &'a CancellationToken,
+    pub target: Target,
+    pub set: &'a LabelSet,
+    pub options: &'a Options,
+    pub prepared: &'a Arc<Prepared>,
+    /// The label set as the shortlists' model reads it.
+    pub picking: &'a Option<Arc<Prepared>>,
+    /// Labels of each post that are scored.
+    pub scored_labels: usize,
+    /// Row of `models` under which logits are stored.
+    pub logits_model: i64,
+    /// Rows of `hypotheses`, one a label.
+    pub hypotheses: &'a Arc<Vec<i64>>,
+    pub leases: &'a LiveLeases,
+    /// Posts that may still be claimed.
+    pub left: &'a AtomicU64,
+    /// Posts that waited when the round began, less those that its lanes claimed.
+    pub waiting: &'a AtomicU64,
+    /// Lanes of the round.
+    pub lanes: u64,
+    /// One permit: of posts whose workers died, a process holds one window at a time, so that its death can
+    /// be blamed on that one.
+    pub suspects: &'a Arc<Semaphore>,
+    pub progress: OnStep<'a>,
+}
+
+impl Shared<'_> {
+    /// Works until nothing can be claimed any more, and hands the cascade back. `done` is added to as labels
+    /// are written.
+    pub(super) async fn lane(
+        &self,
+        cascade: Cascade,
+        done: &mut Labelled,
+    ) -> Result<Cascade, BacklogError> {
+        // Each has a thread of its own, so that one works while the other does.
+        let Cascade {
+            mut large,
+            mut small,
+        } = cascade;
+        let (window_tx, window_rx) = mpsc::channel::<Window>(1);
+        let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
+        let encoder = large.encoder();
+        let engine = {
+            let prepared = Arc::clone(self.prepared);
+            let keys = (self.logits_model, Arc::clone(self.hypotheses));
+            let (halt, clock) = (self.halt.clone(), self.worker.clock.clone());
+            tokio::task::spawn_blocking(move || {
+                let mut stages = Stages::default();
+                let ended = score_windows(
+                    &mut large,
+                    &prepared,
+                    (keys.0, &keys.1),
+                    window_rx,
+                    &event_tx,
+                    &halt,
+                    Watched::new(&clock, &mut stages),
+                );
+                let computed = large.take_computed();
+                (ended.map(|()| large), stages, computed)
+            })
+        };
+        // Claiming ends when nothing is left, at a signal or at an error; its end closes the channel of windows,
+        // the engine scores what it was given and closes the channel of events, and the writer writes what is
+        // in it. So each of them comes to its end by itself, and nothing that was scored is dropped.
+        let mut claiming = Stages::default();
+        let (claimed, written) = tokio::join!(
+            self.claim_windows(&encoder, &mut small, window_tx, &mut claiming),
+            self.write_events(event_rx, done)
+        );
+        let scored = engine
+            .await
+            .map_err(|error| BacklogError::Thread(error.to_string()));
+        done.stages.add(&claiming);
+        written?;
+        claimed?;
+        let (scored, computing, computed) = scored?;
+        let Computed {
+            tokens,
+            padded_tokens,
+        } = computed;
+        done.stages.add(&computing);
+        (done.tokens, done.padded_tokens) =
+            (done.tokens + tokens, done.padded_tokens + padded_tokens);
+        let large = scored?;
+        Ok(Cascade { large, small })
+    }
+
+    /// Claims and tokenises window after window until nothing is left.
+    async fn claim_windows(
+        &self,
+        encoder: &Arc<Encoder>,
+        shortlist: &mut Option<Shortlist>,
+        windows: mpsc::Sender<Window>,
+        stages: &mut Stages,
+    ) -> Result<(), BacklogError> {
+        let Worker {
+            store,
+            clock,
+            name,
+            run,
+            ..
+        } = *self.worker;
+        let claimant = Claimant {
+            worker: name,
+            run,
+            max_attempts: self.options.max_attempts,
+            lease: self.options.lease,
+        };
+        let picking = self.picking.as_deref().map(Prepared::rows_per_text);
+        let rows = self.prepared.rows_per_text().min(self.scored_labels);
+        let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
+        let least = u32::try_from(LEAST_SHARE.div_ceil(rows)).unwrap_or(u32::MAX);
+        while !self.halt.is_cancelled() {
+            // A place in the channel first: posts are claimed only when the engine is about to need them.
+            let Ok(place) = windows.reserve().await else {
+                break;
+            };
+            let wanted = self.take(self.share(least, most));
+            if wanted == 0 {
+                break;
+            }
+            let mut since = clock.elapsed();
+            // What passed since it was called last.
+            let mut lap = || {
+                let from = std::mem::replace(&mut since, clock.elapsed());
+                since.saturating_sub(from).as_secs_f64()
+            };
+            // Of a claim whose answer was lost, the posts come free when it expires.
+            let clean = self.patience.wait(async || {
+                let now = clock.now().into();
+                store.claim_clean(self.target, &claimant, wanted, now).await
+            });
+            let mut claim = clean.await?;
+            let mut suspects = None;
+            if claim.posts.is_empty() {
+                let alone = Arc::clone(self.suspects).acquire_owned().await;
+                suspects = Some(alone.expect("nobody closes the semaphore"));
+                if !self.halt.is_cancelled() {
+                    let suspected = self.patience.wait(async || {
+                        let now = clock.now().into();
+                        store
+                            .claim_suspects(self.target, &claimant, wanted, now)
+                            .await
+                    });
+                    claim = suspected.await?;
+                }
+            }
+            stages.claim_secs += lap();
+            let count = claim.posts.len() as u64;
+            self.left
+                .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
+            if count == 0 {
+                break;
+            }
+            // The closure never declines. Posts may have come since they were counted.
+            let _ = self
+                .waiting
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                    Some(waiting.saturating_sub(count))
+                });
+            self.leases.add(claim.lease);
+            let mut window = Window {
+                lease: claim.lease,
+                texts: Vec::new(),
+                stored: Vec::new(),
+                posts: by_text(claim.posts),
+                unpicked: Vec::new(),
+                suspects,
+            };
+            self.look_up(&mut window).await?;
+            stages.look_up_secs += lap();
+            if shortlist.is_some() {
+                if !self.pick(shortlist, &mut window).await? {
+                    break;
+                }
+                stages.shortlist_secs += lap();
+            }
+            let texts: Vec<String> = window
+                .posts
+                .iter()
+                .zip(&window.stored)
+                .map(|(same, stored)| {
+                    // What needs no inference needs no tokens.
+                    if stored.contains(&Pair::Wanted) {
+                        post_text(&same[0].title, &same[0].selftext)
+                    } else {
+                        String::new()
+                    }
+                })
+                .collect();
+            let encoder = Arc::clone(encoder);
+            window.texts = blocking(move || encoder.encode(&texts)).await??;
+            stages.tokenize_secs += lap();
+            place.send(window);
+        }
+        Ok(())
+    }
+
+    /// Looks up what is stored of the texts of a window.
+    async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
+        let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
+        let stored = self.patience.wait(async || {
+            let (store, model) = (self.worker.store, self.logits_model);
+            store.stored_logits(model, self.hypotheses, &hashes).await
+        });
+        let pair = |logits: Option<PairLogits>| logits.map_or(Pair::Wanted, Pair::Known);
+        let stored = stored.await?.into_iter();
+        window.stored = stored
+            .map(|of_text| of_text.into_iter().map(pair).collect())
+            .collect();
+        Ok(())
+    }
+
+    /// Leaves out what a shortlist does not pick, whatever is stored of it; false if a stop was heard on the way.
+    async fn pick(
+        &self,
+        shortlist: &mut Option<Shortlist>,
+        window: &mut Window,
+    ) -> Result<bool, BacklogError> {
+        let (Some(prepared), Some(mut small)) = (self.picking, shortlist.take()) else {
+            return Ok(true);
+        };
+        let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
+        let texts = window.posts.iter();
+        let texts: Vec<String> = texts
+            .map(|same| post_text(&same[0].title, &same[0].selftext))
+            .collect();
+        let picked = blocking(move || {
+            let orders = small.order(&prepared, &texts, &|| halt.is_cancelled());
+            orders.map(|orders| (small, orders))
+        });
+        let (small, orders) = picked.await??;
+        let small = shortlist.insert(small);
+        let Some(orders) = orders else {
+            return Ok(false);
+        };
+        let posts = std::mem::take(&mut window.posts);
+        let stored = std::mem::take(&mut window.stored);
+        for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
+            match order {
+                Ok(order) => {
+                    small.leave_out(&mut pairs, &order);
+                    window.posts.push(same);
+                    window.stored.push(pairs);
+                }
+                Err(error) => window.unpicked.push((same, error)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Posts of the next claim: of a backlog, or a limit, that a few claims would use up, no lane takes so many
+    /// that the others have nothing to do.
+    fn share(&self, least: u32, most: u32) -> u32 {
+        if self.lanes == 1 {
+            return most;
+        }
+        let left = self.left.load(Ordering::Relaxed);
+        let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
+        most.min(u32::try_from(share).unwrap_or(most).max(least))
+    }
+
+    /// Takes up to `most` from the posts that may still be claimed.
+    fn take(&self, most: u32) -> u32 {
+        let mut taken = 0;
+        // The closure never declines.
+        let _ = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                taken = u32::try_from(left).unwrap_or(u32::MAX).min(most);
+                Some(left - u64::from(taken))
+            });
+        taken
+    }
+
+    /// Writes scores as they come, in transactions of a useful size.
+    async fn write_events(
+        &self,
+        mut events: mpsc::Receiver<Event>,
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        let Worker { store, clock, .. } = *self.worker;
+        // The engine works on one window at a time, so what waits is of one lease.
+        let mut waiting: Vec<Classified> = Vec::new();
+        let mut of_lease = None;
+        let mut written_at = clock.elapsed();
+        while let Some(event) = events.recv().await {
+            let (lease, ended, suspects) = match event {
+                Event::Scored(lease, one, computed) => {
+                    waiting.push(one);
+                    done.pairs += computed as u64;
+                    done.pairs_reused += (self.scored_labels - computed) as u64;
+                    (lease, false, None)
+                }
+                Event::Failed(lease, fullname, error) => {
+                    tracing::error!(%fullname, "not scored: {error}");
+                    let failed = [(fullname, error)];
+                    self.patience
+                        .wait(async || store.fail(lease, &failed).await)
+                        .await?;
+                    done.failed += 1;
+                    (lease, false, None)
+                }
+                Event::WindowEnd(lease, suspects) => (lease, true, suspects),
+            };
+            of_lease = Some(lease);
+            let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
+            if waiting.len() >= WRITE_POSTS || due || ended {
+                self.write(lease, &std::mem::take(&mut waiting), done)
+                    .await?;
+                written_at = clock.elapsed();
+            }
+            if ended {
+                self.patience
+                    .wait(async || store.release(lease).await)
+                    .await?;
+                self.leases.remove(lease);
+            }
+            drop(suspects);
+        }
+        // An engine that failed does not say that its window ends.
+        match of_lease {
+            Some(lease) if !waiting.is_empty() => self.write(lease, &waiting, done).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn write(
+        &self,
+        lease: Lease,
+        posts: &[Classified],
+        done: &mut Labelled,
+    ) -> Result<(), BacklogError> {
+        let Worker {
+            store, clock, run, ..
+        } = *self.worker;
+        let now = clock.now().into();
+        let n = posts.len() as u64;
+        let mode = self.set.mode;
+        let began = clock.elapsed();
+        // Written once however often it is tried: whoever is written has left the backlog.
+        let written = self.patience.wait(async || {
+            store
+                .complete(lease, self.target, mode, run, now, posts)
+                .await
+        });
+        let written = written.await?;
+        done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        match written {
+            Written::Stored(stored) => {
+                done.posts += stored;
+                // Posts that were deleted meanwhile need no label.
+                (self.progress)(Step::Done(n));
+            }
+            Written::LeaseLost => {
+                tracing::warn!(
+                    lease = lease.0,
+                    posts = n,
+                    "another worker took these posts over; what this one scored is refused"
+                );
+                done.refused += n;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs on a thread where it may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, BacklogError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| BacklogError::Thread(error.to_string()))
+}
+
+/// Posts of one claim: enough to sort by length, but not more scores than fit in memory, nor more work than
+/// one wants to redo.
+fn window_posts(rows_per_text: usize, labels: usize) -> u32 {
+    let posts = (WINDOW_ROWS / rows_per_text).min(WINDOW_SCORES / labels.max(1));
+    u32::try_from(posts.clamp(1, WINDOW_POSTS)).expect("WINDOW_POSTS is small")
+}
+
+/// Posts put together that have the same text, in the order of their first.
+fn by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
+    let mut index: HashMap<TextHash, usize> = HashMap::new();
+    let mut groups: Vec<Vec<ClaimedPost>> = Vec::new();
+    for post in posts {
+        let group = *index.entry(post.text_hash).or_insert(groups.len());
+        match groups.get_mut(group) {
+            Some(same) => same.push(post),
+            None => groups.push(vec![post]),
+        }
+    }
+    groups
+}
+
+/// The engine's thread: scores windows as they come. `keys` are the rows of `models` and, one a label, of
+/// `hypotheses` under which logits are stored.
+fn score_windows(
+    labeler: &mut Labeler,
+    prepared: &Prepared,
+    keys: (i64, &[i64]),
+    mut windows: mpsc::Receiver<Window>,
+    events: &mpsc::Sender<Event>,
+    stop: &CancellationToken,
+    mut watched: Watched<'_>,
+) -> Result<(), LabelerError> {
+    // What was computed for the latest windows may not have been stored yet when the next ones were claimed.
+    let mut recent: VecDeque<HashMap<TextHash, Vec<Option<PairLogits>>>> = VecDeque::new();
+    while let Some(window) = watched.idle(|| windows.blocking_recv()) {
+        let Window {
+            lease,
+            texts,
+            stored,
+            posts,
+            unpicked,
+            suspects,
+        } = window;
+        let mut known = stored.clone();
+        for (known, same) in known.iter_mut().zip(&posts) {
+            let hash = &same[0].text_hash;
+            if let Some(logits) = recent.iter().find_map(|of_window| of_window.get(hash)) {
+                for (pair, logits) in known.iter_mut().zip(logits) {
+                    if let (Pair::Wanted, Some(logits)) = (*pair, logits) {
+                        *pair = Pair::Known(*logits);
+                    }
+                }
+            }
+        }
+        for (same, error) in unpicked {
+            for post in same {
+                let error = format!("pick its labels: {error}");
+                let failed = Event::Failed(lease, post.fullname, error);
+                watched.told(|| drop(events.blocking_send(failed)));
+            }
+        }
+        // A writer that went away wants nothing more.
+        let halted = || stop.is_cancelled() || events.is_closed();
+        let mut of_window = HashMap::new();
+        labeler.score(prepared, &texts, &known, &halted, &mut |text, result| {
+            // Only fails when the writer went away, which `halted` sees.
+            let mut tell = |event| watched.told(|| drop(events.blocking_send(event)));
+            let same = &posts[text];
+            match result {
+                Ok(scored) => {
+                    let wanted = |pairs: &Pairs| {
+                        let wanted = (0..).zip(pairs).filter(|(_, pair)| **pair == Pair::Wanted);
+                        wanted.map(|(label, _)| label).collect::<Vec<usize>>()
+                    };
+                    let mut computed = wanted(&known[text]).len();
+                    let (model, hypotheses) = keys;
+                    let unstored: Vec<(i64, i64, PairLogits)> = wanted(&stored[text])
+                        .into_iter()
+                        .filter_map(|label| Some((model, hypotheses[label], scored.logits[label]?)))
+                        .collect();
+                    for post in same {
+                        let one = Classified {
+                            fullname: post.fullname.clone(),
+                            text_hash: post.text_hash,
+                            scores: scored.scores.clone(),
+                            logits: unstored.clone(),
+                        };
+                        tell(Event::Scored(lease, one, std::mem::take(&mut computed)));
+                    }
+                    of_window.insert(same[0].text_hash, scored.logits);
+                }
+                Err(error) => {
+                    for post in same {
+                        let (name, error) = (post.fullname.clone(), error.to_string());
+                        tell(Event::Failed(lease, name, error));
+                    }
+                }
+            }
+        })?;
+        recent.push_front(of_window);
+        recent.truncate(WINDOWS_IN_FLIGHT);
+        watched.told(|| drop(events.blocking_send(Event::WindowEnd(lease, suspects))));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window_posts;
+
+    #[test]
+    fn a_window_shrinks_as_labels_grow() {
+        assert_eq!(window_posts(1, 16), 1_024);
+        assert_eq!(window_posts(16, 16), 256);
+        assert_eq!(window_posts(1, 10_000), 10);
+        assert_eq!(window_posts(10_000, 10_000), 1);
+    }
+}

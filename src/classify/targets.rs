@@ -1,0 +1,72 @@
+//! Under which rows of `models` and `label_sets` a cascade's work is stored.
+
+use super::Worker;
+use crate::store::{ModelRow, StoreError, Target};
+use topicmill_score::{Cascade, LabelSet, ModelFolder};
+
+/// Where labels and logits go.
+pub(super) struct Targets {
+    pub target: Target,
+    /// With a shortlist: where the model's labels go without it.
+    pub without_shortlist: Option<Target>,
+    /// Row of `models`.
+    pub logits_model: i64,
+}
+
+/// The rows of what a cascade and a label set are; made where they are not there yet.
+pub(super) async fn targets(
+    worker: &Worker<'_>,
+    cascade: &Cascade,
+    set: &LabelSet,
+) -> Result<Targets, StoreError> {
+    let Worker { store, clock, .. } = *worker;
+    let folder = cascade.large.folder();
+    let label_set = store.ensure_label_set(set, clock.now().into()).await?;
+    let target = async |model: &ModelRow| {
+        let model = store.ensure_model(model).await?;
+        Ok::<_, StoreError>(Target { model, label_set })
+    };
+    let whole = target(&model_row(folder)).await?;
+    if cascade.small.is_none() {
+        return Ok(Targets {
+            target: whole,
+            without_shortlist: None,
+            logits_model: whole.model,
+        });
+    }
+    let target = target(&row_of(cascade)).await?;
+    // A pair says the same with a shortlist and without, unless it depends on the pairs computed with it.
+    let logits = if folder.depends_on_batch() {
+        target
+    } else {
+        whole
+    };
+    Ok(Targets {
+        target,
+        without_shortlist: Some(whole),
+        logits_model: logits.model,
+    })
+}
+
+/// A model folder as `models` has it.
+pub fn model_row(folder: &ModelFolder) -> ModelRow {
+    ModelRow {
+        name: folder.name.clone(),
+        kind: folder.kind.as_str().to_owned(),
+        manifest_hash: folder.manifest_hash.clone(),
+        precision: folder.precision.clone(),
+        tokenizer_hash: folder.tokenizer_hash.clone(),
+        max_tokens: i64::try_from(folder.max_tokens).unwrap_or(i64::MAX),
+    }
+}
+
+/// What `models` holds of a cascade: with a small model it is another model than the large one alone, so that their
+/// labels never mix.
+pub(super) fn row_of(cascade: &Cascade) -> ModelRow {
+    let (name, manifest_hash) = cascade.identity();
+    ModelRow {
+        name,
+        manifest_hash,
+        ..model_row(cascade.large.folder())
+    }
+}

@@ -1,0 +1,792 @@
+//! The loop over a real SQLite file with a scripted engine: what is written, what is given back, and what is
+//! refused when things go wrong on the way.
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::clock::{Clock, ManualClock};
+use crate::domain::{Post, SourceKind, Stage, Timestamp};
+use crate::gpu::{Probe, Reading};
+use crate::record::Gpu;
+use crate::store::{Access, Page};
+use topicmill_score::batch::Batch;
+use topicmill_score::engine::{Engine, EngineError, Logits};
+use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
+use topicmill_score::scripted::{Scripted, nli_folder, set};
+use topicmill_score::{Labeler, Mode, Shortlist};
+
+const LEASE: Duration = Duration::from_mins(5);
+
+const MAX_ATTEMPTS: u32 = 3;
+
+fn options() -> Options {
+    Options {
+        lease: LEASE,
+        max_attempts: MAX_ATTEMPTS,
+        limit: None,
+        retry_failed: false,
+        watch: false,
+        make_current: true,
+        settings: RunSettings::default(),
+        gpus: GpuWatch::default(),
+    }
+}
+
+/// An engine that asks before each batch, with the number of batches so far, whether it may go on.
+struct Asking<F>(Scripted, usize, F);
+
+impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        self.1 += 1;
+        (self.2)(self.1)?;
+        self.0.infer(batch)
+    }
+}
+
+fn labeler(engine: Box<dyn Engine>) -> Labeler {
+    Labeler::load(nli_folder(), engine, 512).unwrap()
+}
+
+fn cascade(engine: Box<dyn Engine>) -> Cascade {
+    labeler(engine).into()
+}
+
+/// A labeler for which another engine picks labels.
+fn shortlisted(small: impl Engine + 'static, labels: usize) -> Cascade {
+    let large = labeler(Box::new(Scripted::default()));
+    // As if of another graph: it puts the labels into another order.
+    let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
+    let small = Some(Shortlist::new(small, labels));
+    Cascade { large, small }
+}
+
+/// An NLI model that reads the classes of the scripted engine the other way round.
+fn other_folder() -> ModelFolder {
+    let mut folder = nli_folder();
+    folder.manifest_hash = "small".into();
+    folder.kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 0,
+        contradiction: 2,
+        neutral: Some(1),
+    });
+    folder
+}
+
+struct Scene {
+    _folder: TempDir,
+    store: Store,
+    clock: SharedClock,
+    stop: CancellationToken,
+    run: RunId,
+}
+
+impl Scene {
+    /// A store with posts of different lengths.
+    async fn with_posts(n: usize, clock: SharedClock) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("t.db").display());
+        let store = Store::open(&url, Access::Create).await.unwrap();
+        let now: Timestamp = clock.now().into();
+        let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
+        let scene = Self {
+            _folder: folder,
+            store,
+            clock,
+            stop: CancellationToken::new(),
+            run,
+        };
+        let title = |i: usize| format!("post {i} {}", "word ".repeat(i * 7 % 40));
+        scene
+            .add((0..n).map(|i| (format!("p{i:04}"), title(i))))
+            .await;
+        scene
+    }
+
+    /// Stores posts with these names and titles.
+    async fn add(&self, posts: impl Iterator<Item = (String, String)>) {
+        let now: Timestamp = self.clock.now().into();
+        let posts: Vec<Post> = posts
+            .map(|(fullname, title)| Post {
+                fullname: fullname.parse().unwrap(),
+                subreddit: "food".into(),
+                title,
+                selftext: String::new(),
+                crosspost_parent: None,
+                url: None,
+                permalink: None,
+                author: None,
+                score: None,
+                score_is_placeholder: false,
+                upvote_ratio: None,
+                num_comments: None,
+                flair: None,
+                over_18: false,
+                is_self: true,
+                stickied: false,
+                removed: false,
+                created_at: now,
+                source: SourceKind::Import,
+            })
+            .collect();
+        let page = Page {
+            run: self.run,
+            source: SourceKind::Import,
+            topic: None,
+            subreddit: "",
+            listing: None,
+            ranks: &[],
+            after: None,
+            newest: None,
+            posts: &posts,
+            now,
+        };
+        self.store.save_page(&page).await.unwrap();
+    }
+
+    async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, Labelled)
+    where
+        F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
+    {
+        let engine = Asking(Scripted::default(), 0, ask);
+        let labels = set(&["food", "music", "travel"]);
+        self.label_with(vec![Box::new(engine)], &labels, options())
+            .await
+    }
+
+    /// Labels under a label set with scripted engines, and tells what was done.
+    async fn label_as(&self, labels: &LabelSet) -> Labelled {
+        let engine = Box::new(Scripted::default());
+        let (ended, done) = self.label_with(vec![engine], labels, options()).await;
+        ended.unwrap();
+        done
+    }
+
+    async fn label_with(
+        &self,
+        engines: Vec<Box<dyn Engine>>,
+        labels: &LabelSet,
+        options: Options,
+    ) -> (Result<(), BacklogError>, Labelled) {
+        let cascades = engines.into_iter().map(cascade).collect();
+        self.label_by(cascades, labels, options).await
+    }
+
+    async fn label_by(
+        &self,
+        cascades: Vec<Cascade>,
+        labels: &LabelSet,
+        options: Options,
+    ) -> (Result<(), BacklogError>, Labelled) {
+        let worker = Worker {
+            store: &self.store,
+            clock: &self.clock,
+            stop: &self.stop,
+            name: "w",
+            run: self.run,
+        };
+        let mut done = Labelled::default();
+        let ended = label(&worker, cascades, labels, &options, &|_| {}, &mut done).await;
+        (ended, done)
+    }
+
+    async fn count(&self, of: &str) -> u64 {
+        let table = self
+            .store
+            .query(&format!("SELECT COUNT(*) FROM {of}"))
+            .await
+            .unwrap();
+        table.rows[0][0].as_u64().unwrap()
+    }
+
+    /// Every post has one classification with all its scores, and nothing is left over.
+    async fn assert_whole(&self, posts: u64) {
+        assert_eq!(self.count("classifications").await, posts);
+        assert_eq!(self.count("label_scores").await, 3 * posts);
+        assert_eq!(self.count("backlog").await, 0);
+        assert_eq!(self.count("leases").await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {
+    is_shared(100, None).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_small_limit_is_shared_among_the_engines_of_a_process() {
+    is_shared(5_000, Some(100)).await;
+}
+
+/// Labels a hundred posts with two engines, both of which have some.
+async fn is_shared(posts: usize, limit: Option<u64>) {
+    let scene = Scene::with_posts(posts, crate::clock::SystemClock::shared()).await;
+    let (to_one, from_other) = std::sync::mpsc::channel();
+    let (to_other, from_one) = std::sync::mpsc::channel();
+    // Each waits in its first batch until the other has posts, too. The labels' own batch is no post's.
+    let both = Arc::new(AtomicU64::new(0));
+    let meets = |to: std::sync::mpsc::Sender<()>, from: std::sync::mpsc::Receiver<()>| {
+        let met = Arc::clone(&both);
+        let ask = move |batch: usize| {
+            if batch > 1 {
+                return Ok(());
+            }
+            // The other one may have ended already.
+            let _ = to.send(());
+            if from.recv_timeout(Duration::from_secs(10)).is_ok() {
+                met.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        Box::new(Asking(Scripted::default(), 0, ask)) as Box<dyn Engine>
+    };
+    let engines = vec![meets(to_one, from_one), meets(to_other, from_other)];
+    let labels = set(&["food", "music", "travel"]);
+    let options = Options { limit, ..options() };
+    let (ended, done) = scene.label_with(engines, &labels, options).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed), (100, 0));
+    assert_eq!(both.load(Ordering::Relaxed), 2, "both have posts at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_best_batch_is_searched_for_a_few_posts_of_many() {
+    let scene = Scene::with_posts(5_000, crate::clock::SystemClock::shared()).await;
+    let labels = set(&["food", "music", "travel"]);
+    let search = async |limit| {
+        let cascade = cascade(Box::new(Scripted::default()));
+        let tuned = tune(&scene.store, &scene.clock, cascade, &labels, limit).await;
+        tuned.unwrap().1
+    };
+    assert!(search(None).await.is_some());
+    assert!(search(Some(4_999)).await.is_some());
+    assert_eq!(search(Some(600)).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_fails_is_tried_until_it_is_set_aside_and_the_run_ends() {
+    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let encoder = labeler(Box::new(Scripted::default())).encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let poisoned = Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    };
+    let labels = set(&["food", "music"]);
+    let (ended, done) = scene
+        .label_with(vec![Box::new(poisoned)], &labels, options())
+        .await;
+    ended.unwrap();
+    let tried = u64::from(MAX_ATTEMPTS);
+    assert_eq!((done.posts, done.failed, done.set_aside), (49, tried, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_post_is_labelled_once() {
+    let scene = Scene::with_posts(2_000, crate::clock::SystemClock::shared()).await;
+    let (ended, done) = scene.label(|_| Ok(())).await;
+    ended.unwrap();
+    assert_eq!(
+        (done.posts, done.pairs, done.failed, done.refused),
+        (2_000, 6_000, 0, 0)
+    );
+    scene.assert_whole(2_000).await;
+    let (ended, again) = scene.label(|_| Ok(())).await;
+    ended.unwrap();
+    assert_eq!(again.posts, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_are_renewed_however_long_a_window_takes() {
+    let clock = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
+    let scene = Scene::with_posts(1_500, clock.clone()).await;
+    // The hand-moved clock makes each heartbeat the next one's time: hours pass while this runs.
+    let (ended, done) = scene.label(|_| Ok(())).await;
+    ended.unwrap();
+    assert!(clock.elapsed() > LEASE, "{:?}", clock.elapsed());
+    assert_eq!((done.posts, done.refused), (1_500, 0));
+    scene.assert_whole(1_500).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_that_breaks_loses_nothing_that_was_scored() {
+    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
+    let broken = |batch| match batch {
+        0..20 => Ok(()),
+        _ => Err(EngineError::Run("the device is gone".into())),
+    };
+    let (ended, done) = scene.label(broken).await;
+    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert!(done.posts > 0 && done.posts < 600, "{done:?}");
+    assert_eq!(scene.count("classifications").await, done.posts);
+    assert_eq!(scene.count("leases").await, 0, "the rest was given back");
+    let (ended, rest) = scene.label(|_| Ok(())).await;
+    ended.unwrap();
+    assert_eq!(done.posts + rest.posts, 600);
+    scene.assert_whole(600).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_writes_what_is_scored_and_gives_the_rest_back() {
+    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
+    let stop = scene.stop.clone();
+    let stopping = move |batch| {
+        if batch == 10 {
+            stop.cancel();
+        }
+        Ok(())
+    };
+    let (ended, done) = scene.label(stopping).await;
+    ended.unwrap();
+    assert!(done.posts > 0 && done.posts < 600, "{done:?}");
+    assert_eq!(scene.count("classifications").await, done.posts);
+    assert_eq!(scene.count("leases").await, 0);
+    assert_eq!(scene.count("backlog").await, 600 - done.posts);
+    assert_eq!(scene.count("backlog WHERE attempts > 0").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_that_another_worker_took_over_are_refused_and_counted() {
+    let scene = Scene::with_posts(900, crate::clock::SystemClock::shared()).await;
+    let (store, runtime) = (scene.store.clone(), tokio::runtime::Handle::current());
+    let robbed = move |batch| {
+        if batch == 2 {
+            // What taking over an expired lease does: its row is deleted.
+            for (lease, _) in runtime.block_on(store.lease_holders()).unwrap() {
+                runtime.block_on(store.release(lease)).unwrap();
+            }
+        }
+        Ok(())
+    };
+    let (ended, done) = scene.label(robbed).await;
+    ended.unwrap();
+    assert!(done.refused > 0, "{done:?}");
+    assert_eq!(scene.count("classifications").await, done.posts);
+    let (ended, _) = scene.label(|_| Ok(())).await;
+    ended.unwrap();
+    scene.assert_whole(900).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_set_that_changes_costs_only_its_new_pairs() {
+    let scene = Scene::with_posts(700, crate::clock::SystemClock::shared()).await;
+    let done = scene.label_as(&set(&["food", "music", "travel"])).await;
+    assert_eq!((done.posts, done.pairs, done.pairs_reused), (700, 2_100, 0));
+
+    let more = scene
+        .label_as(&set(&["food", "books", "music", "travel"]))
+        .await;
+    assert_eq!(
+        (more.posts, more.pairs, more.pairs_reused),
+        (700, 700, 2_100)
+    );
+    let fewer = scene.label_as(&set(&["travel", "food"])).await;
+    assert_eq!(
+        (fewer.posts, fewer.pairs, fewer.pairs_reused),
+        (700, 0, 1_400)
+    );
+    let mut multi = set(&["food", "music", "travel"]);
+    (multi.mode, multi.threshold) = (Mode::Multi, 0.5);
+    let other_mode = scene.label_as(&multi).await;
+    assert_eq!((other_mode.posts, other_mode.pairs), (700, 0));
+
+    // What came of stored logits is what fresh ones give.
+    let fresh = Scene::with_posts(700, crate::clock::SystemClock::shared()).await;
+    for labels in [
+        set(&["travel", "food"]),
+        set(&["food", "books", "music", "travel"]),
+        multi,
+    ] {
+        fresh.label_as(&labels).await;
+        scene.label_as(&labels).await;
+        for table in ["labeled_posts", "post_scores"] {
+            let all = format!("SELECT * FROM {table} ORDER BY 1, 2, 3");
+            let old = scene.store.query(&all).await.unwrap();
+            let new = fresh.store.query(&all).await.unwrap();
+            assert!(!old.rows.is_empty());
+            assert_eq!(without_dates(&old), without_dates(&new), "{table}");
+        }
+    }
+}
+
+/// The rows of a table, its last column (the time of a classification) left out where it is a date.
+fn without_dates(table: &crate::store::Table) -> Vec<Vec<serde_json::Value>> {
+    let dated: Vec<bool> = table
+        .columns
+        .iter()
+        .map(|column| column.ends_with("_at"))
+        .collect();
+    let keep = |row: &Vec<serde_json::Value>| {
+        row.iter()
+            .zip(&dated)
+            .filter(|(_, dated)| !**dated)
+            .map(|(value, _)| value.clone())
+            .collect()
+    };
+    table.rows.iter().map(keep).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_is_scored_once_however_many_posts_have_it() {
+    let scene = Scene::with_posts(0, crate::clock::SystemClock::shared()).await;
+    // Some within one window, some windows apart.
+    let posts = (0..6_000).map(|i| (format!("p{i:04}"), format!("text {}", i % 1_500)));
+    scene.add(posts).await;
+    let labels = set(&["food", "music", "travel"]);
+    let done = scene.label_as(&labels).await;
+    assert_eq!(
+        (done.posts, done.pairs, done.pairs_reused),
+        (6_000, 4_500, 13_500)
+    );
+    scene.assert_whole(6_000).await;
+    assert_eq!(scene.count("pair_logits").await, 4_500);
+
+    // A repost of an old text costs nothing, an edited one is done again.
+    let repost = [
+        ("q1".to_owned(), "text 7".to_owned()),
+        ("p0003".to_owned(), "edited".to_owned()),
+    ];
+    scene.add(repost.into_iter()).await;
+    let done = scene.label_as(&labels).await;
+    assert_eq!((done.posts, done.pairs, done.pairs_reused), (2, 3, 3));
+    scene.assert_whole(6_001).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_side_by_side_do_what_one_does() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
+    let engines: Vec<Box<dyn Engine>> =
+        (0..4).map(|_| Box::new(Scripted::default()) as _).collect();
+    let (ended, done) = scene.label_with(engines, &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.pairs, done.refused), (3_000, 9_000, 0));
+    scene.assert_whole(3_000).await;
+    let alone = Scene::with_posts(3_000, crate::clock::SystemClock::shared()).await;
+    alone.label_as(&labels).await;
+    let scores = "SELECT fullname, label, score FROM post_scores ORDER BY 1, 2";
+    let scores = [
+        scene.store.query(scores).await,
+        alone.store.query(scores).await,
+    ];
+    assert_eq!(
+        scores[0].as_ref().unwrap().rows,
+        scores[1].as_ref().unwrap().rows
+    );
+
+    // One that breaks stops the others, which write what they have.
+    let scene = Scene::with_posts(9_000, crate::clock::SystemClock::shared()).await;
+    let breaks = Scripted {
+        life: 3,
+        ..Scripted::default()
+    };
+    let engines: Vec<Box<dyn Engine>> = vec![Box::new(breaks), Box::new(Scripted::default())];
+    let (ended, done) = scene.label_with(engines, &labels, options()).await;
+    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert_eq!(scene.count("classifications").await, done.posts);
+    assert_eq!(scene.count("leases").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_failed_too_often_is_tried_again_when_asked_for() {
+    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let labels = set(&["food", "music"]);
+    let encoder = Labeler::load(nli_folder(), Box::new(Scripted::default()), 1)
+        .unwrap()
+        .encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let poisoned = || Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    };
+    // No more claims than there are posts: one that failed is else tried again at once.
+    let run = async |engine, retry_failed, posts| {
+        let options = Options {
+            retry_failed,
+            limit: Some(posts),
+            ..options()
+        };
+        let (ended, done) = scene
+            .label_with(vec![Box::new(engine)], &labels, options)
+            .await;
+        ended.unwrap();
+        done
+    };
+    for (attempt, posts) in [(1, 49), (2, 0), (3, 0)] {
+        let done = run(poisoned(), false, posts + 1).await;
+        let set_aside = u64::from(attempt == MAX_ATTEMPTS);
+        assert_eq!(
+            (done.posts, done.failed, done.set_aside),
+            (posts, 1, set_aside),
+            "{attempt}"
+        );
+    }
+    let done = run(Scripted::default(), false, 1).await;
+    assert_eq!(
+        (done.posts, done.set_aside),
+        (0, 1),
+        "left alone unless asked for"
+    );
+    let done = run(Scripted::default(), true, 1).await;
+    assert_eq!((done.posts, done.set_aside), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_labels_what_comes() {
+    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
+    let labels = set(&["food", "music"]);
+    let options = Options {
+        watch: true,
+        ..options()
+    };
+    // What picks labels is there for posts that come later, too.
+    let labelers = vec![shortlisted(Scripted::default(), 1)];
+    let watching = scene.label_by(labelers, &labels, options);
+    let coming = async {
+        for (i, expected) in [(0, 20), (1, 21), (2, 22)] {
+            if i > 0 {
+                let post = (format!("new{i}"), format!("news {i}"));
+                scene.add(std::iter::once(post)).await;
+            }
+            while scene.count("classifications").await < expected {
+                scene.clock.sleep(Duration::from_millis(50)).await;
+            }
+        }
+        scene.stop.cancel();
+    };
+    let ((ended, done), ()) = tokio::join!(watching, coming);
+    ended.unwrap();
+    assert_eq!((done.posts, done.pairs), (22, 22));
+}
+
+/// How many labels of each post have a score, the fewest and the most.
+const SCORED: &str = "SELECT MIN(n), MAX(n) FROM (SELECT SUM(CASE WHEN s.score > 0 THEN 1 ELSE 0 END) AS n \
+     FROM label_scores s JOIN models m ON m.id = s.model_id WHERE m.name LIKE '%shortlist%' \
+    GROUP BY s.fullname) AS of_post";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shortlist_has_only_its_labels_computed_and_shares_them_with_the_model() {
+    let labels = set(&["food", "music", "travel", "chess", "news"]);
+    let scene = Scene::with_posts(1_200, crate::clock::SystemClock::shared()).await;
+    scene
+        .add(std::iter::once(("again".into(), "post 0 ".into())))
+        .await;
+    // Two engines, each with a model that picks for it.
+    let two = || {
+        (0..2)
+            .map(|_| shortlisted(Scripted::default(), 2))
+            .collect()
+    };
+    let (ended, done) = scene.label_by(two(), &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed), (1_201, 0));
+    assert_eq!(done.pairs + done.pairs_reused, 2 * 1_201);
+    assert!(done.pairs >= 2 * 1_200 && done.stages.shortlist_secs > 0.0);
+    assert_eq!(scene.count("pair_logits").await, 2 * 1_200);
+    let scored = scene.store.query(SCORED).await.unwrap();
+    assert_eq!(scored.rows, [[2, 2]]);
+    assert_eq!(
+        done.without_shortlist,
+        Some(Alike { posts: 0, same: 0 }),
+        "the model has labelled nothing yet"
+    );
+
+    // Without it the model computes the rest, and labels everything anew.
+    let done = scene.label_as(&labels).await;
+    assert_eq!((done.posts, done.pairs), (1_201, 3 * 1_200));
+    assert_eq!(done.without_shortlist, None);
+    assert!(done.stages.shortlist_secs <= 0.0, "nobody picked any");
+    // And what was computed without it need not be computed for another one.
+    let three = vec![shortlisted(Scripted::default(), 3)];
+    let (ended, done) = scene.label_by(three, &labels, options()).await;
+    ended.unwrap();
+    assert_eq!(
+        (done.posts, done.pairs, done.pairs_reused),
+        (1_201, 0, 3 * 1_201)
+    );
+    let alike = done.without_shortlist.unwrap();
+    assert_eq!(alike.posts, 1_201);
+    assert!((1..1_201).contains(&alike.same), "{alike:?}");
+    // Each of the three has labels of its own.
+    assert_eq!(scene.count("classifications").await, 3 * 1_201);
+    let (ended, done) = scene.label_by(two(), &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.pairs), (0, 0), "it is done already");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_pairs_depend_on_each_other_a_shortlist_keeps_its_own() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(30, crate::clock::SystemClock::shared()).await;
+    let of_bytes = || {
+        let mut folder = nli_folder();
+        folder.precision = "int8".into();
+        Cascade::from(Labeler::load(folder, Box::new(Scripted::default()), 512).unwrap())
+    };
+    let run = async |cascade| {
+        let (ended, done) = scene.label_by(vec![cascade], &labels, options()).await;
+        ended.unwrap();
+        (done.pairs, done.pairs_reused)
+    };
+    let mut large = of_bytes();
+    let small = Labeler::load(other_folder(), Box::new(Scripted::default()), 512).unwrap();
+    large.small = Some(Shortlist::new(small, 2));
+    assert_eq!(run(large).await, (60, 0));
+    assert_eq!(run(of_bytes()).await, (90, 0));
+    assert_eq!(scene.count("pair_logits").await, 150);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(50, crate::clock::SystemClock::shared()).await;
+    let encoder = labeler(Box::new(Scripted::default())).encoder();
+    let word = encoder.single(&encoder.encode_whole("17").unwrap()).ids[1];
+    let poisoned = Scripted {
+        poison: i64::from(word),
+        ..Scripted::default()
+    };
+    let options = Options {
+        limit: Some(50),
+        ..options()
+    };
+    let labelers = vec![shortlisted(poisoned, 2)];
+    let (ended, done) = scene.label_by(labelers, &labels, options).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed, done.pairs), (49, 1, 98));
+    let error = "backlog WHERE attempts = 1 AND error LIKE 'pick its labels:%'";
+    assert_eq!(scene.count(error).await, 1);
+    assert_eq!(scene.count("leases").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_is_heard_while_labels_are_picked_and_a_broken_model_ends_the_run() {
+    let labels = set(&["food", "music", "travel"]);
+    let scene = Scene::with_posts(600, crate::clock::SystemClock::shared()).await;
+    let broken = Scripted {
+        life: 5,
+        ..Scripted::default()
+    };
+    let labelers = vec![shortlisted(broken, 2)];
+    let (ended, done) = scene.label_by(labelers, &labels, options()).await;
+    assert!(matches!(ended, Err(BacklogError::Labeler(_))), "{ended:?}");
+    assert_eq!((done.posts, scene.count("leases").await), (0, 0));
+
+    let (stop, batches) = (scene.stop.clone(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&batches);
+    let stopping = move |batch| {
+        if batch == 5 {
+            stop.cancel();
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    };
+    let labelers = vec![shortlisted(Asking(Scripted::default(), 0, stopping), 2)];
+    let (ended, done) = scene.label_by(labelers, &labels, options()).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.failed), (0, 0));
+    assert_eq!(batches.load(Ordering::Relaxed), 5, "between two batches");
+    assert_eq!(scene.count("leases").await, 0);
+    assert_eq!(
+        scene
+            .count("backlog WHERE lease_id IS NULL AND attempts = 0")
+            .await,
+        600
+    );
+}
+
+#[test]
+fn a_dead_process_of_this_machine_is_known_and_others_are_left_alone() {
+    let me = worker_name();
+    assert!(!died(&me, &me), "this process lives");
+    let (here, _) = me.rsplit_once(':').unwrap();
+    // Beyond the largest process id that Linux gives out.
+    let gone = format!("{here}:4194305");
+    assert_eq!(
+        died(&gone, &me),
+        std::path::Path::new("/proc/self").exists()
+    );
+    assert!(!died("elsewhere:1:4194305", &me));
+    assert!(!died("nonsense", &me));
+}
+
+/// Says the same each time.
+#[derive(Debug)]
+struct Busy;
+
+impl Probe for Busy {
+    fn read(&self) -> Vec<Reading> {
+        vec![Reading {
+            gpu_percent: Some(90),
+            ..Reading::default()
+        }]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fails() {
+    let clock = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
+    let scene = Scene::with_posts(20, clock).await;
+    let heard = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let seen = Arc::clone(&heard);
+    // Computes nothing until the GPU was heard of, or for long enough.
+    let engine = move |_| {
+        for _ in 0..10_000 {
+            if seen.load(Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(EngineError::Run("the device is gone".into()))
+    };
+    let engine = Box::new(Asking(Scripted::default(), 0, engine));
+    let labelers = vec![cascade(engine)];
+    let worker = Worker {
+        store: &scene.store,
+        clock: &scene.clock,
+        stop: &scene.stop,
+        name: "w",
+        run: scene.run,
+    };
+    let options = Options {
+        settings: RunSettings {
+            cores: 7,
+            ..RunSettings::default()
+        },
+        gpus: GpuWatch::by(vec![Gpu::default()], Arc::new(Busy)),
+        ..options()
+    };
+    let mut done = Labelled::default();
+    let listen = |step| {
+        if step == Step::Gpu("GPU 90 %".into()) {
+            heard.store(true, Ordering::Relaxed);
+        }
+    };
+    let labels = set(&["food"]);
+    let ended = label(&worker, labelers, &labels, &options, &listen, &mut done).await;
+    assert!(ended.is_err());
+    assert!(heard.load(Ordering::Relaxed));
+    assert!(done.gpu[0].samples > 0, "{done:?}");
+    assert_eq!(done.gpu[0].gpu_percent.unwrap().max, 90);
+    assert_eq!((done.settings.cores, done.settings.batch_tokens), (7, 512));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_that_cannot_be_watched_is_a_note_in_the_record_and_no_failure() {
+    let scene = Scene::with_posts(20, crate::clock::SystemClock::shared()).await;
+    let options = Options {
+        gpus: GpuWatch::without_nvml(),
+        ..options()
+    };
+    let engine = Box::new(Scripted::default());
+    let labels = set(&["food"]);
+    let (ended, done) = scene.label_with(vec![engine], &labels, options).await;
+    ended.unwrap();
+    assert_eq!((done.posts, done.gpu.len()), (20, 0));
+    let record = serde_json::to_value(&done).unwrap();
+    let note = record["gpu_note"].as_str().unwrap();
+    assert!(note.contains("NVML cannot be asked"), "{note}");
+    // And a record is read as it was written.
+    let read: Labelled = serde_json::from_value(record).unwrap();
+    assert_eq!((read.posts, read.gpu_note), (20, done.gpu_note));
+}

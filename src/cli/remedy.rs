@@ -1,0 +1,105 @@
+//! What to do about an error of the scoring crate, which knows no flag, no setting and no command of this program.
+//!
+//! Each function gives what follows the error's own text: nothing, or `; ` and a piece of advice.
+
+use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextError};
+
+use crate::classify::BacklogError;
+use crate::engines::EnginesError;
+use crate::files::FilesError;
+use crate::hub::PullError;
+
+pub fn on_folder(error: &ModelError) -> &'static str {
+    match error {
+        ModelError::NoFolder(_) => {
+            ": give the path of one, or fetch one with `topicmill model pull Xenova/bart-large-mnli` and name it with \
+             --model; the default model lies in `models` of topicmill's own repository"
+        }
+        ModelError::NoFile { .. } => ", or fetch the model again with `topicmill model pull`",
+        ModelError::Ambiguous { .. } => ", with `--precision` or `classify.precision`",
+        ModelError::Precision { .. } => {
+            "; choose another `--precision` or `classify.precision`, or leave it out"
+        }
+        ModelError::NoGraph { .. } => {
+            "; choose another `--device` or `--precision`, or make the graph with tools/model.py"
+        }
+        _ => "",
+    }
+}
+
+pub fn on_onnx(error: &OnnxError) -> &'static str {
+    match error {
+        OnnxError::NotFound(_) | OnnxError::Load { .. } => {
+            "; run `make onnxruntime`, or set `onnxruntime.library` to a library that you have"
+        }
+        OnnxError::Missing { .. } => {
+            "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `make onnxruntime`"
+        }
+        OnnxError::Cuda { .. } => "; or use `--device cpu`",
+        OnnxError::Memory { .. } => {
+            ", use fewer --workers, or take a smaller model or --precision int8"
+        }
+        OnnxError::Wrong { .. } => ", or see `topicmill model verify`",
+        OnnxError::Try { source, .. } => on_engine(source),
+        OnnxError::Folder(error) => on_folder(error),
+        _ => "",
+    }
+}
+
+pub fn on_engines(error: &EnginesError) -> &'static str {
+    match error {
+        EnginesError::Onnx(error) => on_onnx(error),
+        EnginesError::Labeler(error) => on_labeler(error),
+        EnginesError::Folder(error) => on_folder(error),
+        EnginesError::OnePass(_) => ": name an NLI model with --model",
+        EnginesError::Itself(_) => ": name a smaller model with --shortlist-model",
+    }
+}
+
+pub fn on_labeler(error: &LabelerError) -> &'static str {
+    match error {
+        LabelerError::Engine(error)
+        | LabelerError::Label {
+            source: TextError::Engine(error),
+            ..
+        } => on_engine(error),
+        LabelerError::Label {
+            source: TextError::NotFinite,
+            ..
+        } => FLOAT32,
+        _ => "",
+    }
+}
+
+pub fn on_backlog(error: &BacklogError) -> &'static str {
+    match error {
+        BacklogError::Labeler(error) => on_labeler(error),
+        _ => "",
+    }
+}
+
+pub fn on_files(error: &FilesError) -> &'static str {
+    match error {
+        FilesError::Labeler(error) => on_labeler(error),
+        _ => "",
+    }
+}
+
+pub fn on_pull(error: &PullError) -> &'static str {
+    match error {
+        PullError::Model(error) => on_folder(error),
+        _ => "",
+    }
+}
+
+const FLOAT32: &str = "; try `--precision fp32`";
+
+fn on_engine(error: &EngineError) -> &'static str {
+    match error {
+        EngineError::OutOfMemory { .. } => {
+            "; set a smaller `--batch-tokens` or `classify.batch_tokens`"
+        }
+        EngineError::NotFinite(_) => FLOAT32,
+        _ => "",
+    }
+}

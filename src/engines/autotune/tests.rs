@@ -1,0 +1,165 @@
+//! The search on curves of known shape, and the tuning of a scripted engine.
+
+use super::*;
+use crate::clock::SystemClock;
+use topicmill_score::scripted::{Scripted, nli_folder, set};
+
+const RANGE: Range = Range {
+    default: 1_024,
+    least: LEAST,
+    most: MOST,
+};
+
+/// Searches on a curve; also the largest budget that was asked for.
+fn on(range: Range, curve: impl Fn(usize) -> Trial) -> (Found, usize) {
+    let mut largest = 0;
+    let found = search(range, &mut |budget| {
+        largest = largest.max(budget);
+        Ok::<_, ()>(curve(budget))
+    });
+    (found.unwrap(), largest)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+fn tokens(budget: usize) -> f64 {
+    budget as f64
+}
+
+/// Rises until `knee` and then falls slowly.
+fn peak(knee: f64) -> impl Fn(usize) -> Trial {
+    move |budget| {
+        let at = tokens(budget) / knee;
+        Trial::Speed(1e4 * if at < 1.0 { at } else { 1.0 / (0.5 + 0.5 * at) })
+    }
+}
+
+#[test]
+fn the_knee_is_found_wherever_it_is() {
+    for knee in [300.0, 700.0, 3_000.0, 5_500.0, 20_000.0] {
+        let (found, _) = on(RANGE, peak(knee));
+        let Trial::Speed(speed) = peak(knee)(found.batch_tokens) else {
+            unreachable!()
+        };
+        assert!(speed > 0.85 * 1e4, "{knee}: {found:?}");
+        assert!(found.whole && found.steps.len() < 20, "{found:?}");
+    }
+}
+
+#[test]
+fn doubling_ends_where_it_gains_nothing() {
+    let saturates = |budget| Trial::Speed(1e4 * (tokens(budget) / 2_000.0).min(1.0));
+    let (found, largest) = on(RANGE, saturates);
+    assert!(largest <= 8_192, "{largest}");
+    assert!((2_000..=4_096).contains(&found.batch_tokens), "{found:?}");
+}
+
+#[test]
+fn a_default_that_is_as_good_is_kept() {
+    let flat = |_| Trial::Speed(1e4);
+    assert_eq!(on(RANGE, flat).0.batch_tokens, 1_024);
+    // One percent more is not worth it.
+    let slope = |budget: usize| Trial::Speed(1e4 * if budget == 512 { 1.01 } else { 1.0 });
+    assert_eq!(on(RANGE, slope).0.batch_tokens, 1_024);
+    let worth = |budget: usize| Trial::Speed(1e4 * if budget == 512 { 1.05 } else { 1.0 });
+    assert_eq!(on(RANGE, worth).0.batch_tokens, 512);
+}
+
+#[test]
+fn what_needs_too_much_memory_is_never_taken() {
+    for memory in [300, 900, 1_500, 5_000] {
+        let grows = |budget: usize| {
+            if budget > memory {
+                Trial::TooLarge
+            } else {
+                Trial::Speed(tokens(budget))
+            }
+        };
+        let (found, _) = on(RANGE, grows);
+        assert!(found.batch_tokens <= memory, "{memory}: {found:?}");
+        assert!(found.batch_tokens * 2 > memory, "{memory}: {found:?}");
+        let failed = found.steps.iter().filter(|s| s.tokens_per_sec.is_none());
+        assert!(failed.count() <= 5, "{found:?}");
+    }
+    let (found, _) = on(RANGE, |_| Trial::TooLarge);
+    assert_eq!(found.batch_tokens, LEAST - 1);
+}
+
+#[test]
+fn noise_costs_little() {
+    for seed in 0..200_u64 {
+        let state = std::cell::Cell::new(seed);
+        let noisy = |budget| {
+            let next = state
+                .get()
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            state.set(next);
+            #[expect(clippy::cast_precision_loss, reason = "a fraction")]
+            let noise = (next >> 40) as f64 / (1_u64 << 24) as f64;
+            match peak(4_000.0)(budget) {
+                Trial::Speed(speed) => Trial::Speed(speed * (0.96 + 0.08 * noise)),
+                other => other,
+            }
+        };
+        let (found, _) = on(RANGE, noisy);
+        let Trial::Speed(speed) = peak(4_000.0)(found.batch_tokens) else {
+            unreachable!()
+        };
+        assert!(speed > 0.75e4, "{seed}: {found:?}");
+        assert!(found.steps.len() <= 24, "{found:?}");
+    }
+}
+
+#[test]
+fn without_time_the_default_stays() {
+    let left = std::cell::Cell::new(5);
+    let (found, _) = on(RANGE, |budget| {
+        if left.get() == 0 {
+            return Trial::TimeUp;
+        }
+        left.set(left.get() - 1);
+        Trial::Speed(tokens(budget))
+    });
+    assert_eq!((found.batch_tokens, found.whole), (1_024, false));
+    assert_eq!(
+        found.steps.len(),
+        5,
+        "faster ones were seen, but not proved"
+    );
+}
+
+fn tuned(memory: usize, allowance: Allowance) -> (Found, usize) {
+    let engine = Scripted {
+        memory,
+        ..Scripted::default()
+    };
+    let mut labeler = Labeler::load(nli_folder(), Box::new(engine), 1_024).unwrap();
+    let prepared = labeler.prepare(&set(&["food", "music"])).unwrap();
+    let texts: Vec<String> = (0..3_000)
+        .map(|i| format!("post {i} {}", "word ".repeat(i * 7 % 60)))
+        .collect();
+    let texts = labeler.encoder().encode(&texts).unwrap();
+    let clock = SystemClock::shared();
+    let found = tune_within(&mut labeler, &prepared, &texts, &clock, allowance, &|| None).unwrap();
+    let computed = labeler.take_computed();
+    assert_eq!(computed.tokens, 0, "trials are no work done");
+    (found, labeler.batch_tokens())
+}
+
+#[test]
+fn a_labeler_keeps_what_was_found_within_its_memory() {
+    let (found, kept) = tuned(1_500, Allowance::Time(Duration::from_mins(1)));
+    assert!(found.batch_tokens <= 1_500, "{found:?}");
+    assert_eq!(found.batch_tokens, kept);
+}
+
+#[test]
+fn little_work_is_not_searched_for() {
+    let allowance = Allowance::Share {
+        share: 0.01,
+        tokens: 10_000.0,
+        most: Duration::from_mins(1),
+    };
+    let (found, kept) = tuned(usize::MAX, allowance);
+    assert_eq!((found.steps.len(), found.whole, kept), (0, false, 1_024));
+}

@@ -1,0 +1,169 @@
+//! What labelling would cost, measured on a sample of the texts that it would read.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::SharedClock;
+use topicmill_score::labeler::{Labeler, LabelerError, Pairs, Prepared};
+use topicmill_score::text::EncodedText;
+
+/// Texts that are measured together: enough to fill batches as labelling does.
+const TEXTS_A_ROUND: usize = 48;
+/// Rounds that an interval needs.
+const LEAST_ROUNDS: usize = 4;
+/// Measuring ends after this time, once there are enough rounds.
+const LONG_ENOUGH: Duration = Duration::from_secs(8);
+
+/// A mean with the interval that holds it in 19 of 20 samples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The estimate.
+    pub mean: f64,
+    /// Its interval's lower end, not below 0.
+    pub low: f64,
+    /// Its interval's upper end.
+    pub high: f64,
+}
+
+/// The total of `n` like these, of which some were looked at; `None` for fewer than two.
+fn total(samples: &[f64], n: f64) -> Option<Estimate> {
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred samples")]
+    let count = samples.len() as f64;
+    if samples.len() < 2 {
+        return None;
+    }
+    let mean = samples.iter().sum::<f64>() / count;
+    let variance = samples.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    // The more of them were looked at, the less is left to guess.
+    let unseen = (1.0 - count / n).max(0.0);
+    let reach = student(samples.len() - 1) * (variance * unseen / count).sqrt();
+    Some(Estimate {
+        mean: mean * n,
+        low: (mean - reach).max(0.0) * n,
+        high: (mean + reach) * n,
+    })
+}
+
+/// The 97.5 % quantile of Student's t, from a table; a little too large between its entries.
+fn student(freedom: usize) -> f64 {
+    const TABLE: [f64; 10] = [12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23];
+    match freedom {
+        0 => f64::INFINITY,
+        1..=10 => TABLE[freedom - 1],
+        11..=30 => 2.2,
+        _ => 2.04,
+    }
+}
+
+/// What a sample told of all texts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Cost {
+    /// Tokens that the model would read, special ones included and padding not.
+    pub tokens: Option<Estimate>,
+    /// Seconds on this device.
+    pub seconds: Option<Estimate>,
+    /// Texts that were scored for it.
+    pub measured_texts: usize,
+}
+
+/// Scores a sample of texts, of which something may be known already, and tells what `texts` of them cost.
+///
+/// # Errors
+/// Those of the engine and the tokenizer.
+pub fn cost(
+    labeler: &mut Labeler,
+    prepared: &Prepared,
+    clock: &SharedClock,
+    sample: &[String],
+    pairs: &[Pairs],
+    texts: u64,
+) -> Result<Cost, LabelerError> {
+    let encoded = labeler.encoder().encode(sample)?;
+    #[expect(clippy::cast_precision_loss, reason = "a number for people")]
+    let texts = texts as f64;
+    let tokens: Vec<f64> = (0..encoded.len())
+        .map(|i| labeler.tokens(prepared, &encoded[i], &pairs[i]))
+        .collect();
+    let mut seconds = Vec::new();
+    let mut measured_texts = 0;
+    let began = clock.elapsed();
+    // The first round warms up and does not count.
+    for (round, (texts, pairs)) in rounds(&encoded, pairs).enumerate() {
+        let start = clock.elapsed();
+        labeler.score(prepared, texts, pairs, &|| false, &mut |_, _| {})?;
+        let took = clock.elapsed().saturating_sub(start).as_secs_f64();
+        if round > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a round is small")]
+            seconds.push(took / texts.len() as f64);
+            measured_texts += texts.len();
+        }
+        if seconds.len() >= LEAST_ROUNDS && clock.elapsed().saturating_sub(began) > LONG_ENOUGH {
+            break;
+        }
+    }
+    Ok(Cost {
+        tokens: total(&tokens, texts),
+        seconds: total(&seconds, texts),
+        measured_texts,
+    })
+}
+
+/// The sample in rounds of one size, smaller ones where it is small.
+fn rounds<'a>(
+    texts: &'a [EncodedText],
+    pairs: &'a [Pairs],
+) -> impl Iterator<Item = (&'a [EncodedText], &'a [Pairs])> {
+    let size = (texts.len() / (LEAST_ROUNDS + 1)).clamp(1, TEXTS_A_ROUND);
+    texts.chunks_exact(size).zip(pairs.chunks_exact(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use topicmill_score::labeler::Pair;
+    use topicmill_score::scripted::{Scripted, nli_folder, set};
+
+    #[test]
+    fn an_interval_holds_the_mean_and_shrinks_with_the_sample() {
+        let few = total(&[1.0, 2.0, 3.0], 100.0).unwrap();
+        // 2 ± 4.30 × √0.97 / √3.
+        assert!((few.mean - 200.0).abs() < 1e-9);
+        assert!((few.high - 444.5).abs() < 0.1, "{few:?}");
+        assert!(few.low.abs() < f64::EPSILON, "not below nothing");
+        let many: Vec<f64> = [1.0, 2.0, 3.0].repeat(30);
+        let many = total(&many, 100.0).unwrap();
+        assert!(many.high - many.low < 40.0, "{many:?}");
+        let all = total(&[1.0, 2.0, 3.0], 3.0).unwrap();
+        assert!(all.high - all.low < 1e-9, "nothing is left to guess");
+        assert_eq!(total(&[1.0], 100.0), None);
+    }
+
+    #[test]
+    fn the_tokens_of_a_sample_that_is_all_are_exact() {
+        let mut labeler = Labeler::load(nli_folder(), Box::new(Scripted::default()), 4096).unwrap();
+        let labels = set(&["food", "music"]);
+        let prepared = labeler.prepare(&labels).unwrap();
+        let texts = vec!["one two".to_owned(); 20];
+        let nothing = vec![Vec::new(); 20];
+        let clock = SystemClock::shared();
+        let whole = cost(&mut labeler, &prepared, &clock, &texts, &nothing, 20).unwrap();
+        let pair = labeler.encoder().encode(&texts[..1]).unwrap();
+        let one = labeler.tokens(&prepared, &pair[0], &[]);
+        let tokens = whole.tokens.unwrap();
+        assert!((tokens.mean - 20.0 * one).abs() < 1e-6);
+        assert!((tokens.high - tokens.low).abs() < 1e-6, "all alike");
+        assert!(whole.seconds.unwrap().mean > 0.0);
+
+        // What is known of a text is not computed again.
+        let logits = topicmill_score::PairLogits {
+            entailment: 1.0,
+            contradiction: Some(0.0),
+            neutral: Some(0.0),
+        };
+        let half = vec![vec![Pair::Known(logits), Pair::Wanted]; 20];
+        let half = cost(&mut labeler, &prepared, &clock, &texts, &half, 20).unwrap();
+        assert!(half.tokens.unwrap().mean < 0.6 * tokens.mean);
+    }
+}

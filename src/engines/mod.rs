@@ -1,0 +1,340 @@
+//! From settings to engines that compute: which model, on which devices, in how many engines, with how large a batch.
+//!
+//! A [`ModelChoice`] goes in, an [`EnginePool`] comes out. [`autotune`] searches for the best size of a batch and
+//! remembers it; [`estimate`] says what labelling would cost. No flag and no command is known here, so that whatever
+//! scores texts can use it.
+
+pub mod autotune;
+pub mod estimate;
+
+use std::path::{Path, PathBuf};
+
+use topicmill_score::folder::Processor;
+use topicmill_score::onnx::Chosen;
+use topicmill_score::scorer::batch_tokens_for;
+use topicmill_score::{
+    Cascade, Device, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, ModelKind,
+    OnnxEngine, OnnxError, SharedWeights, Shortlist,
+};
+
+use self::autotune::remembered::{Key, Remembered};
+
+/// Why there are no engines.
+#[derive(Debug, thiserror::Error)]
+pub enum EnginesError {
+    /// The model, its folder, or ONNX Runtime.
+    #[error(transparent)]
+    Onnx(#[from] OnnxError),
+    /// The tokenizer.
+    #[error(transparent)]
+    Labeler(#[from] LabelerError),
+    /// The model folder.
+    #[error(transparent)]
+    Folder(#[from] ModelError),
+    /// A shortlist that saves no time: the large model is one that scores any number of labels in one pass.
+    #[error("a shortlist saves nothing: `{0}` scores any number of labels in one pass")]
+    OnePass(String),
+    /// A shortlist that saves no time: the small model is the large one.
+    #[error("a shortlist saves nothing: `{0}` would pick labels for itself")]
+    Itself(String),
+}
+
+/// A model, and how it is to be computed.
+#[derive(Debug, Clone)]
+pub struct ModelChoice {
+    /// Its folder, see [`find_model`].
+    pub model: PathBuf,
+    /// At least one; each gets an engine.
+    pub devices: Vec<Device>,
+    /// Which graph of the folder; `None` for the folder's choice.
+    pub precision: Option<String>,
+    /// Padded tokens that a batch may hold; `None` for what was remembered, or else the default.
+    pub batch_tokens: Option<usize>,
+    /// Threads of each engine within a batch; `None` for its share of the cores.
+    pub threads: Option<usize>,
+    /// The ONNX Runtime library; `None` for where one is found.
+    pub library: Option<PathBuf>,
+}
+
+impl ModelChoice {
+    /// A second model beside this one: on the same devices, in its own precision.
+    #[must_use]
+    pub fn beside(&self, model: &Path) -> Self {
+        Self {
+            model: model.to_owned(),
+            precision: None,
+            batch_tokens: None,
+            ..self.clone()
+        }
+    }
+
+    /// One engine, which has the machine to itself.
+    ///
+    /// # Errors
+    /// See [`EnginesError`].
+    pub fn open_one(&self, device: Device) -> Result<OpenedModel, EnginesError> {
+        self.open_share(&Share::of(1), device)
+    }
+
+    /// As many engines as workers, and at least one a device.
+    ///
+    /// # Errors
+    /// See [`EnginesError`].
+    pub fn open(&self, workers: u16) -> Result<EnginePool, EnginesError> {
+        let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
+        let share = Share::of(workers);
+        let OpenedModel {
+            labeler,
+            chosen,
+            threads,
+            budget,
+        } = self.open_share(&share, self.devices[0])?;
+        log_model(&labeler, &chosen);
+        let (mut cascades, mut on) = (vec![Cascade::from(labeler)], vec![chosen.device]);
+        for device in self.devices.iter().cycle().take(workers.into()).skip(1) {
+            let opened = self.open_share(&share, *device)?;
+            cascades.push(opened.labeler.into());
+            on.push(opened.chosen.device);
+        }
+        if on.len() > 1 {
+            let on: Vec<String> = on.iter().map(Device::to_string).collect();
+            tracing::info!("{} engines side by side, on {}", on.len(), on.join(", "));
+        }
+        Ok(EnginePool {
+            cascades,
+            devices: on,
+            threads,
+            budget,
+        })
+    }
+
+    /// Has the labels of each text picked by this model: only `labels` of them are scored by the large one.
+    ///
+    /// # Errors
+    /// See [`EnginesError`].
+    pub fn pick_for(&self, cascades: &mut [Cascade], labels: usize) -> Result<(), EnginesError> {
+        let share = Share::of(u16::try_from(cascades.len()).unwrap_or(u16::MAX));
+        for (cascade, device) in cascades.iter_mut().zip(self.devices.iter().cycle()) {
+            let small = self.open_share(&share, *device)?.labeler;
+            fit_together(cascade.large.folder(), small.folder())?;
+            cascade.small = Some(Shortlist::new(small, labels));
+        }
+        let small = find_model(&self.model);
+        tracing::info!(
+            "only the {labels} labels that {} puts first are scored",
+            small.display()
+        );
+        Ok(())
+    }
+
+    /// The model folder alone, with the graph for the first device; `auto` is the CPU here.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    pub fn folder(&self) -> Result<ModelFolder, ModelError> {
+        let processor = match self.devices[0] {
+            Device::Cuda(_) => Processor::Cuda,
+            Device::Cpu | Device::Auto => Processor::Cpu,
+        };
+        let precision = self.precision.as_deref();
+        ModelFolder::open_for(&find_model(&self.model), processor, precision)
+    }
+
+    /// One of several that share this machine.
+    fn open_share(&self, share: &Share, device: Device) -> Result<OpenedModel, EnginesError> {
+        let options = EngineOptions {
+            device,
+            threads: self.threads.or_else(|| share.cores()),
+            library: self.library.clone(),
+            weights: share.weights.clone(),
+        };
+        let precision = self.precision.as_deref();
+        let (folder, engine) = OnnxEngine::open(&find_model(&self.model), precision, &options)?;
+        let chosen = engine.chosen().clone();
+        let default = batch_tokens_for(chosen.device);
+        let threads = engine.threads();
+        let key = Key {
+            manifest_hash: folder.manifest_hash.clone(),
+            precision: folder.precision.clone(),
+            device: make_of(chosen.device),
+            threads,
+            workers: share.workers,
+            runtime: engine.runtime(),
+        };
+        let (budget, tokens) = match self.batch_tokens {
+            _ if folder.depends_on_batch() => (Budget::OfModel, default),
+            Some(tokens) => (Budget::Fixed, tokens),
+            None => match remembered().and_then(|remembered| remembered.get(&key)) {
+                Some(tokens) => (Budget::Remembered(key), tokens),
+                None => (Budget::Open(key), default),
+            },
+        };
+        let labeler = Labeler::load(folder, Box::new(engine), tokens)?;
+        if budget == Budget::OfModel && self.batch_tokens.is_some() {
+            tracing::warn!(
+                "`batch_tokens` is left aside: in {} a score depends on its batch, so batches keep to {} tokens",
+                labeler.folder().precision,
+                labeler.batch_tokens(),
+            );
+        }
+        Ok(OpenedModel {
+            labeler,
+            chosen,
+            threads,
+            budget,
+        })
+    }
+}
+
+/// Whether a model gains anything by having its labels picked by another.
+///
+/// # Errors
+/// [`EnginesError::OnePass`] and [`EnginesError::Itself`] where it does not.
+pub fn fit_together(large: &ModelFolder, small: &ModelFolder) -> Result<(), EnginesError> {
+    let name = || large.name.clone();
+    if matches!(large.kind, ModelKind::Embedding(_)) {
+        Err(EnginesError::OnePass(name()))
+    } else if large.manifest_hash == small.manifest_hash {
+        Err(EnginesError::Itself(name()))
+    } else {
+        Ok(())
+    }
+}
+
+/// A model that is ready to score, and how it was opened.
+pub struct OpenedModel {
+    /// Scores.
+    pub labeler: Labeler,
+    /// Where it runs, and why.
+    pub chosen: Chosen,
+    /// Threads within a batch.
+    pub threads: usize,
+    /// Where its token budget comes from.
+    pub budget: Budget,
+}
+
+/// Engines of one model.
+pub struct EnginePool {
+    /// At least one.
+    pub cascades: Vec<Cascade>,
+    /// What each runs on.
+    pub devices: Vec<Device>,
+    /// Threads of each within a batch.
+    pub threads: usize,
+    /// Where their token budget comes from.
+    pub budget: Budget,
+}
+
+/// Where a token budget comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Budget {
+    /// Flag or setting.
+    Fixed,
+    /// The model: with another one its scores would be others.
+    OfModel,
+    /// An earlier search.
+    Remembered(Key),
+    /// The default, for want of a search.
+    Open(Key),
+}
+
+impl Budget {
+    /// Keeps what a search found for later commands of this user.
+    ///
+    /// # Errors
+    /// Why it cannot be kept, in words.
+    pub fn remember(&self, batch_tokens: usize) -> Result<(), String> {
+        let (Self::Remembered(key) | Self::Open(key)) = self else {
+            return Ok(());
+        };
+        let remembered = remembered().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
+        let kept = remembered.put(key, batch_tokens);
+        kept.map_err(|error| format!("{}: {error}", remembered.path().display()))
+    }
+}
+
+/// Where budgets are remembered; nowhere for a user without a home.
+fn remembered() -> Option<Remembered> {
+    let folder = |name| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        Some(path).filter(|path| path.is_absolute())
+    };
+    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+    Some(Remembered::below(&caches))
+}
+
+/// A device with its make, where Linux tells: a cache may lie on a disk that several machines share.
+fn make_of(device: Device) -> String {
+    let line = |path: &Path, name: &str| {
+        let text = std::fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let make = match device {
+        Device::Cpu | Device::Auto => line(Path::new("/proc/cpuinfo"), "model name"),
+        Device::Cuda(_) => std::fs::read_dir("/proc/driver/nvidia/gpus")
+            .into_iter()
+            .flatten()
+            .find_map(|gpu| line(&gpu.ok()?.path().join("information"), "Model")),
+    };
+    make.map_or_else(|| device.to_string(), |make| format!("{device} ({make})"))
+}
+
+/// Logs which model scores, and on what.
+pub fn log_model(labeler: &Labeler, chosen: &Chosen) {
+    let folder = labeler.folder();
+    tracing::info!(
+        "scoring with {} in {} on {}: {}",
+        folder.name,
+        folder.precision,
+        chosen.device,
+        chosen.reason
+    );
+    tracing::debug!(
+        kind = folder.kind.as_str(), graph = %folder.graph.display(), max_tokens = folder.max_tokens,
+        batch_tokens = labeler.batch_tokens(), "model"
+    );
+}
+
+/// What an engine has of this machine and of the model, beside others like it.
+#[derive(Debug)]
+struct Share {
+    workers: u16,
+    weights: Option<SharedWeights>,
+}
+
+impl Share {
+    /// The share of each of several workers.
+    fn of(workers: u16) -> Self {
+        Self {
+            workers,
+            weights: (workers > 1).then(SharedWeights::default),
+        }
+    }
+
+    /// Cores for each, where there are several.
+    fn cores(&self) -> Option<usize> {
+        (self.workers > 1).then(|| (cores() / usize::from(self.workers)).max(1))
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The shipped model is found from wherever the program runs: beside the binary's own folders, too.
+pub fn find_model(named: &Path) -> PathBuf {
+    if named.is_absolute() || named.exists() {
+        return named.to_owned();
+    }
+    let program = std::env::current_exe()
+        .and_then(std::fs::canonicalize)
+        .unwrap_or_default();
+    program
+        .ancestors()
+        .skip(1)
+        .map(|folder| folder.join(named))
+        .find(|path| path.exists())
+        .unwrap_or(named.to_owned())
+}

@@ -1,0 +1,375 @@
+//! How busy the GPUs are while engines compute on them: asked of the driver's NVML every two seconds.
+//!
+//! [`GpuWatch::over`] finds the GPUs of the engines; what cannot be watched is a note for the run's record, and never
+//! an error. What is read becomes mean, median, 95th percentile and maximum of each GPU ([`GpuFigures`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::ffi::OsStr;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use crate::clock::SharedClock;
+use crate::record::{Gpu, GpuFigures, Summary, gib};
+use topicmill_score::engine::Device;
+
+/// NVML looks back a second at most, so asking more often tells little more.
+const EVERY: Duration = Duration::from_secs(2);
+/// The library comes with the driver.
+const LIBRARY: &str = if cfg!(windows) {
+    "nvml.dll"
+} else {
+    "libnvidia-ml.so.1"
+};
+
+/// What one GPU told at one moment; `None` is what it does not tell.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Part of the last moment in which it computed anything, in percent.
+    pub gpu_percent: Option<u32>,
+    /// Memory in use, by any process, and all there is, in MiB.
+    pub memory_mib: Option<(u32, u32)>,
+    /// Power drawn.
+    pub watts: Option<u32>,
+}
+
+/// Reads all GPUs that are watched, in their order.
+pub trait Probe: Debug + Send + Sync {
+    /// One reading a GPU.
+    fn read(&self) -> Vec<Reading>;
+}
+
+/// The GPUs to watch during a run; by default none.
+#[derive(Debug, Clone, Default)]
+pub struct GpuWatch {
+    gpus: Vec<Gpu>,
+    probe: Option<Arc<dyn Probe>>,
+    note: Option<String>,
+}
+
+impl GpuWatch {
+    /// Finds the GPUs among the devices of engines. Where there are none, nothing is asked.
+    pub fn over(devices: &[Device]) -> Self {
+        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let by_bus = std::env::var("CUDA_DEVICE_ORDER").is_ok_and(|order| order == "PCI_BUS_ID");
+        Self::with(LIBRARY.as_ref(), devices, visible.as_deref(), by_bus)
+    }
+
+    fn with(library: &OsStr, devices: &[Device], visible: Option<&str>, by_bus: bool) -> Self {
+        let numbers: BTreeSet<u16> = devices
+            .iter()
+            .filter_map(|device| match device {
+                Device::Cuda(number) => Some(*number),
+                Device::Cpu | Device::Auto => None,
+            })
+            .collect();
+        if numbers.is_empty() {
+            return Self::default();
+        }
+        let all = Nvml::builder()
+            .lib_path(library)
+            .init()
+            .and_then(|nvml| Ok((list(&nvml)?, nvml)));
+        let (all, nvml) = match all {
+            Ok(all) => all,
+            Err(error) => {
+                let note = format!(
+                    "NVML cannot be asked: {error}; in a container NVIDIA_DRIVER_CAPABILITIES must hold `utility`"
+                );
+                return Self::noting(note);
+            }
+        };
+        let mut notes = Vec::new();
+        let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
+        if kinds.len() > 1 && !by_bus && !visible.is_some_and(|names| names.contains("GPU-")) {
+            notes.push(
+                "the GPUs are of several kinds, and CUDA may count them in another order than NVML: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+                    .to_owned(),
+            );
+        }
+        let uuids: Vec<&str> = all.iter().map(|(_, uuid)| uuid.as_str()).collect();
+        let (mut gpus, mut places) = (Vec::new(), Vec::new());
+        for number in numbers {
+            let device = Device::Cuda(number).to_string();
+            let Some(place) = place(number, visible, &uuids) else {
+                notes.push(format!(
+                    "{device} is none of the whole GPUs that NVML lists"
+                ));
+                continue;
+            };
+            notes.extend(refusals(&nvml, place).map(|refused| format!("{device}: {refused}")));
+            let (name, uuid) = all[place].clone();
+            gpus.push(Gpu { device, name, uuid });
+            places.push(place);
+        }
+        Self {
+            gpus,
+            probe: (!places.is_empty())
+                .then(|| Arc::new(Nvidia { nvml, places }) as Arc<dyn Probe>),
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+        }
+    }
+
+    fn noting(note: String) -> Self {
+        Self {
+            note: Some(note),
+            ..Self::default()
+        }
+    }
+
+    /// GPUs that something else than NVML tells of.
+    #[cfg(test)]
+    pub(crate) fn by(gpus: Vec<Gpu>, probe: Arc<dyn Probe>) -> Self {
+        Self {
+            gpus,
+            probe: Some(probe),
+            note: None,
+        }
+    }
+
+    /// A GPU on a machine without NVML.
+    #[cfg(test)]
+    pub(crate) fn without_nvml() -> Self {
+        Self::with(
+            "/no/libnvidia-ml.so.1".as_ref(),
+            &[Device::Cuda(0)],
+            None,
+            false,
+        )
+    }
+
+    /// What is missing or doubtful, and why.
+    pub fn note(&self) -> Option<&str> {
+        self.note.as_deref()
+    }
+
+    /// Begins with no reading.
+    pub(crate) fn sampler(&self) -> Sampler {
+        Sampler {
+            tallies: vec![Tally::default(); self.gpus.len()],
+            watch: self.clone(),
+        }
+    }
+}
+
+/// Name and UUID of every GPU, in NVML's order. One that may not be asked keeps its place.
+fn list(nvml: &Nvml) -> Result<Vec<(String, String)>, NvmlError> {
+    let tell = |index| {
+        let gpu = nvml.device_by_index(index)?;
+        Ok::<_, NvmlError>((gpu.name()?, gpu.uuid()?))
+    };
+    let count = nvml.device_count()?;
+    Ok((0..count)
+        .map(|index| tell(index).unwrap_or_default())
+        .collect())
+}
+
+/// Which of the GPUs CUDA counts as `number`, where `visible` is `CUDA_VISIBLE_DEVICES`: numbers or the beginnings
+/// of UUIDs, of which CUDA leaves out the first that it does not know and all behind it.
+fn place(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usize> {
+    let Some(visible) = visible else {
+        return Some(usize::from(number)).filter(|place| *place < uuids.len());
+    };
+    let named = |name: &str| {
+        if let Ok(place) = name.parse() {
+            return Some(place).filter(|place| *place < uuids.len());
+        }
+        let mut places = (0..uuids.len())
+            .filter(|place| name.starts_with("GPU-") && uuids[*place].starts_with(name));
+        places.next().filter(|_| places.next().is_none())
+    };
+    let mut places = visible.split(',').map_while(|name| named(name.trim()));
+    places.nth(number.into())
+}
+
+/// GPUs at their places in NVML's list.
+#[derive(Debug)]
+struct Nvidia {
+    nvml: Nvml,
+    places: Vec<usize>,
+}
+
+impl Probe for Nvidia {
+    fn read(&self) -> Vec<Reading> {
+        self.places
+            .iter()
+            .map(|place| {
+                let (gpu_percent, memory_mib, watts) = ask(&self.nvml, *place);
+                Reading {
+                    gpu_percent: gpu_percent.ok(),
+                    memory_mib: memory_mib.ok(),
+                    watts: watts.ok(),
+                }
+            })
+            .collect()
+    }
+}
+
+type Answers = (
+    Result<u32, NvmlError>,
+    Result<(u32, u32), NvmlError>,
+    Result<u32, NvmlError>,
+);
+
+fn ask(nvml: &Nvml, place: usize) -> Answers {
+    let index = u32::try_from(place).unwrap_or(u32::MAX);
+    let gpu = || nvml.device_by_index(index);
+    let mib = |bytes: u64| u32::try_from(bytes >> 20).unwrap_or(u32::MAX);
+    (
+        gpu().and_then(|gpu| Ok(gpu.utilization_rates()?.gpu)),
+        gpu().and_then(|gpu| {
+            let memory = gpu.memory_info()?;
+            Ok((mib(memory.used), mib(memory.total)))
+        }),
+        gpu().and_then(|gpu| Ok((gpu.power_usage()? + 500) / 1000)),
+    )
+}
+
+/// What a GPU does not tell, and why.
+fn refusals(nvml: &Nvml, place: usize) -> impl Iterator<Item = String> {
+    let (gpu_percent, memory_mib, watts) = ask(nvml, place);
+    let refused = [
+        ("GPU %", gpu_percent.err()),
+        ("memory", memory_mib.err()),
+        ("watts", watts.err()),
+    ];
+    refused
+        .into_iter()
+        .filter_map(|(what, error)| Some(format!("no {what}, {}", error?)))
+}
+
+/// Reads GPUs now and then, and keeps what it read.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    watch: GpuWatch,
+    tallies: Vec<Tally>,
+}
+
+impl Sampler {
+    /// Reads until it is dropped, and tells each time in one line what the GPUs do.
+    pub(crate) async fn sample(
+        &mut self,
+        clock: &SharedClock,
+        tell: impl Fn(String),
+    ) -> Infallible {
+        while let Some(probe) = self.watch.probe.clone() {
+            clock.sleep(EVERY).await;
+            // A driver in trouble may keep whoever asks waiting.
+            let Ok(readings) = tokio::task::spawn_blocking(move || probe.read()).await else {
+                break;
+            };
+            for (tally, reading) in self.tallies.iter_mut().zip(&readings) {
+                tally.add(reading);
+            }
+            tell(line(&readings));
+        }
+        std::future::pending().await
+    }
+
+    /// What was read so far.
+    pub(crate) fn figures(&self) -> Vec<GpuFigures> {
+        let of_each = self.watch.gpus.iter().zip(&self.tallies);
+        of_each.map(|(gpu, tally)| tally.figures(gpu)).collect()
+    }
+}
+
+/// `GPU 87 % · 61 of 80 GiB · 412 W`; of several GPUs the mean, and the sums.
+fn line(readings: &[Reading]) -> String {
+    let busy: Vec<u32> = readings.iter().filter_map(|gpu| gpu.gpu_percent).collect();
+    let memory = readings.iter().filter_map(|gpu| gpu.memory_mib);
+    let memory = memory.reduce(|(used, total), (u, t)| (used + u, total + t));
+    let watts = readings.iter().filter_map(|gpu| gpu.watts);
+    let watts = watts.reduce(|sum, watts| sum + watts);
+    let count = match readings.len() {
+        1 => "GPU".to_owned(),
+        several => format!("{several} GPUs"),
+    };
+    let of = u32::try_from(busy.len()).unwrap_or(u32::MAX).max(1);
+    let busy = match busy.iter().sum::<u32>() {
+        _ if busy.is_empty() => count,
+        sum => format!("{count} {} %", (sum + of / 2) / of),
+    };
+    let memory =
+        memory.map(|(used, total)| format!("{} of {} GiB", gib(used.into()), gib(total.into())));
+    let watts = watts.map(|watts| format!("{watts} W"));
+    let parts = [Some(busy), memory, watts];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+/// Samples of a GPU, as how often each value was seen: what it takes does not grow with the run.
+#[derive(Debug, Clone, Default)]
+struct Tally {
+    samples: u64,
+    gpu_percent: Counts,
+    memory_mib: Counts,
+    memory_total_mib: u32,
+    watts: Counts,
+}
+
+impl Tally {
+    fn add(&mut self, reading: &Reading) {
+        self.samples += 1;
+        self.gpu_percent.add(reading.gpu_percent);
+        self.watts.add(reading.watts);
+        if let Some((used, total)) = reading.memory_mib {
+            self.memory_mib.add(Some(used));
+            self.memory_total_mib = total;
+        }
+    }
+
+    fn figures(&self, gpu: &Gpu) -> GpuFigures {
+        GpuFigures {
+            gpu: gpu.clone(),
+            samples: self.samples,
+            gpu_percent: self.gpu_percent.summary(),
+            memory_mib: self.memory_mib.summary(),
+            memory_total_mib: self.memory_total_mib,
+            watts: self.watts.summary(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Counts(BTreeMap<u32, u64>);
+
+impl Counts {
+    fn add(&mut self, value: Option<u32>) {
+        if let Some(value) = value {
+            *self.0.entry(value).or_default() += 1;
+        }
+    }
+
+    fn summary(&self) -> Option<Summary> {
+        let max = *self.0.keys().next_back()?;
+        let n: u64 = self.0.values().sum();
+        // The least value that so many in a hundred samples do not exceed.
+        let percentile = |percent: u64| {
+            let rank = (n * percent).div_ceil(100);
+            let mut seen = 0;
+            let found = self.0.iter().find(|(_, times)| {
+                seen += **times;
+                seen >= rank
+            });
+            found.map_or(max, |(value, _)| *value)
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        let sum: f64 = (self.0.iter())
+            .map(|(value, times)| f64::from(*value) * *times as f64)
+            .sum();
+        #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+        let mean = sum / n as f64;
+        Some(Summary {
+            mean,
+            median: percentile(50),
+            p95: percentile(95),
+            max,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

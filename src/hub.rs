@@ -1,0 +1,544 @@
+//! Fetches a model folder from the Hugging Face hub, or from a mirror of it.
+//!
+//! In go the name of a repository and a precision, out comes a folder with those files that a model needs and no
+//! weights besides. The crate `hf-hub` is not used: its version 1 starts every file anew, and brings `aws-lc` and
+//! a second protocol. Here a file that broke off, or whose program was killed, goes on where it was; it gets its
+//! name when size and hash are those of the hub's list, and the folder its name when all files are there.
+//!
+//! The hub is not trusted: what it lists must be names of files in the folder, what it sends may be no longer than it
+//! lists, and nobody but the endpoint itself learns the token.
+
+mod listing;
+mod wire;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use reqwest::header::CONTENT_RANGE;
+
+use self::listing::{Listing, Sibling, is_graph};
+use self::wire::{Wire, transfer};
+use topicmill_score::folder::manifest::Manifest;
+use topicmill_score::folder::{ModelError, check_config};
+
+use crate::clock::SharedClock;
+
+/// Attempts at a request before it is given up; one that got further starts counting again.
+const TRIES: u32 = 5;
+/// Wait before the second attempt; each later one waits twice as long.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// A list of twenty thousand files has half as much.
+const MAX_LISTING: u64 = 8 << 20;
+/// What comes slower than [`SLOWEST`] after this long is given up: a server that sends a byte a minute would hold us for
+/// ever.
+const GRACE: Duration = Duration::from_mins(10);
+/// Bytes a second; a telephone line of the nineties had half as many.
+const SLOWEST: u64 = 16 << 10;
+
+/// Why a model was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// A name that no repository can have.
+    #[error("`{0}` is no repository: write it as `owner/name`")]
+    Name(String),
+    /// The folder is there already.
+    #[error("`{0}` exists already: use it, remove it, or give another folder with --to")]
+    Exists(PathBuf),
+    /// The hub does not know it.
+    #[error("find `{repo}` on {endpoint}: there is no such repository or revision; check the name")]
+    NotFound {
+        /// The repository.
+        repo: String,
+        /// The hub.
+        endpoint: String,
+    },
+    /// The hub does not give it to this user.
+    #[error(
+        "fetch `{repo}` from {endpoint}: status {status}; {}",
+        if *with_token { "the token may not read it: accept its terms on the hub's page, or use another token" }
+        else { "it needs a token, or does not exist: set HF_TOKEN, or check the name" }
+    )]
+    Refused {
+        /// The repository.
+        repo: String,
+        /// The hub.
+        endpoint: String,
+        /// What it answered.
+        status: u16,
+        /// Whether a token was sent.
+        with_token: bool,
+    },
+    /// The hub does not answer, or breaks off.
+    #[error("fetch `{what}`: {detail}; give the same command again to go on")]
+    Transfer {
+        /// File or list.
+        what: String,
+        /// What went wrong.
+        detail: String,
+    },
+    /// The repository lacks a file that every model has.
+    #[error(
+        "the repository `{repo}` has no `{file}`: take one with an ONNX export, or export it yourself"
+    )]
+    NoFile {
+        /// The repository.
+        repo: String,
+        /// The file.
+        file: String,
+    },
+    /// The repository has weights, but no graph.
+    #[error(
+        "the repository `{0}` has no ONNX graph: fetch its weights with `hf download` and make the graphs with tools/model.py"
+    )]
+    NoGraph(String),
+    /// No graph of that precision, or too many.
+    #[error(
+        "the repository `{repo}` has no graph of precision `{precision}` (there is {}): choose with --precision",
+        found.join(", ")
+    )]
+    Precision {
+        /// The repository.
+        repo: String,
+        /// What was looked for.
+        precision: String,
+        /// The graphs that it has.
+        found: Vec<String>,
+    },
+    /// The hub sends next to nothing.
+    #[error(
+        "fetch `{0}`: it comes slower than 16 KiB a second; give the same command again to go on, or set HF_ENDPOINT to another mirror"
+    )]
+    Slow(String),
+    /// What came is not what the hub lists.
+    #[error(
+        "`{0}` did not arrive as the hub lists it, and was deleted; give the same command again"
+    )]
+    Damaged(String),
+    /// A list that no honest hub has.
+    #[error(
+        "use the hub's list of `{repo}`: {detail}; nothing of it was fetched, and this repository or this hub is better left alone"
+    )]
+    Listing {
+        /// The repository.
+        repo: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// A redirect that is not followed.
+    #[error("fetch `{what}`: the hub sends us elsewhere, and {detail}; check HF_ENDPOINT")]
+    Redirect {
+        /// File or list.
+        what: String,
+        /// Where it leads.
+        detail: String,
+    },
+    /// `HF_ENDPOINT` is no address; it is not shown, for it may hold a password.
+    #[error("use HF_ENDPOINT: it is no address of a hub; write it as `https://huggingface.co`")]
+    Endpoint,
+    /// The token cannot be sent.
+    #[error(
+        "use HF_TOKEN, or the token in HF_HOME: it has characters that no token has; copy it again"
+    )]
+    Token,
+    /// Something that is no file of ours lies where one is to be written.
+    #[error("write `{0}`: it is a link or no file; remove it, and give the same command again")]
+    Link(PathBuf),
+    /// A file of ours.
+    #[error(
+        "write `{path}`: {source}; make room or correct --to, and give the same command again to go on"
+    )]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The model is none that topicmill can use.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+/// Where to fetch from, and as whom.
+#[derive(Clone)]
+pub struct Source {
+    /// `https://huggingface.co`, or a mirror. Where it holds user and password, these are sent instead of the token.
+    pub endpoint: String,
+    /// Sent to the endpoint, never shown.
+    pub token: Option<String>,
+    /// Where the hub's own programs keep what they fetched (`HF_HOME/hub`).
+    pub cache: Option<PathBuf>,
+}
+
+/// What to fetch.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// `owner/name`.
+    pub repo: String,
+    /// Branch, tag or commit.
+    pub revision: String,
+    /// Of which graphs, by the hub's names; `None` for float32, `all` for every graph.
+    pub precision: Option<String>,
+    /// The folder to make.
+    pub to: PathBuf,
+}
+
+/// A client of the hub.
+pub struct Hub {
+    wire: Wire,
+    cache: Option<PathBuf>,
+    clock: SharedClock,
+}
+
+impl Hub {
+    /// A client for one source.
+    ///
+    /// # Errors
+    /// [`PullError::Transfer`] where the network cannot be used at all, [`PullError::Endpoint`], [`PullError::Token`].
+    pub fn new(source: Source, clock: SharedClock) -> Result<Self, PullError> {
+        Ok(Self {
+            wire: Wire::new(&source)?,
+            cache: source.cache,
+            clock,
+        })
+    }
+
+    /// Fetches a model; `heard` is told how many bytes there are in all, and of each piece that came.
+    ///
+    /// # Errors
+    /// See [`PullError`].
+    pub async fn pull(
+        &self,
+        wanted: &Wanted,
+        heard: &mut dyn FnMut(Step),
+    ) -> Result<(), PullError> {
+        if !is_repository(&wanted.repo) {
+            return Err(PullError::Name(wanted.repo.clone()));
+        }
+        // A link that leads nowhere is there, too.
+        if wanted.to.symlink_metadata().is_ok() {
+            return Err(PullError::Exists(wanted.to.clone()));
+        }
+        let listing = self.listing(wanted).await?;
+        let small = listing.small_files(&wanted.repo)?;
+        // Before anything large is fetched, and before a folder is made.
+        if !listing.names().into_iter().any(is_graph) {
+            return Err(PullError::NoGraph(wanted.repo.clone()));
+        }
+        listing::check(&small.iter().collect::<Vec<_>>(), &wanted.repo)?;
+        let scratch = partial(&wanted.to, &listing.sha);
+        let write = |source| PullError::Write {
+            path: scratch.clone(),
+            source,
+        };
+        if let Some(above) = scratch.parent() {
+            fs::create_dir_all(above).map_err(write)?;
+        }
+        make_folder(&scratch)?;
+        heard(Step::Expect(bytes(&small)));
+        for file in &small {
+            self.file(wanted, &listing.sha, file, &scratch, heard)
+                .await?;
+        }
+        check_config(&scratch)?;
+        let manifest = Manifest::read(&scratch)?;
+        let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
+        let all: Vec<&Sibling> = small.iter().chain(&large).collect();
+        listing::check(&all, &wanted.repo)?;
+        heard(Step::Expect(bytes(&small).saturating_add(bytes(&large))));
+        for file in &large {
+            self.file(wanted, &listing.sha, file, &scratch, heard)
+                .await?;
+        }
+        fs::rename(&scratch, &wanted.to).map_err(|source| PullError::Write {
+            path: wanted.to.clone(),
+            source,
+        })
+    }
+
+    async fn listing(&self, wanted: &Wanted) -> Result<Listing, PullError> {
+        let Wanted { repo, revision, .. } = wanted;
+        let path = format!("api/models/{repo}/revision/{revision}?blobs=true");
+        let what = format!("the list of {repo}");
+        let mut tries = 1;
+        let bytes = loop {
+            match self.small_body(repo, &path, &what).await {
+                Err(PullError::Transfer { .. }) if tries < TRIES => {
+                    self.clock.sleep(FIRST_WAIT * (1 << (tries - 1))).await;
+                    tries += 1;
+                }
+                answered => break answered?,
+            }
+        };
+        Listing::read(&bytes, repo)
+    }
+
+    /// What a path gives, held in memory.
+    async fn small_body(&self, repo: &str, path: &str, what: &str) -> Result<Vec<u8>, PullError> {
+        let mut response = self.wire.get(repo, path, 0, what).await?;
+        let mut body = Vec::new();
+        let mut pace = Pace::start(&self.clock);
+        while let Some(piece) = response.chunk().await.map_err(|e| transfer(what, &e))? {
+            pace.came(piece.len() as u64, what)?;
+            body.extend_from_slice(&piece);
+            if body.len() as u64 > MAX_LISTING {
+                return Err(PullError::Listing {
+                    repo: repo.to_owned(),
+                    detail: format!("it is longer than {} MiB", MAX_LISTING >> 20),
+                });
+            }
+        }
+        Ok(body)
+    }
+
+    /// Fetches one file into the folder, unless it is there.
+    async fn file(
+        &self,
+        wanted: &Wanted,
+        commit: &str,
+        file: &Sibling,
+        folder: &Path,
+        heard: &mut dyn FnMut(Step),
+    ) -> Result<(), PullError> {
+        let path = folder.join(&file.name);
+        let write = |source| PullError::Write {
+            path: path.clone(),
+            source,
+        };
+        let above = path.parent().expect("a file in a folder");
+        if above != folder {
+            make_folder(above)?;
+        }
+        let part = folder.join(format!("{}.part", file.name));
+        not_a_link(&path)?;
+        not_a_link(&part)?;
+        if path.is_file() && file.is(&path)? {
+            heard(Step::Came(file.size.unwrap_or(0)));
+            return Ok(());
+        }
+        if !file.has_hash() {
+            tracing::warn!(
+                "the hub lists no hash of `{}`: only its size is checked",
+                file.name
+            );
+        }
+        if let Some(cached) = self.cached(&wanted.repo, commit, file) {
+            fs::copy(&cached, &part).map_err(write)?;
+            heard(Step::Came(file.size.unwrap_or(0)));
+        } else {
+            let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
+            let mut pace = Pace::start(&self.clock);
+            let mut tries = 1;
+            loop {
+                let before = length(&part);
+                let fetched = self
+                    .fetch(wanted, &url, file, &part, &mut pace, heard)
+                    .await;
+                match fetched {
+                    Ok(()) => break,
+                    Err(PullError::Transfer { .. }) if length(&part) > before => tries = 1,
+                    Err(PullError::Transfer { .. }) if tries < TRIES => {
+                        self.clock.sleep(FIRST_WAIT * (1 << (tries - 1))).await;
+                        tries += 1;
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if !file.is(&part)? {
+            fs::remove_file(&part).map_err(write)?;
+            return Err(PullError::Damaged(file.name.clone()));
+        }
+        fs::rename(&part, &path).map_err(write)
+    }
+
+    /// What the hub's own programs fetched of it, if it is whole.
+    fn cached(&self, repo: &str, commit: &str, file: &Sibling) -> Option<PathBuf> {
+        if !file.has_hash() {
+            return None;
+        }
+        let folder = format!("models--{}", repo.replace('/', "--"));
+        let path = self
+            .cache
+            .as_ref()?
+            .join(folder)
+            .join("snapshots")
+            .join(commit)
+            .join(&file.name);
+        (path.is_file() && file.is(&path).unwrap_or(false)).then_some(path)
+    }
+
+    /// Goes on where the part ends.
+    async fn fetch(
+        &self,
+        wanted: &Wanted,
+        path: &str,
+        file: &Sibling,
+        part: &Path,
+        pace: &mut Pace<'_>,
+        heard: &mut dyn FnMut(Step),
+    ) -> Result<(), PullError> {
+        let name = &file.name;
+        let have = length(part);
+        if file.size.is_some_and(|size| have > 0 && have == size) {
+            return Ok(());
+        }
+        let mut response = self.wire.get(&wanted.repo, path, have, name).await?;
+        let goes_on = response.status() == StatusCode::PARTIAL_CONTENT
+            && response.headers().get(CONTENT_RANGE).is_some_and(|range| {
+                range
+                    .to_str()
+                    .is_ok_and(|range| range.starts_with(&format!("bytes {have}-")))
+            });
+        let write = |source| PullError::Write {
+            path: part.to_owned(),
+            source,
+        };
+        if response.status() != StatusCode::OK && !goes_on {
+            // The first answer to a request for all of it makes no file.
+            if have > 0 {
+                fs::remove_file(part).map_err(write)?;
+            }
+            return Err(PullError::Transfer {
+                what: name.clone(),
+                detail: "the hub does not go on where the file broke off".to_owned(),
+            });
+        }
+        let mut out = File::options()
+            .create(true)
+            .append(goes_on)
+            .write(true)
+            .truncate(!goes_on)
+            .open(part)
+            .map_err(write)?;
+        let mut left = file.limit();
+        if goes_on {
+            heard(Step::Came(have));
+            left = left.saturating_sub(have);
+        }
+        while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
+            let bytes = piece.len() as u64;
+            pace.came(bytes, name)?;
+            let Some(rest) = left.checked_sub(bytes) else {
+                drop(out);
+                fs::remove_file(part).map_err(write)?;
+                return Err(PullError::Damaged(name.clone()));
+            };
+            left = rest;
+            out.write_all(&piece).map_err(write)?;
+            heard(Step::Came(bytes));
+        }
+        out.sync_all().map_err(write)
+    }
+}
+
+/// How fast something comes.
+struct Pace<'c> {
+    clock: &'c SharedClock,
+    start: Duration,
+    came: u64,
+}
+
+impl<'c> Pace<'c> {
+    fn start(clock: &'c SharedClock) -> Self {
+        Self {
+            clock,
+            start: clock.elapsed(),
+            came: 0,
+        }
+    }
+
+    /// So many bytes more came. One that gives none at all is given up by the client.
+    fn came(&mut self, bytes: u64, what: &str) -> Result<(), PullError> {
+        self.came += bytes;
+        let due = GRACE + Duration::from_secs(self.came / SLOWEST);
+        if self.clock.elapsed().saturating_sub(self.start) > due {
+            return Err(PullError::Slow(what.to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// How far fetching is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// So many bytes in all, as far as is known.
+    Expect(u64),
+    /// So many more are there.
+    Came(u64),
+}
+
+/// `owner/name`, or a name alone.
+fn is_repository(name: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('.')
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    let parts: Vec<&str> = name.split('/').collect();
+    parts.len() <= 2 && parts.into_iter().all(part)
+}
+
+/// Where a folder is until it is whole; each commit has its own, so that versions of a file do not mix.
+fn partial(to: &Path, commit: &str) -> PathBuf {
+    let mut name = to.file_name().unwrap_or_default().to_owned();
+    let short: String = commit
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
+    name.push(format!(".{short}.partial"));
+    to.with_file_name(name)
+}
+
+fn bytes(files: &[Sibling]) -> u64 {
+    let sizes = files.iter().filter_map(|file| file.size);
+    sizes.fold(0, u64::saturating_add)
+}
+
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+/// Makes a folder of ours; what is there already must be one, and not lead elsewhere.
+fn make_folder(path: &Path) -> Result<(), PullError> {
+    match fs::create_dir(path) {
+        Ok(()) => Ok(()),
+        Err(_) if path.symlink_metadata().is_ok_and(|found| found.is_dir()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(PullError::Link(path.to_owned()))
+        }
+        Err(source) => Err(PullError::Write {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Whether a file may be written here: what is there already must be one, and not lead elsewhere.
+fn not_a_link(path: &Path) -> Result<(), PullError> {
+    match path.symlink_metadata() {
+        Ok(found) if !found.is_file() => Err(PullError::Link(path.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repository_leads_nowhere_else() {
+        for name in ["facebook/bart-large-mnli", "gpt2", "a.b/c_d-1"] {
+            assert!(is_repository(name), "{name}");
+        }
+        for name in ["", "a/b/c", "../b", "a/..", "a b", "a/b?x", "/b"] {
+            assert!(!is_repository(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! The hub's list of a repository's files: what of it is fetched, and what of it is believed.
+//!
+//! A list is the word of whoever runs the hub, so a name of it becomes a path only where it can lead nowhere but into
+//! the folder that is made, and hits no file that topicmill itself writes there.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Deserialize;
+use sha1::{Digest, Sha1};
+
+use super::{PullError, Wanted, length};
+use topicmill_score::folder::bounds::{self, MAX_FILE};
+use topicmill_score::folder::hashes::{digest_of, file_hash};
+use topicmill_score::folder::manifest::{Graph, Manifest};
+use topicmill_score::folder::{MANIFEST_FILE, ModelError, VERIFIED_FILE, graph_names};
+use topicmill_score::hex;
+
+/// The largest repositories with graphs have some hundred files.
+const MAX_ENTRIES: usize = 20_000;
+/// A graph of 64 GiB in external pieces of 2 GiB, eight times over.
+const MAX_FETCHED: usize = 256;
+/// More than any model has that a machine of today runs.
+const MAX_BYTES: u64 = 4 * MAX_FILE;
+/// Most file systems take 255 bytes; `.part` is added while a file comes.
+const MAX_NAME: usize = 200;
+/// Files that every model has.
+const NEEDED: &[&str] = &["config.json", "tokenizer.json"];
+/// Files that are taken where they are there.
+const WELCOME: &[&str] = &[
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    MANIFEST_FILE,
+    "LICENSE",
+    "LICENSE.txt",
+    "LICENSE.md",
+    "NOTICE",
+];
+
+/// A file of the hub's list.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Sibling {
+    #[serde(rename = "rfilename")]
+    pub name: String,
+    pub size: Option<u64>,
+    #[serde(rename = "blobId")]
+    blob: Option<String>,
+    lfs: Option<Lfs>,
+}
+
+/// What the hub tells of a large file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+struct Lfs {
+    sha256: String,
+}
+
+/// The list.
+#[derive(Debug, Deserialize)]
+pub(super) struct Listing {
+    /// The commit.
+    pub sha: String,
+    pub siblings: Vec<Sibling>,
+}
+
+impl Sibling {
+    /// Whether a file is the one of the list: by its size and its hash, as far as the list tells them. Of a large file
+    /// the hub tells the SHA-256, of any other what git calls it by.
+    pub fn is(&self, path: &Path) -> Result<bool, ModelError> {
+        if self.size.is_some_and(|size| size != length(path)) {
+            return Ok(false);
+        }
+        if let Some(lfs) = &self.lfs {
+            return Ok(file_hash(path)? == lfs.sha256);
+        }
+        match &self.blob {
+            Some(blob) => Ok(git_hash(path)? == *blob),
+            None => Ok(true),
+        }
+    }
+
+    /// Whether the list tells what is in it.
+    pub fn has_hash(&self) -> bool {
+        self.lfs.is_some() || self.blob.is_some()
+    }
+
+    /// How many bytes are taken of it at most.
+    pub fn limit(&self) -> u64 {
+        self.size.unwrap_or_else(|| bounds::of(&self.name))
+    }
+}
+
+/// The name that git gives a file: the SHA-1 of its length and its content.
+fn git_hash(path: &Path) -> Result<String, ModelError> {
+    let mut hasher = Sha1::new();
+    hasher.update(format!("blob {}\0", length(path)));
+    Ok(hex(&digest_of(path, hasher)?))
+}
+
+impl Listing {
+    /// The list that came, where it can be one.
+    pub fn read(bytes: &[u8], repo: &str) -> Result<Self, PullError> {
+        let wrong = |detail: String| PullError::Listing {
+            repo: repo.to_owned(),
+            detail,
+        };
+        let listing: Self =
+            serde_json::from_slice(bytes).map_err(|error| wrong(format!("{error}")))?;
+        let commit = &listing.sha;
+        if !(1..=64).contains(&commit.len()) || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(wrong("its commit is none".to_owned()));
+        }
+        if listing.siblings.len() > MAX_ENTRIES {
+            let files = listing.siblings.len();
+            return Err(wrong(format!(
+                "it has {files} files, and no model has over {MAX_ENTRIES}"
+            )));
+        }
+        Ok(listing)
+    }
+
+    /// Names of all files.
+    pub fn names(&self) -> Vec<&str> {
+        self.siblings.iter().map(|file| &*file.name).collect()
+    }
+
+    /// The files that a model needs besides its graphs.
+    pub fn small_files(&self, repo: &str) -> Result<Vec<Sibling>, PullError> {
+        let find = |name: &&str| self.siblings.iter().find(|file| file.name == **name);
+        for name in NEEDED {
+            if find(name).is_none() {
+                return Err(PullError::NoFile {
+                    repo: repo.to_owned(),
+                    file: (*name).to_owned(),
+                });
+            }
+        }
+        let names = NEEDED.iter().chain(WELCOME);
+        Ok(names.filter_map(find).cloned().collect())
+    }
+
+    /// The graphs to fetch, and the weights that lie beside them; `small` are fetched anyway.
+    pub fn graph_files(
+        &self,
+        wanted: &Wanted,
+        manifest: Option<&Manifest>,
+        small: &[Sibling],
+    ) -> Result<Vec<Sibling>, PullError> {
+        let chosen = choose_graphs(&self.names(), wanted, manifest)?;
+        let chosen: BTreeSet<&str> = chosen.iter().map(String::as_str).collect();
+        let is_small = |name: &str| small.iter().any(|file| file.name == name);
+        let files = self.siblings.iter();
+        let files = files.filter(|file| chosen.contains(&*file.name) && !is_small(&file.name));
+        Ok(files.cloned().collect())
+    }
+}
+
+/// Whether these files may be fetched into one folder: none may lead out of it, hide behind another, or be larger than
+/// what it is there for.
+pub(super) fn check(files: &[&Sibling], repo: &str) -> Result<(), PullError> {
+    let wrong = |detail: String| {
+        Err(PullError::Listing {
+            repo: repo.to_owned(),
+            detail,
+        })
+    };
+    if files.len() > MAX_FETCHED {
+        let files = files.len();
+        return wrong(format!("{files} files belong to the graph"));
+    }
+    let mut seen = BTreeSet::new();
+    let mut total: u64 = 0;
+    for file in files {
+        let name = &file.name;
+        if !is_plain(name) {
+            // `{:?}`: what it does to a terminal it must not do to ours.
+            return wrong(format!("it names a file {name:?}"));
+        }
+        // On many machines these are one file.
+        if !seen.insert(name.to_lowercase()) {
+            return wrong(format!("it has `{name}` twice"));
+        }
+        let (told, limit) = (file.size.unwrap_or(0), bounds::of(name));
+        if told > limit {
+            return wrong(format!(
+                "its `{name}` has {told} bytes, and {limit} is the most"
+            ));
+        }
+        total = total.saturating_add(told);
+    }
+    if total > MAX_BYTES {
+        return wrong(format!("its files have {total} bytes"));
+    }
+    Ok(())
+}
+
+/// Whether a name is that of a file in the folder or in its folder `onnx`, on any system, and is none of ours.
+fn is_plain(name: &str) -> bool {
+    let file = name.strip_prefix("onnx/").unwrap_or(name);
+    let letter = |b: u8| b.is_ascii_alphanumeric() || b"-_.+=@,()".contains(&b);
+    let ours = [VERIFIED_FILE, "onnx"];
+    let lower = file.to_lowercase();
+    !file.is_empty()
+        && file.len() <= MAX_NAME
+        && file.bytes().all(letter)
+        // `..`, and what is hidden: `.hashes.toml` is believed when a model is loaded.
+        && !file.starts_with('.')
+        && !file.ends_with('.')
+        // What is still to become a file.
+        && Path::new(&lower).extension().is_none_or(|e| e != "part")
+        && !ours.contains(&&*lower)
+}
+
+fn choose_graphs(
+    names: &[&str],
+    wanted: &Wanted,
+    manifest: Option<&Manifest>,
+) -> Result<Vec<String>, PullError> {
+    let precision = wanted.precision.as_deref();
+    let graphs: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| is_graph(name))
+        .collect();
+    if let Some(manifest) = manifest {
+        let of_precision = manifest.graphs.values().filter(|graph| {
+            precision == Some("all") || graph.precision == precision.unwrap_or("fp32")
+        });
+        let files: Vec<String> = of_precision
+            .flat_map(Graph::files)
+            .map(str::to_owned)
+            .collect();
+        if !files.is_empty() {
+            return Ok(files);
+        }
+    } else {
+        let chosen: Vec<&str> = match (precision, graphs.as_slice()) {
+            (Some("all"), _) => graphs.clone(),
+            (None, [only]) => vec![only],
+            (precision, _) => {
+                let wanted = graph_names(precision.unwrap_or("fp32"));
+                let at = |folder: &str, name: &String| format!("{folder}{name}");
+                ["", "onnx/"]
+                    .iter()
+                    .flat_map(|folder| wanted.iter().map(move |name| at(folder, name)))
+                    .find_map(|path| graphs.iter().copied().find(|graph| *graph == path))
+                    .into_iter()
+                    .collect()
+            }
+        };
+        let belongs = |name: &&&str| {
+            chosen.iter().any(|graph| {
+                name.strip_prefix(graph).is_some_and(|rest| {
+                    rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data")
+                })
+            })
+        };
+        if !chosen.is_empty() {
+            return Ok(names
+                .iter()
+                .filter(belongs)
+                .map(|name| (*name).to_owned())
+                .collect());
+        }
+    }
+    Err(PullError::Precision {
+        repo: wanted.repo.clone(),
+        precision: precision.unwrap_or("fp32").to_owned(),
+        found: graphs.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+/// A graph where a model folder has it: at the top or in `onnx`, under a name that leads nowhere else.
+pub(super) fn is_graph(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|e| e == "onnx") && is_plain(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(names: &[&str], precision: Option<&str>) -> Result<Vec<String>, PullError> {
+        let wanted = Wanted {
+            repo: "a/b".into(),
+            revision: "main".into(),
+            precision: precision.map(str::to_owned),
+            to: "b".into(),
+        };
+        choose_graphs(names, &wanted, None)
+    }
+
+    fn file(name: &str) -> Sibling {
+        Sibling {
+            name: name.to_owned(),
+            size: Some(1),
+            blob: None,
+            lfs: None,
+        }
+    }
+
+    fn refused(files: &[Sibling]) -> String {
+        let files: Vec<&Sibling> = files.iter().collect();
+        check(&files, "a/b").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_the_weights_of_the_precision_are_fetched() {
+        let names = [
+            "config.json",
+            "model.safetensors",
+            "onnx/model.onnx",
+            "onnx/model.onnx_data",
+            "onnx/model_fp16.onnx",
+            "onnx/model_quantized.onnx",
+            "other/model.onnx",
+        ];
+        assert_eq!(
+            chosen(&names, None).unwrap(),
+            ["onnx/model.onnx", "onnx/model.onnx_data"]
+        );
+        assert_eq!(
+            chosen(&names, Some("fp16")).unwrap(),
+            ["onnx/model_fp16.onnx"]
+        );
+        assert_eq!(
+            chosen(&names, Some("int8")).unwrap(),
+            ["onnx/model_quantized.onnx"]
+        );
+        assert_eq!(chosen(&names, Some("all")).unwrap().len(), 4);
+        assert_eq!(chosen(&["bart.onnx"], None).unwrap(), ["bart.onnx"]);
+        let error = chosen(&names, Some("q4")).unwrap_err().to_string();
+        assert!(
+            error.contains("`q4`") && error.contains("onnx/model_fp16.onnx"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_name_leads_nowhere_else() {
+        for name in [
+            "config.json",
+            "LICENSE",
+            "model.onnx",
+            "onnx/model_q4f16.onnx_data_12",
+        ] {
+            assert!(is_plain(name), "{name}");
+        }
+        let long = "a".repeat(201);
+        for name in [
+            "",
+            ".",
+            "..",
+            "/etc/passwd",
+            "../model.onnx",
+            "onnx/../../model.onnx",
+            "onnx/",
+            "onnx//x",
+            "a/model.onnx",
+            "onnx\\..\\x",
+            "c:x",
+            "x\0",
+            "x\n",
+            "x\u{1b}[2J",
+            "model.onnx ",
+            "model.onnx.",
+            "caf\u{e9}.onnx",
+            "a%2f..%2fb",
+            "a?b",
+            "a#b",
+            &long,
+            "onnx",
+            "ONNX",
+            ".hashes.toml",
+            "onnx/.hashes.toml",
+            "verified.toml",
+            "Verified.TOML",
+            "model.onnx.part",
+        ] {
+            assert!(!is_plain(name), "{name:?}");
+        }
+        assert!(is_graph("onnx/model.onnx") && is_graph("model.onnx"));
+        for name in ["../model.onnx", "onnx/../../model.onnx", "model.bin"] {
+            assert!(!is_graph(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn files_that_hide_each_other_or_are_absurdly_many_or_large_are_refused() {
+        let twice = refused(&[file("model.onnx"), file("Model.ONNX")]);
+        assert!(twice.contains("`Model.ONNX` twice"), "{twice}");
+        let many: Vec<Sibling> = (0..257)
+            .map(|n| file(&format!("m.onnx_data_{n}")))
+            .collect();
+        assert!(refused(&many).contains("257 files"));
+        let vast = |name: &str| Sibling {
+            size: Some(u64::MAX),
+            ..file(name)
+        };
+        for name in ["config.json", "tokenizer.json", "model.onnx"] {
+            assert!(refused(&[vast(name)]).contains(name));
+        }
+    }
+
+    #[test]
+    fn a_commit_leads_nowhere_else_and_a_list_ends() {
+        let read = |text: &str| Listing::read(text.as_bytes(), "a/b").map(|_| ());
+        assert!(read(r#"{"sha": "0a1", "siblings": []}"#).is_ok());
+        for sha in ["", "..", "a/b", "a\\b", &"a".repeat(65)] {
+            let text = serde_json::json!({"sha": sha, "siblings": []}).to_string();
+            assert!(read(&text).is_err(), "{sha}");
+        }
+        let files = r#"{"rfilename":"a"},"#.repeat(20_001);
+        let error = read(&format!(
+            "{{\"sha\":\"a\",\"siblings\":[{}]}}",
+            files.trim_end_matches(',')
+        ));
+        assert!(error.unwrap_err().to_string().contains("20001 files"));
+    }
+
+    #[test]
+    fn a_file_is_called_as_git_calls_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x");
+        std::fs::write(&path, "hello\n").unwrap();
+        // `echo hello | git hash-object --stdin`
+        let blob = "ce013625030ba8dba906f756967f9e9ca394464a";
+        assert_eq!(git_hash(&path).unwrap(), blob);
+    }
+}

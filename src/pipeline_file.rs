@@ -1,0 +1,243 @@
+//! A pipeline file: what to collect, and what to label it with.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
+
+use crate::domain::{Listing, Topic};
+use crate::source::reddit::{self, RedditError};
+
+/// The pipeline that is built in.
+pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
+
+/// Why a pipeline file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// It cannot be read.
+    #[error(
+        "read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml"
+    )]
+    Read {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is no TOML, or has unknown or missing keys.
+    #[error("read the pipeline file `{path}`: {source}")]
+    Toml {
+        /// As given.
+        path: PathBuf,
+        /// Line, column and what is wrong.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A name that no subreddit can have.
+    #[error("pipeline file `{path}`, topic `{topic}`: {source}")]
+    Subreddit {
+        /// As given.
+        path: PathBuf,
+        /// Slug of the topic.
+        topic: String,
+        /// What a name looks like.
+        #[source]
+        source: Box<RedditError>,
+    },
+    /// A limit that no listing can meet.
+    #[error(
+        "topic `{topic}`: its limit is {limit}; Reddit lists 1 to 1000 posts, set `limit` in pipeline file `{path}` or `collect.limit`"
+    )]
+    Limit {
+        /// As given.
+        path: PathBuf,
+        /// Slug of the topic.
+        topic: String,
+        /// Posts asked for.
+        limit: u32,
+    },
+    /// A topic that names no subreddit.
+    #[error("pipeline file `{path}`, topic `{topic}`: it has no subreddits; name at least one")]
+    NoSubreddit {
+        /// As given.
+        path: PathBuf,
+        /// Slug of the topic.
+        topic: String,
+    },
+    /// Its labels cannot be used.
+    #[error("pipeline file `{path}`: {source}")]
+    Labels {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: LabelSetError,
+    },
+    /// A topic asked for that the file does not have.
+    #[error("the pipeline has no topic `{topic}`; it has {known}")]
+    NoTopic {
+        /// As asked for.
+        topic: String,
+        /// Those there are.
+        known: String,
+    },
+}
+
+/// What a pipeline file says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pipeline {
+    /// Its name.
+    pub name: String,
+    /// What to collect.
+    pub topics: Vec<Topic>,
+    /// What to label it with.
+    pub label_set: LabelSet,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileForm {
+    name: String,
+    #[serde(default = "default_template")]
+    hypothesis_template: String,
+    mode: Mode,
+    #[serde(default)]
+    threshold: f64,
+    #[serde(default = "default_temperature")]
+    temperature: f64,
+    topic: Vec<TopicForm>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TopicForm {
+    slug: String,
+    label: String,
+    #[serde(default)]
+    descriptions: Vec<String>,
+    subreddits: Vec<String>,
+    listing: Option<Listing>,
+    limit: Option<u32>,
+}
+
+fn default_template() -> String {
+    "This text is about {}.".to_owned()
+}
+
+const fn default_temperature() -> f64 {
+    1.0
+}
+
+impl Pipeline {
+    /// Reads a pipeline file; `None` is the built-in one. A topic that does not say which listing it wants and
+    /// how much of it gets `listing` and `limit`.
+    ///
+    /// # Errors
+    /// See [`PipelineError`].
+    pub fn load(path: Option<&Path>, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
+        let Some(path) = path else {
+            return Self::parse(
+                SIXTEEN_TOPICS,
+                Path::new("pipelines/sixteen-topics.toml"),
+                listing,
+                limit,
+            );
+        };
+        let text = std::fs::read_to_string(path).map_err(|source| PipelineError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, path, listing, limit)
+    }
+
+    fn parse(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
+        let form: FileForm = toml::from_str(text).map_err(|source| PipelineError::Toml {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        let mut topics = Vec::with_capacity(form.topic.len());
+        for topic in form.topic {
+            if topic.subreddits.is_empty() {
+                return Err(PipelineError::NoSubreddit {
+                    path: path.to_owned(),
+                    topic: topic.slug,
+                });
+            }
+            for name in &topic.subreddits {
+                reddit::check_subreddit(name).map_err(|source| PipelineError::Subreddit {
+                    path: path.to_owned(),
+                    topic: topic.slug.clone(),
+                    source: Box::new(source),
+                })?;
+            }
+            let limit = topic.limit.unwrap_or(limit);
+            if !(1..=1000).contains(&limit) {
+                return Err(PipelineError::Limit {
+                    path: path.to_owned(),
+                    topic: topic.slug,
+                    limit,
+                });
+            }
+            topics.push(Topic {
+                slug: topic.slug,
+                label: topic.label,
+                descriptions: topic.descriptions,
+                subreddits: topic.subreddits,
+                listing: topic.listing.unwrap_or(listing),
+                limit,
+            });
+        }
+        let labels = topics
+            .iter()
+            .map(|topic| Label {
+                slug: topic.slug.clone(),
+                label: topic.label.clone(),
+                descriptions: topic.descriptions.clone(),
+            })
+            .collect();
+        let label_set = LabelSet {
+            name: form.name.clone(),
+            template: form.hypothesis_template,
+            mode: form.mode,
+            threshold: form.threshold,
+            temperature: form.temperature,
+            labels,
+        };
+        label_set
+            .validate()
+            .map_err(|source| PipelineError::Labels {
+                path: path.to_owned(),
+                source,
+            })?;
+        Ok(Self {
+            name: form.name,
+            topics,
+            label_set,
+        })
+    }
+
+    /// Only these topics are collected; the label set stays whole.
+    ///
+    /// # Errors
+    /// [`PipelineError::NoTopic`].
+    pub fn keep_topics(&mut self, slugs: &[String]) -> Result<(), PipelineError> {
+        for slug in slugs {
+            if !self.topics.iter().any(|topic| topic.slug == *slug) {
+                let known: Vec<_> = self
+                    .topics
+                    .iter()
+                    .map(|topic| topic.slug.as_str())
+                    .collect();
+                return Err(PipelineError::NoTopic {
+                    topic: slug.clone(),
+                    known: known.join(", "),
+                });
+            }
+        }
+        if !slugs.is_empty() {
+            self.topics.retain(|topic| slugs.contains(&topic.slug));
+        }
+        Ok(())
+    }
+}
