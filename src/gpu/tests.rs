@@ -114,7 +114,7 @@ fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
 fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libnvidia-ml.so.1");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/classify/gpu/nvml.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gpu/nvml.c");
     let compiled = std::process::Command::new("cc")
         .args(["-shared", "-fPIC", "-o"])
         .args([library.as_path(), source.as_ref()])

@@ -12,11 +12,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use topicmill::record::{Labelled, RunSettings};
 use topicmill::classify::{self, Options, Worker};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Post, SourceKind, Stage};
 use topicmill::gpu::GpuWatch;
+use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, Page, RunId, Store};
 use topicmill_score::{Label, LabelSet, Mode};
 

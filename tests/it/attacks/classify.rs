@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::record::{Labelled, RunSettings};
 use topicmill::classify::{self, BacklogError, Options, Worker};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill::domain::{RunStatus, Stage};
 use topicmill::gpu::GpuWatch;
 use topicmill::pipeline::Context;
+use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, Claimant, RunId, Store};
 
 use crate::proofs::{
@@ -358,7 +358,8 @@ async fn a_run_shows_that_it_lives_and_wakes_from_the_dead() {
             (run.status, run.finished_at)
         };
         let (set, options) = (label_set(), options());
-        let labelling = context.classify(vec![scripted(|_| slow()).into()], &set, &options, &|_| {});
+        let labelling =
+            context.classify(vec![scripted(|_| slow()).into()], &set, &options, &|_| {});
         let watching = async {
             until("the run is recorded", async || {
                 count(&store, "runs WHERE stage = 'classify' AND worker = 'w'").await == 1

@@ -26,8 +26,8 @@ const HYPOTHESES: &[&str] = &[
 ];
 
 fn bert() -> Tokenizer {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("models/minilm-reddit-topics/tokenizer.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../models/minilm-reddit-topics/tokenizer.json");
     Tokenizer::from_file(path).unwrap()
 }
 
