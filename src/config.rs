@@ -386,12 +386,11 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
         sections.entry(section).or_default().push(key);
     }
     let section = key.split('.').next().unwrap_or_default();
-    let hint = match sections.get(section) {
-        Some(keys) => format!("[{section}] has {}", keys.join(", ")),
-        None => {
-            let sections: Vec<&str> = sections.into_keys().collect();
-            format!("the sections are {}", sections.join(", "))
-        }
+    let hint = if let Some(keys) = sections.get(section) {
+        format!("[{section}] has {}", keys.join(", "))
+    } else {
+        let sections: Vec<&str> = sections.into_keys().collect();
+        format!("the sections are {}", sections.join(", "))
     };
     ConfigError::UnknownKey { key, layer, hint }
 }
