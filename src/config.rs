@@ -243,10 +243,8 @@ pub fn load(
     }
     if let Some(url) = env.get("DATABASE_URL").filter(|url| !url.is_empty()) {
         let origin = Origin::Environment("DATABASE_URL".into());
-        layers.push(BTreeMap::from([(
-            "database.url".into(),
-            (Value::from(url.clone()), origin),
-        )]));
+        let value = (Value::from(url.clone()), origin);
+        layers.push(BTreeMap::from([("database.url".into(), value)]));
     }
     // Never `try_parsing`: it would turn the secret "00123" into the number 123.
     let own = Environment::with_prefix(PREFIX)
@@ -255,29 +253,24 @@ pub fn load(
         .source(Some(env));
     layers.push(collect(|key| Origin::Environment(variable(key)), &own)?);
     let flags = flags.iter().map(|(key, value)| {
-        (
-            (*key).to_owned(),
-            (Value::from(value.clone()), Origin::Flag),
-        )
+        let value = Value::from(value.clone());
+        ((*key).to_owned(), (value, Origin::Flag))
     });
     layers.push(flags.collect());
 
+    let shape = |error| ConfigError::Shape(Box::new(error));
     let mut builder = config::Config::builder();
     let mut values = BTreeMap::new();
     for (key, (value, origin)) in layers.into_iter().flatten() {
         let Some((default, _)) = defaults.get(&key) else {
-            return Err(unknown_key(key, origin, defaults.keys()));
+            return Err(unknown_key(key, origin, &defaults));
         };
         let text = check_kind(&key, &value, default, &origin)?;
-        builder = builder
-            .set_override(&key, value)
-            .map_err(|error| ConfigError::Shape(Box::new(error)))?;
+        builder = builder.set_override(&key, value).map_err(shape)?;
         values.insert(key, (text, origin));
     }
-    let settings = builder
-        .build()
-        .and_then(config::Config::try_deserialize)
-        .map_err(|error| ConfigError::Shape(Box::new(error)))?;
+    let settings = builder.build().and_then(config::Config::try_deserialize);
+    let settings = settings.map_err(shape)?;
     Ok(Loaded { settings, values })
 }
 
@@ -291,16 +284,22 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
 
 /// Paths of a file are relative to its folder, wherever the program runs.
 fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
+    let file = std::path::absolute(file).ok();
+    let folder = file
+        .as_deref()
+        .and_then(Path::parent)
+        .and_then(Path::to_str);
     for key in ["database.url", "classify.model", "onnxruntime.library"] {
-        let Some((value, origin)) = layer.get_mut(key) else {
+        let Some((
+            Value {
+                kind: ValueKind::String(text),
+                ..
+            },
+            origin,
+        )) = layer.get_mut(key)
+        else {
             continue;
         };
-        let ValueKind::String(text) = &mut value.kind else {
-            continue;
-        };
-        let folder = std::path::absolute(file).ok();
-        let folder = folder.as_deref().and_then(Path::parent);
-        let folder = folder.and_then(Path::to_str);
         let folder = folder.ok_or_else(|| ConfigError::Value {
             key: key.to_owned(),
             layer: origin.clone(),
@@ -313,10 +312,10 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
             // The model that ships is found beside the program, too.
             let resolved = Path::new(folder).join(&text);
             if resolved.exists() || text != SHIPPED_MODEL {
-                resolved
-                    .to_str()
-                    .expect("both parts are text")
-                    .clone_into(text);
+                *text = resolved
+                    .into_os_string()
+                    .into_string()
+                    .expect("both parts are text");
             }
         }
     }
@@ -345,19 +344,16 @@ fn variable(key: &str) -> String {
 type Layer = BTreeMap<String, (Value, Origin)>;
 
 fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer, ConfigError> {
-    fn flatten(prefix: &str, value: Value, out: &mut Vec<(String, Value)>) {
-        match value.kind {
-            ValueKind::Table(table) => {
-                for (key, value) in table {
-                    let key = if prefix.is_empty() {
-                        key
-                    } else {
-                        format!("{prefix}.{key}")
-                    };
-                    flatten(&key, value, out);
-                }
-            }
-            _ => out.push((prefix.to_owned(), value)),
+    fn flatten(prefix: &str, value: Value, layer: &mut Vec<(String, Value)>) {
+        let ValueKind::Table(table) = value.kind else {
+            return layer.push((prefix.to_owned(), value));
+        };
+        for (key, value) in table {
+            let key = match prefix {
+                "" => key,
+                _ => format!("{prefix}.{key}"),
+            };
+            flatten(&key, value, layer);
         }
     }
     let read = source.collect().map_err(|error| ConfigError::Read {
@@ -365,13 +361,12 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
         detail: without_excerpt(&error.to_string()),
     })?;
     let mut flat = Vec::new();
-    for (key, value) in read {
-        flatten(&key, value, &mut flat);
-    }
-    Ok(flat
-        .into_iter()
-        .map(|(key, value)| (key.clone(), (value, origin(&key))))
-        .collect())
+    flatten("", read.into(), &mut flat);
+    let flat = flat.into_iter().map(|(key, value)| {
+        let origin = origin(&key);
+        (key, (value, origin))
+    });
+    Ok(flat.collect())
 }
 
 /// The first and the last line of a parser's message: place and trouble. Between them it quotes the file.
@@ -385,25 +380,17 @@ fn without_excerpt(message: &str) -> String {
     rest.map_or(first.to_owned(), |last| format!("{first}: {last}"))
 }
 
-fn unknown_key<'a>(
-    key: String,
-    layer: Origin,
-    known: impl Iterator<Item = &'a String>,
-) -> ConfigError {
-    let section = key.split('.').next().unwrap_or_default().to_owned();
-    let (mut siblings, mut sections) = (Vec::new(), Vec::new());
-    for (s, k) in known.filter_map(|known| known.split_once('.')) {
-        if s == section {
-            siblings.push(k);
-        }
-        if !sections.contains(&s) {
-            sections.push(s);
-        }
+fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
+    let mut sections: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (section, key) in defaults.keys().filter_map(|known| known.split_once('.')) {
+        sections.entry(section).or_default().push(key);
     }
-    let hint = if siblings.is_empty() {
-        format!("the sections are {}", sections.join(", "))
+    let section = key.split('.').next().unwrap_or_default();
+    let hint = if let Some(keys) = sections.get(section) {
+        format!("[{section}] has {}", keys.join(", "))
     } else {
-        format!("[{section}] has {}", siblings.join(", "))
+        let sections: Vec<&str> = sections.into_keys().collect();
+        format!("the sections are {}", sections.join(", "))
     };
     ConfigError::UnknownKey { key, layer, hint }
 }
@@ -415,37 +402,36 @@ fn check_kind(
     default: &Value,
     layer: &Origin,
 ) -> Result<String, ConfigError> {
-    let wrong = |detail: String| ConfigError::Value {
-        key: key.to_owned(),
-        layer: layer.clone(),
-        detail,
+    let shown = if is_secret(key) {
+        "the value".to_owned()
+    } else {
+        format!("`{value}`")
     };
-    let shown = || {
-        if is_secret(key) {
-            "the value".to_owned()
-        } else {
-            format!("`{value}`")
+    let (text, wrong) = match (&default.kind, &value.kind) {
+        (ValueKind::I64(_), _) => (
+            value.clone().into_uint().map(|n| n.to_string()).ok(),
+            format!("{shown} is not a whole number of 0 or more"),
+        ),
+        (ValueKind::Boolean(_), _) => (
+            value
+                .clone()
+                .into_bool()
+                .map(|is_so| is_so.to_string())
+                .ok(),
+            format!("{shown} is neither true nor false"),
+        ),
+        (_, kind) => {
+            use ValueKind::{Boolean, Float, I64, String};
+            let is_text = matches!(kind, String(_) | I64(_) | Float(_) | Boolean(_));
+            let wrong = "a text is needed here, in quotes".to_owned();
+            (is_text.then(|| value.to_string()), wrong)
         }
     };
-    match default.kind {
-        ValueKind::I64(_) => value
-            .clone()
-            .into_uint()
-            .map(|n| n.to_string())
-            .map_err(|_| wrong(format!("{} is not a whole number of 0 or more", shown()))),
-        ValueKind::Boolean(_) => value
-            .clone()
-            .into_bool()
-            .map(|b| b.to_string())
-            .map_err(|_| wrong(format!("{} is neither true nor false", shown()))),
-        _ => match &value.kind {
-            ValueKind::String(text) => Ok(text.clone()),
-            ValueKind::I64(_) | ValueKind::Float(_) | ValueKind::Boolean(_) => {
-                Ok(value.to_string())
-            }
-            _ => Err(wrong("a text is needed here, in quotes".into())),
-        },
-    }
+    text.ok_or_else(|| ConfigError::Value {
+        key: key.to_owned(),
+        layer: layer.clone(),
+        detail: wrong,
+    })
 }
 
 #[cfg(test)]
@@ -573,51 +559,47 @@ mod tests {
         assert!(!format!("{:?}", loaded.settings).contains("00123"));
     }
 
-    #[test]
-    fn an_unknown_key_names_itself_and_its_file() {
+    /// Why a file of this text and these variables cannot be used.
+    fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.toml");
-        std::fs::write(&path, "[reddit]\nclient_secrte = \"x\"\n").unwrap();
-        let error = load(Some(&path), [], &[]).unwrap_err().to_string();
-        assert!(
-            error.contains("`reddit.client_secrte`") && error.contains("t.toml"),
-            "{error}"
-        );
-        assert!(error.contains("client_secret"), "{error}");
-        let error = load(None, env(&[("TOPICMILL__FOO__BAR", "1")]), &[])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("`foo.bar`") && error.contains("TOPICMILL__FOO__BAR"),
-            "{error}"
-        );
+        std::fs::write(&path, file).unwrap();
+        let refused = load(Some(&path), env(variables), &[]).unwrap_err();
+        refused.to_string()
     }
 
     #[test]
-    fn a_value_of_the_wrong_kind_names_its_key_and_origin() {
-        let error = load(None, env(&[("TOPICMILL__COLLECT__LIMIT", "many")]), &[])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("collect.limit") && error.contains("`many`"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn a_file_that_is_no_toml_is_named() {
+    fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
+        for (file, variables, said) in [
+            (
+                "[reddit]\nclient_secrte = \"x\"\n",
+                &[][..],
+                &["`reddit.client_secrte`", "t.toml", "client_secret,"][..],
+            ),
+            (
+                "",
+                &[("TOPICMILL__FOO__BAR", "1")],
+                &["`foo.bar`", "TOPICMILL__FOO__BAR", "arctic_shift, classify"],
+            ),
+            (
+                "",
+                &[("TOPICMILL__COLLECT__LIMIT", "many")],
+                &["`collect.limit`", "$TOPICMILL__COLLECT__LIMIT", "`many`"],
+            ),
+            (
+                "[reddit]\nclient_secret = \"hush-hush\n",
+                &[],
+                &["t.toml", "line 2"],
+            ),
+        ] {
+            let refused = refusal(file, variables);
+            for said in said {
+                assert!(refused.contains(said), "{said}: {refused}");
+            }
+            assert!(!refused.contains("hush"), "{refused}");
+        }
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("t.toml");
-        std::fs::write(&path, "[reddit]\nclient_secret = \"hush-hush\n").unwrap();
-        let error = load(Some(&path), [], &[]).unwrap_err().to_string();
-        assert!(
-            error.contains("t.toml") && error.contains("line 2"),
-            "{error}"
-        );
-        assert!(!error.contains("hush"), "{error}");
-        assert!(matches!(
-            load(Some(dir.path()), [], &[]),
-            Err(ConfigError::NoFile(_))
-        ));
+        let no_file = load(Some(dir.path()), [], &[]);
+        assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
     }
 }

@@ -3,7 +3,8 @@
     topicmill demo 2>&1 | python tools/terminal_svg.py "topicmill demo" > docs/demo.svg
 
 The first argument is the command shown at the prompt. Colours of the terminal (SGR 1, 2, 31 to 36) are
-kept; anything else is drawn in the colour of the text. Standard library only.
+kept; anything else is drawn in the colour of the text. Each word is drawn at its own cells of the terminal and
+exactly as wide as they are, so columns stay under each other in any font. Standard library only.
 """
 
 import html
@@ -12,7 +13,6 @@ import sys
 
 CHAR_WIDTH, LINE_HEIGHT, MARGIN = 8.4, 19, 18
 COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#56d4dd"}
-NO_BREAK = "\u00a0"  # Plain spaces collapse in an SVG.
 SGR = re.compile(r"\x1b\[([0-9;]*)m")
 
 
@@ -48,12 +48,11 @@ def draw(lines, columns):
         y = MARGIN + (number + 0.75) * LINE_HEIGHT
         column = 0
         for text, style in spans(line):
-            # Each piece says how wide it is, so that columns stand under each other in any font.
-            x, length = MARGIN + column * CHAR_WIDTH, len(text) * CHAR_WIDTH
-            if text.strip():
+            for word in re.finditer(r"\S+", text):
+                x, length = MARGIN + (column + word.start()) * CHAR_WIDTH, len(word[0]) * CHAR_WIDTH
                 out.append(
                     f'<text x="{x:.1f}" y="{y:.1f}" textLength="{length:.1f}" lengthAdjust="spacingAndGlyphs"'
-                    f"{style}>{html.escape(text).replace(' ', NO_BREAK)}</text>"
+                    f"{style}>{html.escape(word[0])}</text>"
                 )
             column += len(text)
     return "\n".join([*out, "</g>", "</svg>", ""])

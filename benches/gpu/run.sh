@@ -85,8 +85,9 @@ step parity parity && sed -n '$s/^/    /p' "$out/parity.log" >>"$summary"
 step autotune "$topicmill" bench autotune --model "$model" --device "$device"
 step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts "$((posts / 4))" \
     --tokens 1024:131072 --out "$out"
-step ladder "$topicmill" bench ladder --model "$model" --hf "$work/hf" --python "$python" --device "$device" \
-    --posts "$((posts / 8))" --out "$out"
+step ladder "$python" benches/ladder/run.py --topicmill "$topicmill" --hf "$work/hf" --out "$out" \
+    --model "$model" --device "$device" --posts "$((posts / 8))"
+step charts "$python" benches/charts.py "$out"
 
 # A budget that no memory holds is halved until it does, and every post is scored.
 score_all() { "$topicmill" score "$work/posts.ndjson" "$work/$1.ndjson" --model "$model" --device "$device" "${@:2}"; }

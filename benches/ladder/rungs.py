@@ -1,36 +1,19 @@
-#!/usr/bin/env python3
-"""The rungs of `topicmill bench ladder` that are Python, run by it. Needs what tools/requirements.txt lists.
+"""The rungs of the ladder that are Python: Hugging Face's pipeline, torch alone, ONNX Runtime alone."""
 
-The first line on stdin is a JSON object with the job; each further line names a rung and says how many of the texts it
-is then run over. Answers are JSON, one a line on stdout: versions and rungs, then seconds and scores.
-"""
-
-import json
-import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 Scores = list[list[float]]
+ROWS = 16
+"""Pairs in a batch."""
 
 
-def main() -> int:
-    """Read the job, load what it needs, run rungs until stdin ends."""
-    answers = sys.stdout
-    sys.stdout = sys.stderr  # whatever a library prints is no answer
-    job = json.loads(sys.stdin.readline())
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
-    runs, versions = make(job)
-    print(json.dumps({"rungs": list(runs), "versions": versions}), file=answers, flush=True)
-    for line in sys.stdin:
-        name, count = line.split()
-        texts = job["texts"][: int(count)]
-        start = time.perf_counter()
-        scores = runs[name](texts)
-        seconds = time.perf_counter() - start
-        print(json.dumps({"seconds": seconds, "scores": scores}), file=answers, flush=True)
-    return 0
+def timed(run: Callable[[list[str]], Scores], texts: list[str]) -> tuple[float, Scores]:
+    """Seconds and scores of a run."""
+    start = time.perf_counter()
+    scores = run(texts)
+    return time.perf_counter() - start, scores
 
 
 def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str, str]]:
@@ -49,7 +32,7 @@ def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str,
         "hypothesis_template": job["template"],
         "multi_label": job["multi"],
     }
-    batched = settings | {"batch_size": job["rows"]}
+    batched = settings | {"batch_size": ROWS}
     runs = {
         "pipeline": lambda texts: [in_order(reference(text, **settings), job["labels"]) for text in texts],
         "pipeline-batches": lambda texts: [in_order(one, job["labels"]) for one in reference(texts, **batched)],
@@ -80,8 +63,8 @@ def encoded(job: dict, tokenizer, texts: list[str]) -> Iterator[dict]:
     """The pairs of each text as batches of at most `rows`, filled up to their longest."""
     hypotheses = [job["template"].format(label) for label in job["labels"]]
     for text in texts:
-        for start in range(0, len(hypotheses), job["rows"]):
-            part = hypotheses[start : start + job["rows"]]
+        for start in range(0, len(hypotheses), ROWS):
+            part = hypotheses[start : start + ROWS]
             pairs = [[text] * len(part), part]
             yield tokenizer(*pairs, truncation="only_first", padding=True, return_tensors="pt")
 
@@ -103,8 +86,8 @@ def mixed(job: dict, model, tokenizer, texts: list[str]) -> Scores:
     logits = []
     with torch.inference_mode():
         for label in job["labels"]:
-            for start in range(0, len(texts), job["rows"]):
-                part = texts[start : start + job["rows"]]
+            for start in range(0, len(texts), ROWS):
+                part = texts[start : start + ROWS]
                 pairs = [part, [job["template"].format(label)] * len(part)]
                 batch = tokenizer(*pairs, truncation="only_first", padding=True, return_tensors="pt")
                 logits.append(model(**batch.to(job["device"])).logits.float())
@@ -133,7 +116,3 @@ def scores(job: dict, config, logits, texts: int) -> Scores:
     if job["multi"] or len(job["labels"]) == 1:
         return by_text[:, :, [contradiction, entailment]].softmax(-1)[..., 1].tolist()
     return by_text[:, :, entailment].softmax(-1).tolist()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 //! `topicmill bench`: how fast this machine scores, and what makes it so.
 
-mod chart;
 mod ladder;
 mod sample;
 mod search;
@@ -32,7 +31,7 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The same posts through Hugging Face's pipeline, plain batches, and topicmill; scores compared
+    /// Seconds a post from text to score; benches/ladder/run.py puts Hugging Face's pipeline beside them
     Ladder(ladder::Ladder),
     /// Posts a second for each size of batch, counted in posts and in tokens
     Sweep(sweep::Sweep),
@@ -226,4 +225,10 @@ fn least_and_median(times: &[f64]) -> (f64, f64) {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     (sorted[0], sorted[sorted.len() / 2])
+}
+
+/// With so many decimals.
+fn rounded(number: f64, decimals: i32) -> f64 {
+    let power = 10_f64.powi(decimals);
+    (number * power).round() / power
 }

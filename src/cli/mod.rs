@@ -3,7 +3,6 @@
 //! Data goes to stdout, everything else to stderr. Commands live one to a file; what several of them need
 //! (settings, store, pipeline, model) is made in `setup`.
 
-mod answer;
 mod bench;
 mod bottleneck;
 mod classify;

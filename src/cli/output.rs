@@ -8,7 +8,8 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
-use serde_json::{Map, Value};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use super::CliError;
 use crate::store::Table;
@@ -16,6 +17,11 @@ use crate::telemetry::{self, LogFormat, harmless};
 
 /// Columns narrower than this, on average, cannot be read.
 const NARROWEST: usize = 8;
+
+/// Rows of a table that are laid out together.
+const ROWS_A_TABLE: usize = 1_000;
+/// And bytes of texts, about.
+const BYTES_A_TABLE: usize = 8 * 1024 * 1024;
 
 /// Nobody reads more of a score or a second.
 const MOST_DECIMALS: usize = 3;
@@ -76,32 +82,89 @@ pub fn not_written(source: io::Error) -> CliError {
 
 /// A table in a format.
 pub fn render(table: &Table, format: Format) -> Result<String, CliError> {
-    let object = |row: &Vec<Value>| {
-        Value::Object(
-            table
-                .columns
-                .iter()
-                .cloned()
-                .zip(row.iter().cloned())
-                .collect::<Map<_, _>>(),
-        )
-    };
-    Ok(match format {
-        Format::Table => for_people(table),
+    let mut all = String::new();
+    let rows = std::iter::once(table.rows.clone());
+    match format {
+        Format::Table => all = for_people(table),
+        _ => print_rows(&table.columns, rows, format, false, |text| {
+            all.push_str(text);
+            Ok(())
+        })
+        .map_err(not_written)?,
+    }
+    Ok(all)
+}
+
+/// Prints rows in a format as they come, a part of them at a time; `to` takes the text. `safe_csv`: see [`csv`].
+pub fn print_rows(
+    columns: &[String],
+    parts: impl Iterator<Item = Vec<Vec<Value>>>,
+    format: Format,
+    safe_csv: bool,
+    mut to: impl FnMut(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    match format {
+        Format::Table => print_tables(columns, parts, to),
         Format::Csv => {
-            let header = table.columns.iter().cloned().map(Value::from).collect();
-            let rows = [vec![header], table.rows.clone()].concat();
-            csv(&rows, false).map_err(not_written)?
+            let header = columns.iter().cloned().map(Value::from).collect();
+            let mut parts = std::iter::once(vec![header]).chain(parts);
+            parts.try_for_each(|rows| to(&csv(&rows, safe_csv)?))
         }
         Format::Json => {
-            let all = Value::Array(table.rows.iter().map(object).collect());
-            harmless::json(&format!("{all:#}\n")).into_owned()
+            let mut before = "[\n  ";
+            for row in parts.flatten() {
+                // A line break is none of a string's, so each begins a line.
+                let object = serde_json::to_string_pretty(&Object(columns, &row))?;
+                to(before)?;
+                to(&harmless::json(&object.replace('\n', "\n  ")))?;
+                before = ",\n  ";
+            }
+            to(if before == ",\n  " { "\n]\n" } else { "[]\n" })
         }
-        Format::Ndjson => {
-            let lines = table.rows.iter().map(|row| format!("{}\n", object(row)));
-            harmless::json(&lines.collect::<String>()).into_owned()
+        Format::Ndjson => parts.flatten().try_for_each(|row| {
+            let object = serde_json::to_string(&Object(columns, &row))?;
+            to(&harmless::json(&object))?;
+            to("\n")
+        }),
+    }
+}
+
+/// A table for people after the other: the columns of the next one may be wider.
+fn print_tables(
+    columns: &[String],
+    parts: impl Iterator<Item = Vec<Vec<Value>>>,
+    mut to: impl FnMut(&str) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut table = Table {
+        columns: columns.to_vec(),
+        rows: Vec::new(),
+    };
+    let (mut bytes, mut before) = (0, "");
+    for rows in parts {
+        let texts = rows.iter().flatten().filter_map(Value::as_str);
+        bytes += texts.map(str::len).sum::<usize>();
+        table.rows.extend(rows);
+        if table.rows.len() >= ROWS_A_TABLE || bytes >= BYTES_A_TABLE {
+            to(before)?;
+            to(&for_people(&table))?;
+            table.rows.clear();
+            (bytes, before) = (0, "\n");
         }
-    })
+    }
+    if !before.is_empty() && table.rows.is_empty() {
+        return Ok(());
+    }
+    to(before)?;
+    to(&for_people(&table))
+}
+
+/// A row as an object.
+struct Object<'r>(&'r [String], &'r [Value]);
+
+impl Serialize for Object<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().zip(self.1))
+    }
 }
 
 /// What makes a spreadsheet compute a text (<https://owasp.org/www-community/attacks/CSV_Injection>).

@@ -1,16 +1,18 @@
 //! `topicmill sql`: read-only questions.
 
+use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use tokio::sync::mpsc::Receiver;
 
-use super::answer;
 use super::output::{self, Format};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::analysis;
-use crate::store::{self, Access, Asked, Inquiry};
+use crate::store::{self, Access, Asked, Inquiry, Part};
+use crate::telemetry::harmless;
 
 /// After a signal, how long the end of the query on the server may take.
 const GRACE: Duration = Duration::from_secs(4);
@@ -82,7 +84,7 @@ impl Sql {
         let (into, parts) = store::parts();
         let (format, safe_csv) = (self.format, self.safe_csv);
         // Whoever reads may be slow, and must not keep a signal from being heard.
-        let writing = tokio::task::spawn_blocking(move || answer::write(parts, format, safe_csv));
+        let writing = tokio::task::spawn_blocking(move || write(parts, format, safe_csv));
         let mut asking = pin!(store.ask(inquiry, into));
         let (asked, is_late) = tokio::select! {
             asked = &mut asking => (asked, false),
@@ -133,6 +135,32 @@ impl Sql {
                 .map_err(|error| CliError::Usage(error.to_string())),
             (None, None) => unreachable!("clap asks for one of them"),
         }
+    }
+}
+
+/// Writes an answer to stdout as its parts come, so that no more than a part is held; how many rows. Whoever reads
+/// may stop reading, which is no error.
+fn write(mut parts: Receiver<Part>, format: Format, safe_csv: bool) -> Result<u64, CliError> {
+    let Some(Part::Columns(columns)) = parts.blocking_recv() else {
+        return Ok(0); // Refused.
+    };
+    let mut count = 0;
+    let rows = std::iter::from_fn(|| match parts.blocking_recv()? {
+        Part::Rows(rows) => {
+            count += rows.len() as u64;
+            Some(rows)
+        }
+        Part::Columns(_) => unreachable!("the columns come once"),
+    });
+    let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
+    let obeyed = format == Format::Csv && io::stdout().is_terminal();
+    let written = output::print_rows(&columns, rows, format, safe_csv, |text| {
+        let harmless = obeyed.then(|| harmless::lines(text));
+        out.write_all(harmless.as_deref().unwrap_or(text).as_bytes())
+    });
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(count),
+        written => written.map(|()| count).map_err(output::not_written),
     }
 }
 

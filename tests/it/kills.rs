@@ -36,23 +36,11 @@ const POSTS: &str = "SELECT fullname, subreddit, title, selftext, url, permalink
     num_comments, flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, \
     checked_at IS NULL FROM posts ORDER BY fullname";
 
-/// `SplitMix64`.
-struct Random(u64);
-
-impl Random {
-    /// From `KILLS_SEED`, or always the same.
-    fn seeded() -> Self {
-        let given = std::env::var("KILLS_SEED").ok();
-        Self(given.map_or(20, |seed| seed.parse().expect("KILLS_SEED is a number")))
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % end as u64).expect("less than `end`")
-    }
+/// From `KILLS_SEED`, or always the same.
+fn random() -> fastrand::Rng {
+    let given = std::env::var("KILLS_SEED").ok();
+    let seed = given.map_or(20, |seed| seed.parse().expect("KILLS_SEED is a number"));
+    fastrand::Rng::with_seed(seed)
 }
 
 /// How far the work is: requests that were answered, or posts that are stored.
@@ -149,8 +137,8 @@ async fn kill_and_compare(
     tables: &[&str],
 ) {
     let clock = SystemClock::shared();
-    let mut random = Random::seeded();
-    let seed = random.0;
+    let mut random = random();
+    let seed = random.get_seed();
     let backends = databases().len();
     for backend in 0..backends {
         let fresh = || databases().swap_remove(backend);
@@ -168,10 +156,10 @@ async fn kill_and_compare(
         for round in 0..ROUNDS {
             let database = fresh();
             // An import goes on where it was, so that it gets from one to the next; collecting starts again.
-            let mut marks: Vec<usize> = (0..KILLS_A_ROUND).map(|_| random.below(until)).collect();
+            let mut marks: Vec<usize> = (0..KILLS_A_ROUND).map(|_| random.usize(..until)).collect();
             marks.sort_unstable();
             for far in marks {
-                let wait = Duration::from_millis(random.below(step) as u64);
+                let wait = Duration::from_millis(random.usize(..step) as u64);
                 let kill_name = format!(
                     "{name}, {}, seed {seed}, round {round}: killed {wait:?} after {far}",
                     database.url.split(':').next().unwrap()

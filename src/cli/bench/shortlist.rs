@@ -4,13 +4,14 @@
 //! the small model's, and of the large one's the part that its tokens have in all.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::sweep::Span;
-use super::{Bed, Subject, csv, least_and_median, table, write};
+use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
 use crate::cli::output::{self, Format};
 use crate::cli::setup::{SMALL_MODEL, Setup};
 use crate::cli::{CliError, Exit};
@@ -89,12 +90,9 @@ impl Shortlisting {
                 return Ok(Exit::Done);
             };
             if round > 0 {
-                measured
-                    .large
-                    .push((half.saturating_sub(began)).as_secs_f64());
-                measured
-                    .small
-                    .push((ended.saturating_sub(half)).as_secs_f64());
+                let seconds = |from, to: Duration| to.saturating_sub(from).as_secs_f64();
+                measured.large.push(seconds(began, half));
+                measured.small.push(seconds(half, ended));
                 (measured.best, measured.orders) = (best, orders);
             }
         }
@@ -213,14 +211,14 @@ impl Measured {
     fn row(&self, size: usize, kept: usize, seconds: f64) -> Value {
         let posts = self.best.len();
         let kept = Share::new(kept, posts);
-        let percent = |share: f64| (share * 1000.0).round() / 10.0;
+        let percent = |share: f64| rounded(100.0 * share, 1);
         let large = least_and_median(&self.large).0;
         json!({
             "labels": size, "kept %": kept.share.map(percent),
             "at least %": percent(kept.low), "at most %": percent(kept.high),
             "pairs/post": size,
-            "s/post": (seconds / posts as f64 * 10_000.0).round() / 10_000.0,
-            "times": (large / seconds * 100.0).round() / 100.0,
+            "s/post": rounded(seconds / posts as f64, 4),
+            "times": rounded(large / seconds, 2),
         })
     }
 }

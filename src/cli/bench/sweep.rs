@@ -10,8 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::chart::{Lines, Series};
-use super::{Bed, Subject, csv, least_and_median, table, write};
+use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
 use crate::cli::output::{self, Format};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
@@ -36,7 +35,7 @@ pub struct Sweep {
     /// How often each size is measured, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Folder for sweep.json, sweep.csv, posts.svg and tokens.svg
+    /// Folder for sweep.json and sweep.csv; benches/charts.py draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// How the table is printed
@@ -149,8 +148,6 @@ impl Sweep {
             let files = [
                 ("sweep.json", format!("{result:#}\n")),
                 ("sweep.csv", csv(&all)?),
-                ("posts.svg", chart(&rows, "posts", knees[0])),
-                ("tokens.svg", chart(&rows, "tokens", knees[1])),
             ];
             write(folder, &files)?;
         }
@@ -218,15 +215,11 @@ impl Setting {
         let real: usize = self.batches.iter().flatten().map(|row| row.len).sum();
         let padded = self.padded_tokens();
         let (least, median) = least_and_median(&self.seconds);
-        let round = |x: f64, digits: i32| {
-            let power = 10_f64.powi(digits);
-            (x * power).round() / power
-        };
         json!({
             "by": self.by, "size": self.size,
-            "posts/s": round(posts as f64 / least, 2), "pairs/s": round(pairs as f64 / least, 1),
-            "median s": round(median, 3),
-            "padding %": round(100.0 * (1.0 - real as f64 / padded as f64), 1),
+            "posts/s": rounded(posts as f64 / least, 2), "pairs/s": rounded(pairs as f64 / least, 1),
+            "median s": rounded(median, 3),
+            "padding %": rounded(100.0 * (1.0 - real as f64 / padded as f64), 1),
             "peak MiB": self.peak_mib.map(f64::round),
         })
     }
@@ -239,40 +232,6 @@ fn knee(rows: &[Value], by: &str) -> Option<u64> {
     let best = of_kind().map(speed).fold(0.0, f64::max);
     let knee = of_kind().find(|row| speed(row) >= NEAR * best)?;
     knee["size"].as_u64()
-}
-
-fn chart(rows: &[Value], by: &str, knee: Option<u64>) -> String {
-    let points = |field: &str| -> Vec<(f64, f64)> {
-        let of_kind = rows.iter().filter(|row| row["by"] == by);
-        of_kind
-            .filter_map(|row| Some((row["size"].as_f64()?, row[field].as_f64()?)))
-            .collect()
-    };
-    let (title, x) = if by == "posts" {
-        (
-            "One label at a time, posts as they come",
-            "posts in a batch",
-        )
-    } else {
-        (
-            "Pairs sorted by length",
-            "padded tokens a batch may hold (each step doubles)",
-        )
-    };
-    #[expect(clippy::cast_precision_loss, reason = "a size of batch")]
-    let mark = knee.map(|size| (size as f64, format!("knee: {size}")));
-    Lines {
-        title: title.to_owned(),
-        x: x.to_owned(),
-        y: "posts a second".to_owned(),
-        doubling: by == "tokens",
-        series: vec![Series {
-            name: "posts a second".to_owned(),
-            points: points("posts/s"),
-        }],
-        mark,
-    }
-    .svg()
 }
 
 /// The largest memory of this process, where Linux tells.

@@ -12,7 +12,8 @@ use super::{
     Found, WhichModel, cost, facts, find_model, key_of, moves_json, moves_tables, settings_json,
     short, told_apart, verdict,
 };
-use crate::classify::{Options, model_row};
+use crate::classify::Options;
+use crate::classify::model_row;
 use crate::pipeline::Context;
 use crate::review::relabel::{Answer, Question, relabel};
 use crate::store::{Access, ModelRow, Store, Table, Target};

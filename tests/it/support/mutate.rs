@@ -51,28 +51,16 @@ const WORDS: [&str; 40] = [
 ];
 
 /// Makes broken inputs.
-pub struct Mutator {
-    state: u64,
-}
+pub struct Mutator(fastrand::Rng);
 
 impl Mutator {
     fn new(seed: u64) -> Self {
-        Self {
-            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-        }
-    }
-
-    /// By Vigna's xorshift64*.
-    fn next(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// A number below `end`, which is above 0.
     fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
+        self.0.usize(..end)
     }
 
     fn pick<'t, T>(&mut self, from: &'t [T]) -> &'t T {
@@ -94,7 +82,7 @@ impl Mutator {
             let at = self.below(bytes.len());
             match self.below(4) {
                 0 => bytes[at] ^= 1 << self.below(8),
-                1 => bytes[at] = self.next().to_le_bytes()[0],
+                1 => bytes[at] = self.0.u8(..),
                 2 => bytes[at] = bytes[at].wrapping_add(1),
                 _ => bytes[at] = *self.pick(&[0, 1, 0x7f, 0x80, 0xff, 0x15, 0x18, 0x19]),
             }
@@ -110,7 +98,7 @@ impl Mutator {
             let end = (at + 1 + self.below(32)).min(bytes.len());
             match self.below(9) {
                 0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-                1 if at < bytes.len() => bytes[at] = self.next().to_le_bytes()[0],
+                1 if at < bytes.len() => bytes[at] = self.0.u8(..),
                 2 => drop(bytes.splice(at..end, [])),
                 3 => {
                     let part = bytes[at..end].to_vec();

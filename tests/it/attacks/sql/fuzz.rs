@@ -36,15 +36,9 @@ async fn no_text_changes_a_file_or_makes_one() {
         let given = std::env::var(name).ok();
         given.map_or(default, |n| n.parse().expect("a number"))
     };
-    let (times, mut seed) = (number("SQL_FUZZ", 400), number("SQL_FUZZ_SEED", 11));
-    let mut below = |end: usize| {
-        // SplitMix64.
-        seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % end as u64).unwrap()
-    };
+    let (times, seed) = (number("SQL_FUZZ", 400), number("SQL_FUZZ_SEED", 11));
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut below = |end: usize| random.usize(..end);
     let program = Program::new();
     let url = sqlite_beside(&program).await;
     program.write("sentinel", "as it was");
