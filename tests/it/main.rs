@@ -18,6 +18,7 @@ mod purge;
 mod quota;
 mod readme;
 mod replay;
+mod schema;
 mod shortlist;
 mod source;
 mod store;
