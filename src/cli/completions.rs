@@ -7,8 +7,12 @@ use super::{Cli, CliError, Exit, output};
 
 /// Flags of `completions`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill completions bash > ~/.local/share/bash-completion/completions/topicmill\n\
+\x20 topicmill completions fish > ~/.config/fish/completions/topicmill.fish")]
 pub struct Completions {
-    /// Shell to print the script for
+    /// Print the script for this shell
     shell: Shell,
 }
 

@@ -41,6 +41,10 @@ const OURS: &str = "topicmill";
 
 /// Flags of `bench ladder`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench ladder --posts 16\n\
+\x20 topicmill bench ladder --model models/bart-large-mnli --repeats 5")]
 pub struct Ladder {
     #[command(flatten)]
     pub(super) subject: Subject,
@@ -53,16 +57,16 @@ pub struct Ladder {
     /// A Python with what tools/requirements.txt lists
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: PathBuf,
-    /// Only these rungs, with commas between [default: all that can be run]
+    /// Climb only these rungs, with commas between [default: all that can run]
     #[arg(long, value_name = "RUNGS", value_delimiter = ',', value_parser = PossibleValuesParser::new(RUNGS.map(|(name, _)| name)))]
     rungs: Vec<String>,
-    /// How often each rung is climbed, in turns with the others, after a first text that warms up
+    /// Climb each rung this often, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Folder for ladder.json, ladder.csv and ladder.svg
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How the table is printed
+    /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
