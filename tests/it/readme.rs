@@ -119,7 +119,10 @@ fn every_line_that_something_else_stands_for_is_on_a_page() {
     let lines: BTreeSet<&str> = pages.iter().flat_map(|page| commands(page)).collect();
     assert!(lines.len() > 60, "{}", lines.len());
     for (line, _) in INSTEAD {
-        assert!(lines.contains(line), "no page has the line `{line}` any more");
+        assert!(
+            lines.contains(line),
+            "no page has the line `{line}` any more"
+        );
     }
 }
 
