@@ -1,7 +1,7 @@
 //! Every command of the README and of the pages in docs/ runs, in the order in which a reader gives them.
 //!
-//! Each page starts in a folder and a shell of its own. A page that uses `demo.db` finds it there, as after
-//! `make demo`. What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what
+//! Each page starts in a folder and a shell of its own, where somebody has followed the README: there is a key,
+//! `topicmill.db` has posts, and `demo.db` is there if the page uses it. What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what
 //! needs the network, and the machine that is not there. Reddit itself is played by the sample Reddit, the archive
 //! and the hub by those of the tests.
 
@@ -54,6 +54,13 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill classify --device cuda || test $? = 5",
     ),
 ];
+
+/// What the reader of a page in docs/ has done before: what the README says.
+const BEFORE: &str = "\
+export TOPICMILL__REDDIT__CLIENT_ID=id TOPICMILL__REDDIT__CLIENT_SECRET=secret
+export TOPICMILL__REDDIT__USER_AGENT='linux:my-topics:v1 (by /u/your_name)'
+topicmill collect --limit 10
+";
 
 /// The lines of the `sh` blocks.
 fn commands(page: &str) -> Vec<&str> {
@@ -161,7 +168,6 @@ async fn every_command_runs(page: &str) {
                 std::env::var("PATH").unwrap()
             ),
         )
-        .env("REPOSITORY", repository(""))
         .env("TEST_URL", &database.url)
         .env("ORT_DYLIB_PATH", library())
         .env(
@@ -179,15 +185,20 @@ async fn every_command_runs(page: &str) {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let made = lines.contains(&"make demo") || !text.contains("demo.db");
-    let demo = if made { "" } else { "topicmill demo\n" };
+    let before: &[&str] = match page {
+        "README.md" => &[],
+        _ if text.contains("demo.db") => &[BEFORE, "topicmill demo\n"],
+        _ => &[BEFORE],
+    };
     let rest = lines.iter().map(|line| {
         INSTEAD
             .iter()
             .find(|(written, _)| written == line)
             .map_or(*line, |(_, instead)| instead)
     });
-    let script: String = std::iter::once(demo)
+    let script: String = before
+        .iter()
+        .copied()
         .chain(rest.flat_map(|line| [line, "\n"]))
         .collect();
     let mut child = shell.spawn().unwrap();
