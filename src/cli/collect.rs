@@ -36,10 +36,11 @@ pub struct What {
     /// Read only this topic, by its slug; give it several times for several topics
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
-    /// Read posts in this order: hot, new, top or rising; arctic-shift has new only
+    /// Read posts in this order: hot, new, top or rising; arctic-shift has new only [default: the pipeline's, else
+    /// collect.listing]
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
-    /// Read at most this many posts for each topic
+    /// Read at most this many posts for each topic [default: the pipeline's, else collect.limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
 }

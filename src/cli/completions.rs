@@ -9,8 +9,8 @@ use super::{Cli, CliError, Exit, output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:\n\
-\x20 topicmill completions bash > ~/.local/share/bash-completion/completions/topicmill\n\
-\x20 topicmill completions fish > ~/.config/fish/completions/topicmill.fish")]
+\x20 topicmill completions bash > topicmill.bash\n\
+\x20 topicmill completions zsh > _topicmill")]
 pub struct Completions {
     /// Print the script for this shell
     shell: Shell,

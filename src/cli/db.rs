@@ -31,7 +31,7 @@ Examples:\n\
 \x20 topicmill db create\n\
 \x20 topicmill --database postgres://me@localhost/topicmill db create")]
     Create,
-    /// Upgrade the tables to this program's version; stop other workers first
+    /// Upgrade the tables to this version; stop other workers first
     #[command(after_help = "\
 Examples:\n\
 \x20 topicmill db migrate\n\

@@ -103,7 +103,7 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Try everything on sample posts, without a key and without a server
+    /// Try everything on sample posts, without a key
     Demo(demo::Demo),
     /// Store posts of your topics from Reddit or from an archive
     Collect(collect::Collect),
@@ -119,7 +119,7 @@ enum Command {
     Bench(bench::Bench),
     /// Collect posts, then label them
     Run(run::Run),
-    /// Delete posts that were deleted on Reddit, posts that a file names, or old texts
+    /// Delete what was deleted on Reddit, what a file names, or old texts
     Purge(purge::Purge),
     /// Run a read-only SQL query
     Sql(sql::Sql),
@@ -127,7 +127,7 @@ enum Command {
     Status(status::Status),
     /// Fetch, list and verify models
     Model(model::Model),
-    /// Check what is installed, and show what is missing and what to do
+    /// Show what is installed, what is missing, and what to do
     Doctor(doctor::Doctor),
     /// Create, upgrade, copy or inspect the database
     Db(db::Db),

@@ -12,6 +12,12 @@ use crate::purge::{Check, Plan, Step};
 use crate::store::Access;
 use crate::telemetry::Progress;
 
+/// The three ways to purge; one call may combine them.
+const USAGE: &str = "\
+topicmill purge --check-deleted [OPTIONS]
+       topicmill purge --ids <FILE> [OPTIONS]
+       topicmill purge --retention [<HOURS>] [OPTIONS]";
+
 /// What `purge --help` adds.
 const RULES: &str = "\
 Examples:\n\
@@ -35,7 +41,7 @@ a label does not get one any more.";
 
 /// Flags of `purge`.
 #[derive(Debug, Args)]
-#[command(after_help = RULES)]
+#[command(after_help = RULES, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention"])))]
 pub struct Purge {
     /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there

@@ -18,7 +18,7 @@ Examples:\n\
 \x20 topicmill score texts.ndjson scores.ndjson\n\
 \x20 topicmill score texts.ndjson out.ndjson --label cooking --label football")]
 pub struct Score {
-    /// Read files with one JSON object on each line (id and text); the last file is the one to write
+    /// Read these files, with one JSON object on each line (id and text), and write the last one
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; give it several times for several labels [default: the pipeline's labels]

@@ -133,7 +133,10 @@ fn commands() -> Vec<String> {
         .to_owned();
     let names = listed
         .lines()
-        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+        .filter_map(|line| line.strip_prefix("  "))
+        // The rest of a sentence that goes on.
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| line.split_whitespace().next());
     names
         .filter(|name| *name != "help")
         .map(str::to_owned)

@@ -60,7 +60,7 @@ pub struct Ladder {
     /// Climb only these rungs, with commas between [default: all that can run]
     #[arg(long, value_name = "RUNGS", value_delimiter = ',', value_parser = PossibleValuesParser::new(RUNGS.map(|(name, _)| name)))]
     rungs: Vec<String>,
-    /// Climb each rung this often, in turns with the others
+    /// Climb each rung this often, in turns with the others, after one text that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Folder for ladder.json, ladder.csv and ladder.svg

@@ -36,7 +36,7 @@ pub struct Shortlisting {
     /// Measure shortlists of these sizes: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "1:8")]
     shortlist: Span,
-    /// Measure each model this often, in turns with the other
+    /// Measure each model this often, in turns with the other, after one text that warms up
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Write to this folder: shortlist.json and shortlist.csv

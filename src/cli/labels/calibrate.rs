@@ -34,10 +34,11 @@ Examples:\n\
 \x20 topicmill labels calibrate gold.csv\n\
 \x20 topicmill labels calibrate gold.csv --precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
-    /// Read known labels from this CSV or NDJSON with `id` and `label`; an empty label means none of these
+    /// Read known labels from this CSV or NDJSON with `id` and `label` (a slug or the words of a label; empty
+    /// means none of these)
     #[arg(value_name = "GOLD")]
     gold: PathBuf,
-    /// Choose the threshold so that this share of the given labels is right
+    /// Choose the threshold so that this share of the labels is right; posts below it get no label
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     precision: f64,
     /// Write the pipeline file with the fitted temperature and threshold to this file

@@ -35,10 +35,10 @@ pub struct WhatIf {
     /// Try the labels of this pipeline file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Store the labels next to the current ones, under this name
+    /// Store the labels under the file's label set, with this name; the current labels stay
     #[arg(long, value_name = "NAME")]
     save: Option<String>,
-    /// Run the model for the pairs that are not stored yet
+    /// With --save, run the model for the pairs that are not stored yet
     #[arg(long, requires = "save")]
     compute: bool,
     /// Stop after this many posts

@@ -22,7 +22,7 @@ const CUDA_BATCH_TOKENS: usize = 16_384;
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
 pub struct ModelFlags {
-    /// Use the model in this folder
+    /// Use the model in this folder; `topicmill model list` shows which there are
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
     /// Compute on this device: auto, cpu, cuda, cuda:N, or several, as in cuda:0,1
@@ -31,7 +31,7 @@ pub struct ModelFlags {
     /// Use the model's graph in this precision: auto, fp32, fp16 or int8
     #[arg(long, value_name = "P")]
     precision: Option<String>,
-    /// Put at most this many padded tokens into a batch, or search with auto
+    /// Put at most this many padded tokens into a batch; auto searches for the best number
     #[arg(long, value_name = "N")]
     batch_tokens: Option<String>,
     /// Compute with this many threads; 0 means one for each core
@@ -45,7 +45,7 @@ pub struct ModelFlags {
 /// Flags of commands that may score a few labels only.
 #[derive(Debug, Clone, Args)]
 pub struct ShortlistFlags {
-    /// Score only the K labels that a small model puts first for each text
+    /// Score only the K labels that a small model puts first for each text; `bench shortlist` measures it
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
     /// Use the small model in this folder
