@@ -1,4 +1,4 @@
--- Posts that the model is sure belong elsewhere than where they were posted.
+-- Posts whose label differs from their topic, those with the highest scores first.
 SELECT fullname, topic, label_topic, score, title
   FROM labeled_posts
  WHERE label_topic <> topic

@@ -1,4 +1,4 @@
--- The versions of label sets, the latest first: what differs most, and the posts with a label or with none.
+-- The versions of label sets, the latest first: threshold, temperature, and posts with and without a label.
 SELECT substr(s.hash, 1, 12) AS version,
        s.name,
        s.threshold,

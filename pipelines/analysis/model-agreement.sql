@@ -1,4 +1,4 @@
--- How the two models that labelled last agree on the same posts, under the current label set.
+-- Which labels the two latest models give to the same posts, under the current label set.
 WITH used AS (
     SELECT c.model_id,
            ROW_NUMBER() OVER (ORDER BY MAX(c.classified_at) DESC, c.model_id DESC) AS place

@@ -1,4 +1,4 @@
--- The three best voted posts of each label.
+-- The three posts with the most votes for each label.
 SELECT label_topic, post_score, title
   FROM (SELECT label_topic, post_score, title, fullname,
                ROW_NUMBER() OVER (PARTITION BY label_topic ORDER BY post_score DESC, fullname) AS place

@@ -1,4 +1,4 @@
--- The posts whose label could as well be another one, the closest calls first.
+-- Posts whose best two labels have nearly the same score, the closest first.
 SELECT fullname, topic, COALESCE(label_topic, '(none of these)') AS label_topic, score, margin, title
   FROM uncertain_posts
  ORDER BY margin, fullname

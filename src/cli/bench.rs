@@ -24,6 +24,10 @@ use topicmill_score::text::EncodedText;
 
 /// Flags of `bench`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench autotune\n\
+\x20 topicmill bench sweep --model models/bart-large-mnli --posts 20")]
 pub struct Bench {
     #[command(subcommand)]
     what: What,
@@ -31,22 +35,26 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Seconds a post from text to score; benches/ladder/run.py puts Hugging Face's pipeline beside them
+    /// Measure the seconds from text to score; benches/ladder/run.py compares them with simpler ways
     Ladder(ladder::Ladder),
-    /// Posts a second for each size of batch, counted in posts and in tokens
+    /// Measure posts per second for each size of batch, in posts and in tokens
     Sweep(sweep::Sweep),
-    /// Print made-up posts with the lengths of Reddit, one JSON object a line, for `score`
+    /// Print made-up posts as long as those on Reddit, one JSON object on each line
     Sample(Sample),
-    /// Search for the best token budget, show the search, and remember the result
+    /// Search for the best number of tokens in a batch, show the search, and remember the result
     Autotune(search::Autotune),
-    /// What a shortlist of each size keeps of the model's labels, and what it saves
+    /// Measure how many labels a shortlist keeps, and how much time it saves
     Shortlist(shortlist::Shortlisting),
 }
 
 /// Flags of `bench sample`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench sample > texts.ndjson\n\
+\x20 topicmill bench sample --posts 100")]
 struct Sample {
-    /// How many
+    /// Print this many posts
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     posts: u32,
 }
@@ -54,11 +62,10 @@ struct Sample {
 /// What is measured, on what.
 #[derive(Debug, Args)]
 struct Subject {
-    /// Texts to score, one JSON object a line (text, or title and selftext) [default: made-up posts with the
-    /// lengths of Reddit]
-    #[arg(long, value_name = "F")]
+    /// Score these texts, one JSON object on each line (text, or title and selftext) [default: made-up posts]
+    #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
-    /// How many of them
+    /// Score this many texts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     posts: Option<u32>,
     #[command(flatten)]

@@ -19,6 +19,10 @@ use topicmill_score::{Cascade, Device, LabelSet};
 
 /// Flags of `classify`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill classify --dry-run\n\
+\x20 topicmill classify --pipeline my-topics.toml --limit 1000")]
 pub struct Classify {
     #[command(flatten)]
     pipeline: PipelineFlags,
@@ -29,19 +33,19 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Engines that work side by side in this process
+    /// Run this many engines side by side in this process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
-    /// `failed`: try again what failed too often, too
+    /// Choose posts: with `failed`, also retry posts set aside after repeated failures
     #[arg(long, value_name = "WHAT", value_enum)]
     select: Option<Select>,
-    /// When nothing is left to label, wait for new posts until a signal comes
+    /// Wait for new posts when none is left, until a signal stops the run
     #[arg(long)]
     watch: bool,
-    /// Tell what is missing and how long it would take, and write nothing
+    /// Show what is missing and how long it would take, and write nothing
     #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist"])]
     dry_run: bool,
-    /// How --dry-run prints
+    /// Print the result of --dry-run in this format
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
     format: Format,
     #[command(flatten)]
@@ -51,9 +55,9 @@ pub struct Classify {
 /// Which posts are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Select {
-    /// Those without a label, but for those that failed too often
+    /// Posts without a label, except posts set aside after repeated failures
     Missing,
-    /// Those that failed too often, too
+    /// Posts without a label, and posts set aside after repeated failures
     Failed,
 }
 

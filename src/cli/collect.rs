@@ -15,6 +15,10 @@ use crate::telemetry::Progress;
 
 /// Flags of `collect`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill collect --source arctic-shift\n\
+\x20 topicmill collect --topic climate --listing new --limit 50")]
 pub struct Collect {
     #[command(flatten)]
     pub pipeline: PipelineFlags,
@@ -27,16 +31,17 @@ pub struct Collect {
 /// What is collected, and from where.
 #[derive(Debug, Clone, Args, Default)]
 pub struct What {
-    /// reddit; arctic-shift: an archive that needs no key; sample: the sample Reddit that ships with the program
+    /// Read from reddit (needs a key), from arctic-shift (an archive, no key), or from sample (sample posts)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     pub source: String,
-    /// Only this topic, by its slug; may be given several times
-    #[arg(long = "topic", value_name = "T")]
+    /// Read only this topic, by its slug; give it several times for several topics
+    #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
-    /// hot, new, top or rising, for every topic; arctic-shift has new only
+    /// Read posts in this order: hot, new, top or rising; arctic-shift has new only [default: the pipeline's, else
+    /// collect.listing]
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
-    /// Posts a topic
+    /// Read at most this many posts for each topic [default: the pipeline's, else collect.limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
 }

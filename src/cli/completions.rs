@@ -7,8 +7,12 @@ use super::{Cli, CliError, Exit, output};
 
 /// Flags of `completions`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill completions bash > topicmill.bash\n\
+\x20 topicmill completions zsh > _topicmill")]
 pub struct Completions {
-    /// Shell to print the script for
+    /// Print the script for this shell
     shell: Shell,
 }
 

@@ -12,6 +12,10 @@ use crate::store::Table;
 
 /// Flags of `config`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill config show\n\
+\x20 topicmill config show --origin")]
 pub struct Config {
     #[command(subcommand)]
     command: Command,
@@ -20,11 +24,15 @@ pub struct Config {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show the settings in force; secrets are hidden
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill config show --origin\n\
+\x20 topicmill --config my.toml config show --format json")]
     Show {
-        /// Also where each value comes from
+        /// Also show where each value comes from
         #[arg(long)]
         origin: bool,
-        /// How to print
+        /// Print in this format
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },

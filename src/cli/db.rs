@@ -14,6 +14,10 @@ use crate::telemetry::Progress;
 
 /// Flags of `db`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill db info\n\
+\x20 topicmill db backup copy.db")]
 pub struct Db {
     #[command(subcommand)]
     command: Command,
@@ -21,24 +25,44 @@ pub struct Db {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make the database and its tables; nothing happens if they are there
+    /// Create the database and its tables; nothing happens if they exist
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db create\n\
+\x20 topicmill --database postgres://me@localhost/topicmill db create")]
     Create,
-    /// Bring the tables to this program's version
+    /// Upgrade the tables to this version; stop other workers first
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db migrate\n\
+\x20 topicmill --database sqlite:demo.db db migrate")]
     Migrate,
-    /// Write a copy of a SQLite database to a file, as of one moment, whoever else writes
+    /// Copy a SQLite database to a file, as of one moment, even while others write
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db backup copy.db\n\
+\x20 topicmill --database sqlite:demo.db db backup demo-copy.db")]
     Backup {
-        /// Where to; no such file may be there yet
+        /// Write the copy to this file, which must not exist yet
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
     /// Rewrite the database's files, so that no bytes of purged posts are left in them
     ///
-    /// On SQLite this takes room for two more copies of the file, and writers wait meanwhile. On PostgreSQL it is
-    /// VACUUM FULL of each table, which nobody can use meanwhile.
+    /// On SQLite this needs disk space for two more copies of the file, and other writers wait meanwhile. On
+    /// PostgreSQL it runs VACUUM FULL on each table, and nobody can use a table meanwhile.
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db vacuum\n\
+\x20 topicmill --database sqlite:demo.db db vacuum")]
     Vacuum,
-    /// Tell what database this is and what it holds
+    /// Show which database this is and what it holds
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db info\n\
+\x20 topicmill db info --format json")]
     Info {
-        /// How to print
+        /// Print in this format
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },

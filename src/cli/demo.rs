@@ -14,6 +14,10 @@ const DATABASE: &str = "sqlite:demo.db";
 
 /// Flags of `demo`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill demo\n\
+\x20 topicmill --database sqlite:trial.db demo")]
 pub struct Demo {
     #[command(flatten)]
     model: ModelFlags,

@@ -14,28 +14,32 @@ use topicmill_score::onnx::{FoundBy, load_runtime};
 
 /// What `doctor --help` adds.
 const CODES: &str = "\
-Exits with 0 where everything is ready, and otherwise with what the first command to fail would exit with: 5 for \
-ONNX Runtime and the model, 4 for a database that is damaged, of another version or out of reach, 3 for credentials \
-that are missing or refused, 75 where Reddit does not answer. A database that is not there yet is no fault: collect \
-and import make it.";
+Examples:\n\
+\x20 topicmill doctor --source arctic-shift\n\
+\x20 topicmill doctor --bottleneck
+
+The exit code is 0 if everything is ready. Otherwise it is the code of the first command that would fail: 5 for ONNX \
+Runtime and the model; 4 for a database that is damaged, of another version or out of reach; 3 for credentials that are \
+missing or refused; 75 if Reddit does not answer. A database that does not exist yet is no fault: collect and import \
+create it.";
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
 #[command(after_help = CODES)]
 pub struct Doctor {
-    /// Do not ask Reddit whether the credentials are good
+    /// Skip the request that asks Reddit whether the credentials are good
     #[arg(long)]
     offline: bool,
-    /// Where posts are to come from: arctic-shift, sample and import need no credentials
+    /// Check what this source needs; arctic-shift, sample and import need no credentials
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
-    /// Tell what limited the latest run of `classify`, and what to change, instead
+    /// Show instead what limited the latest run of `classify`, and what to change
     #[arg(long, conflicts_with = "offline")]
     bottleneck: bool,
-    /// The run that --bottleneck tells of
+    /// Show the run with this id; `topicmill status` lists the ids
     #[arg(long, value_name = "ID", requires = "bottleneck")]
     run: Option<i64>,
-    /// How to print; of --bottleneck, json holds everything
+    /// Print in this format; with --bottleneck, json has everything
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

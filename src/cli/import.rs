@@ -17,29 +17,33 @@ use crate::telemetry::Progress;
 
 /// Flags of `import`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill import --format dump RS_2024-01.zst --subreddit food\n\
+\x20 topicmill import --format csv posts.csv --map title=headline")]
 pub struct Import {
-    /// Files to read
+    /// Read these files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What the files hold
+    /// Read the files in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Only posts of this subreddit, give it as often as you like [default for dumps: the pipeline's]
-    #[arg(long = "subreddit", value_name = "S")]
+    /// Keep only posts of this subreddit; give it several times for several [default for dumps: the pipeline's]
+    #[arg(long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
-    /// Posts of every subreddit of a dump
+    /// Keep posts of every subreddit of a dump
     #[arg(long, conflicts_with = "subreddits")]
     all_subreddits: bool,
-    /// Only posts of this day (UTC) and later
+    /// Keep only posts of this day (UTC) and later
     #[arg(long, value_name = "YYYY-MM-DD")]
     from: Option<NaiveDate>,
-    /// Only posts of this day (UTC) and earlier
+    /// Keep only posts of this day (UTC) and earlier
     #[arg(long, value_name = "YYYY-MM-DD")]
     to: Option<NaiveDate>,
-    /// Which column of a table holds which field, where their names differ
+    /// Read this field of a table from a column of another name
     #[arg(long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
-    /// Read a dump from its start, even if it was imported already
+    /// Read a dump again from its start, even if it was imported before
     #[arg(long)]
     again: bool,
     #[command(flatten)]
@@ -50,17 +54,17 @@ pub struct Import {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// One saved listing, as the API answers it
+    /// One saved listing, as Reddit's API answers it
     Listing,
-    /// One post a line, with Reddit's field names
+    /// One post on each line, with Reddit's field names
     #[default]
     Ndjson,
-    /// The same, of all of Reddit (`RS_2024-01.zst`), packed with zstd or not. Keeps its place: an import that
-    /// was killed goes on when the same command is given again, one that is finished is not done twice
+    /// A monthly dump of Reddit (`RS_2024-01.zst`), packed with zstd or not; the same command continues an import
+    /// that was killed, and does not repeat one that is finished
     Dump,
-    /// A table with a line of names
+    /// A table with column names in its first line
     Csv,
-    /// A table
+    /// A Parquet table
     Parquet,
 }
 

@@ -40,15 +40,19 @@ use crate::domain::redact_url;
 use crate::source::table::catches_panics;
 use crate::telemetry::LogFormat;
 
-/// Collects Reddit posts, labels them with a zero-shot model, and leaves the labels where SQL reaches them.
+/// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.
 #[derive(Debug, Parser)]
 #[command(
     name = "topicmill",
     version,
     propagate_version = true,
-    max_term_width = 100
+    max_term_width = 80
 )]
-#[command(after_help = "Start with `topicmill demo`: no key, no download, no server.")]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill demo\n\
+\x20 topicmill run --source arctic-shift\n\
+\x20 topicmill help collect")]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -59,10 +63,15 @@ pub struct Cli {
 /// Flags of every command.
 #[derive(Debug, Args)]
 struct Global {
-    /// Settings file [default: topicmill.toml here, if there is one]
-    #[arg(long, global = true, value_name = "F", help_heading = "Global options")]
+    /// Read settings from this file [default: topicmill.toml in the current folder, if it exists]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        help_heading = "Global options"
+    )]
     config: Option<PathBuf>,
-    /// `sqlite:PATH` or `postgres://user:password@host/database`
+    /// Use this database: `sqlite:PATH` or `postgres://user:password@host/database`
     #[arg(
         long,
         global = true,
@@ -70,7 +79,7 @@ struct Global {
         help_heading = "Global options"
     )]
     database: Option<String>,
-    /// Log lines on stderr: text or json
+    /// Write log lines as text or as json
     #[arg(
         long,
         global = true,
@@ -78,10 +87,10 @@ struct Global {
         help_heading = "Global options"
     )]
     log_format: Option<String>,
-    /// Say more; twice for still more
+    /// Show more log lines; give it twice for still more
     #[arg(long, short, global = true, action = clap::ArgAction::Count, help_heading = "Global options")]
     verbose: u8,
-    /// Say nothing but errors
+    /// Show errors only
     #[arg(
         long,
         short,
@@ -94,33 +103,33 @@ struct Global {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Collect, label and report on sample posts: no key, no download, no server
+    /// Try everything on sample posts, without a key
     Demo(demo::Demo),
-    /// Store posts of the pipeline's topics from Reddit, or an archive of it
+    /// Store posts of your topics from Reddit or from an archive
     Collect(collect::Collect),
     /// Store posts from files
     Import(import::Import),
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
-    /// Check, compare, try out and calibrate label sets
+    /// Check, compare, try and calibrate label sets
     Labels(labels::Labels),
-    /// Score texts of files into a file, without a database
+    /// Label texts from file to file, without a database
     Score(score::Score),
     /// Measure how fast this machine scores
     Bench(bench::Bench),
-    /// Collect and classify, once
+    /// Collect posts, then label them
     Run(run::Run),
-    /// Delete what was deleted on Reddit, what a file names, or texts that are too old
+    /// Delete what was deleted on Reddit, what a file names, or old texts
     Purge(purge::Purge),
-    /// Answer a read-only SQL query
+    /// Run a read-only SQL query
     Sql(sql::Sql),
-    /// Tell the backlog, the last runs and the oldest unlabelled post
+    /// Show the backlog, the last runs and the oldest unlabelled post
     Status(status::Status),
     /// Fetch, list and verify models
     Model(model::Model),
-    /// Tell what is here, what is missing, and what to do
+    /// Show what is installed, what is missing, and what to do
     Doctor(doctor::Doctor),
-    /// Make, migrate or look at the database
+    /// Create, upgrade, copy or inspect the database
     Db(db::Db),
     /// Show the settings in force
     Config(config::Config),

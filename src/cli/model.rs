@@ -30,6 +30,10 @@ const ENDPOINT: &str = "https://huggingface.co";
 
 /// Flags of `model`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill model pull Xenova/bart-large-mnli\n\
+\x20 topicmill model list")]
 pub struct Model {
     #[command(subcommand)]
     command: Command,
@@ -37,47 +41,59 @@ pub struct Model {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Tell which models are in `models` here, and beside the one in the settings
+    /// List the models in `models` of the current folder, and next to the model of the settings
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill model list\n\
+\x20 topicmill model list --format json")]
     List {
-        /// How to print
+        /// Print in this format
         #[arg(long, value_enum, default_value_t)]
         format: Format,
     },
-    /// Hash every file of a model and compare every graph with the pairs that its manifest records
+    /// Check the hash of every file of a model, and the logits of every graph, against its manifest
     Verify(Verify),
-    /// Fetch a model from the Hugging Face hub, or from where `HF_ENDPOINT` says
+    /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
     Pull(Pull),
 }
 
 /// Flags of `model verify`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill model verify models/bart-large-mnli\n\
+\x20 topicmill model verify models/made --texts texts.ndjson")]
 struct Verify {
-    /// Folder of the model
+    /// Check the model in this folder
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Also label these texts in float32 and in int8, and record how often both agree
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
     #[command(flatten)]
     pipeline: PipelineFlags,
-    /// How to print
+    /// Print in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 /// Flags of `model pull`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill model pull Xenova/bart-large-mnli\n\
+\x20 topicmill model pull Xenova/bart-large-mnli --precision int8 --to models/b8")]
 struct Pull {
-    /// As `owner/name`
+    /// Fetch this repository, given as `owner/name`
     #[arg(value_name = "REPO")]
     repo: String,
-    /// Branch, tag or commit
-    #[arg(long, value_name = "R", default_value = "main")]
+    /// Fetch this branch, tag or commit
+    #[arg(long, value_name = "REVISION", default_value = "main")]
     revision: String,
-    /// Which graph: fp32, fp16, int8, any other of the hub's words, or all [default: fp32]
+    /// Fetch this graph: fp32, fp16, int8, another name that the hub uses, or all [default: fp32]
     #[arg(long, value_name = "P")]
     precision: Option<String>,
-    /// Folder to make [default: models/NAME]
+    /// Create this folder [default: models/NAME]
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
 }

@@ -29,14 +29,14 @@ const MOST_DECIMALS: usize = 3;
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Aligned columns, for people
     #[default]
     Table,
-    /// With a header line.
+    /// Comma-separated values, with a header line
     Csv,
-    /// One array of objects.
+    /// One array of objects
     Json,
-    /// One object a line.
+    /// One object on each line
     Ndjson,
 }
 

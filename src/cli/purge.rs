@@ -12,56 +12,66 @@ use crate::purge::{Check, Plan, Step};
 use crate::store::Access;
 use crate::telemetry::Progress;
 
+/// The three ways to purge; one call may combine them.
+const USAGE: &str = "\
+topicmill purge --check-deleted [OPTIONS]
+       topicmill purge --ids <FILE> [OPTIONS]
+       topicmill purge --retention [<HOURS>] [OPTIONS]";
+
 /// What `purge --help` adds.
 const RULES: &str = "\
-Only a purged post's id, time and reason are kept: its text, url, author and flair are deleted, and so is \
-all that was made of them (labels, scores, sightings, and logits that no other post's text shares), and so are \
-crossposts, which show its text. Neither a file nor a listing brings it back, with one exception: what moderators \
-removed, or Reddit did not know, is stored again when Reddit itself shows it again. What its author deleted, or \
---ids named, stays away for good.
+Examples:\n\
+\x20 topicmill purge --check-deleted --max-requests 600 --older-than-hours 24\n\
+\x20 topicmill purge --ids erase.txt
 
-Then a SQLite file is rewritten, because free space in it may hold copies of old rows. It takes room for two more \
-copies of the file, and writers wait meanwhile; --no-rewrite puts it off. A PostgreSQL server keeps the bytes of \
-deleted rows until `topicmill db vacuum`, which locks each table while it rewrites it; its write-ahead log, backups \
-and replicas are yours to purge.
+Only a purged post's id, time and reason are kept. topicmill deletes its text, url, author and flair, and everything \
+made from them: labels, scores, sightings, and logits that no other post with the same text needs. It also deletes \
+crossposts of the post, because they show its text. No file and no listing brings the post back, with one exception: \
+if moderators removed it, or Reddit did not know it, topicmill stores it again when Reddit itself shows it again. A post \
+that its author deleted, or that --ids named, stays away for good.
 
---retention takes title, body, url, permalink, author and flair of posts, and leaves labels and scores. Age counts \
-from when a post was first stored. The text does not come back when the post is collected again, and a post \
-without a label gets none any more.";
+Then topicmill rewrites a SQLite file, because free space in it may hold copies of old rows. This needs disk space for \
+two more copies of the file, and other writers wait meanwhile; --no-rewrite postpones it. A PostgreSQL server keeps the \
+bytes of deleted rows until `topicmill db vacuum`, which locks each table while it rewrites it. You must purge the \
+server's write-ahead log, backups and replicas yourself.
+
+--retention deletes title, body, url, permalink, author and flair of posts, and leaves labels and scores. A post's age \
+counts from when it was first stored. The text does not come back when the post is collected again, and a post without \
+a label does not get one any more.";
 
 /// Flags of `purge`.
 #[derive(Debug, Args)]
-#[command(after_help = RULES)]
+#[command(after_help = RULES, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention"])))]
 pub struct Purge {
-    /// Ask Reddit about stored posts, 100 at a time, and purge what is deleted or removed there
+    /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there
     #[arg(long)]
     check_deleted: bool,
-    /// At most this many questions to Reddit; the next run goes on with what was not asked for longest
+    /// Send at most this many requests; the next run continues with the posts checked longest ago
     #[arg(long, value_name = "N", requires = "check_deleted", value_parser = clap::value_parser!(u64).range(1..))]
     max_requests: Option<u64>,
-    /// Leave alone what Reddit showed within the last H hours
+    /// Skip posts that Reddit showed within the last HOURS
     #[arg(
         long,
-        value_name = "H",
+        value_name = "HOURS",
         requires = "check_deleted",
         default_value_t = 0
     )]
     older_than_hours: u32,
-    /// Purge the posts that a file names, one id or fullname (`t3_…`) a line
+    /// Purge the posts that this file names, with one id or fullname (`t3_…`) on each line
     #[arg(long, value_name = "FILE")]
     ids: Option<PathBuf>,
-    /// Delete texts stored longer than this, or than `collect.retention_hours`; labels and scores stay
+    /// Delete texts stored longer than HOURS, or than `collect.retention_hours`; labels and scores stay
     #[arg(long, value_name = "HOURS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
     #[expect(
         clippy::option_option,
         reason = "how clap has a flag whose value may be left out"
     )]
     retention: Option<Option<u32>>,
-    /// Leave a SQLite file as it is: a later purge, or `db vacuum`, takes the last bytes out of it
+    /// Do not rewrite a SQLite file now; a later purge, or `db vacuum`, removes the last bytes
     #[arg(long)]
     no_rewrite: bool,
-    /// Whom to ask: reddit, or sample: the sample Reddit, about posts that came from there
+    /// Ask this source: reddit, or sample (about posts that came from the sample Reddit)
     #[arg(long, value_name = "SOURCE", default_value = "reddit")]
     source: String,
     #[command(flatten)]

@@ -9,6 +9,10 @@ use crate::store::Access;
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill run --source arctic-shift\n\
+\x20 topicmill run --pipeline my-topics.toml --topic climate --limit 50")]
 pub struct Run {
     #[command(flatten)]
     pipeline: PipelineFlags,

@@ -13,14 +13,18 @@ use topicmill_score::{Label, LabelSet, Mode};
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill score texts.ndjson scores.ndjson\n\
+\x20 topicmill score texts.ndjson out.ndjson --label cooking --label football")]
 pub struct Score {
-    /// Files with one JSON object a line (id and text), and last the file to write
+    /// Read these files, with one JSON object on each line (id and text), and write the last one
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
-    /// A candidate label; may be given several times [default: the pipeline's labels]
-    #[arg(long = "label", value_name = "L", conflicts_with = "pipeline")]
+    /// Score this label; give it several times for several labels [default: the pipeline's labels]
+    #[arg(long = "label", value_name = "LABEL", conflicts_with = "pipeline")]
     labels: Vec<String>,
-    /// Hypothesis template for --label, with {} where the label goes
+    /// Use this hypothesis template for --label, with {} where the label goes
     #[arg(
         long,
         value_name = "T",
@@ -28,8 +32,8 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
-    /// Field that holds the text [default: text, else title and selftext]
-    #[arg(long, value_name = "COLUMN")]
+    /// Read the text from this field [default: text, else title and selftext]
+    #[arg(long, value_name = "FIELD")]
     text: Option<String>,
     /// Replace OUTPUT if it exists
     #[arg(long)]

@@ -40,16 +40,16 @@ pub struct Setup {
 /// Flags of commands that read a pipeline file.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineFlags {
-    /// Pipeline file [default: the sixteen topics, built in]
-    #[arg(long, value_name = "F")]
+    /// Read topics and labels from this pipeline file [default: sixteen topics, built in]
+    #[arg(long, value_name = "FILE")]
     pub pipeline: Option<PathBuf>,
 }
 
 /// Flags of commands that record a run.
 #[derive(Debug, Clone, Args)]
 pub struct RunFlags {
-    /// Also write the record of the run to a file, as JSON
-    #[arg(long, value_name = "F")]
+    /// Also write the record of the run to this file, as JSON
+    #[arg(long, value_name = "FILE")]
     pub run_json: Option<PathBuf>,
 }
 

@@ -23,29 +23,33 @@ const LATE: Duration = Duration::from_secs(1);
 
 /// Flags of `sql`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill sql --named topics\n\
+\x20 topicmill sql \"SELECT title FROM uncertain_posts\" --limit 5 --format csv")]
 pub struct Sql {
-    /// One statement; `-` reads it from stdin
+    /// Run this statement; `-` reads it from stdin
     #[arg(value_name = "QUERY", required_unless_present_any = ["named", "list"], conflicts_with_all = ["named", "list"])]
     query: Option<String>,
-    /// A query of pipelines/analysis by its name
-    #[arg(long, value_name = "Q", conflicts_with = "list")]
+    /// Run the query of pipelines/analysis that has this name
+    #[arg(long, value_name = "NAME", conflicts_with = "list")]
     named: Option<String>,
     /// List the named queries
     #[arg(long)]
     list: bool,
-    /// How to print; json and ndjson keep every character, a table shows control characters as pictures
+    /// Print in this format; json and ndjson keep every character, a table shows control characters as symbols
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Rows to print, at most
+    /// Print at most this many rows
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
-    /// End the query, also on the server, after this many seconds; the exit code is then 1
+    /// Stop the query after this many seconds, also on the server; the exit code is then 1
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Write ' before texts of a CSV that a spreadsheet would compute: = + - @ at their beginning
+    /// Write ' before texts of a CSV that a spreadsheet would compute: those that begin with = + - @
     #[arg(long)]
     safe_csv: bool,
-    /// Let a superuser of PostgreSQL ask, whose queries reach the server's files
+    /// Permit a superuser of PostgreSQL, whose queries can reach the server's files
     #[arg(long)]
     allow_superuser: bool,
 }

@@ -16,8 +16,12 @@ const RUNS: u32 = 5;
 
 /// Flags of `status`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill status\n\
+\x20 topicmill status --format json")]
 pub struct Status {
-    /// How to print; json holds everything in one object
+    /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -309,31 +309,75 @@ fn commands() -> Vec<String> {
         .to_owned();
     let names = listed
         .lines()
-        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+        .filter_map(|line| line.strip_prefix("  "))
+        // The rest of a sentence that goes on.
+        .filter(|line| !line.starts_with(' '))
+        .filter_map(|line| line.split_whitespace().next());
     names
         .filter(|name| *name != "help")
         .map(str::to_owned)
         .collect()
 }
 
+/// The README and the pages of docs/, each with its name.
+fn pages() -> Vec<(String, String)> {
+    let docs = std::fs::read_dir(repository("docs")).unwrap();
+    let paths = docs.map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    paths.push(repository("README.md"));
+    paths
+        .iter()
+        .map(|path| {
+            let name = path.file_name().unwrap().display().to_string();
+            (name, std::fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
 #[test]
-fn the_readme_names_every_command_and_no_other() {
-    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+fn the_readme_or_a_page_names_every_command_and_no_other() {
+    let pages = pages();
     let commands = commands();
     assert!(commands.len() >= 10, "{commands:?}");
     for command in &commands {
+        let named = format!("topicmill {command}");
         assert!(
-            readme.contains(&format!("topicmill {command}")),
-            "README.md does not name `topicmill {command}`"
+            pages.iter().any(|(_, text)| text.contains(&named)),
+            "neither README.md nor a page of docs/ names `{named}`"
         );
     }
-    for rest in readme.split("`topicmill ").skip(1) {
-        let word: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
-        assert!(
-            word.is_empty() || commands.contains(&word),
-            "README.md names `topicmill {word}`, which is not there"
-        );
+    for (page, text) in &pages {
+        for rest in text.split("`topicmill ").skip(1) {
+            let word: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
+            assert!(
+                word.is_empty() || commands.contains(&word),
+                "{page} names `topicmill {word}`, which is not there"
+            );
+        }
     }
+}
+
+#[test]
+fn the_readme_names_every_page_and_every_link_leads_to_a_file() {
+    let pages = pages();
+    let (_, readme) = pages.last().unwrap();
+    for (page, text) in &pages {
+        assert!(
+            page == "README.md" || readme.contains(&format!("(docs/{page})")),
+            "README.md does not name docs/{page}"
+        );
+        let folder = if page == "README.md" { "" } else { "docs" };
+        for rest in text.split("](").skip(1) {
+            let target = rest.split([')', '#']).next().unwrap();
+            if !target.is_empty() && !target.starts_with("https://") {
+                let path = repository(folder).join(target);
+                assert!(path.exists(), "{page} links to {target}");
+            }
+        }
+    }
+    assert!(readme.lines().count() <= 180, "README.md is too long");
 }
 
 #[test]
@@ -362,13 +406,13 @@ fn the_verdict_on_a_run_names_only_flags_and_commands_that_there_are() {
 }
 
 #[test]
-fn the_readme_names_every_section_of_the_settings() {
-    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+fn the_readme_or_a_page_names_every_section_of_the_settings() {
+    let pages = pages();
     let defaults = std::fs::read_to_string(repository("config/topicmill.toml")).unwrap();
     for section in defaults.lines().filter(|line| line.starts_with('[')) {
         assert!(
-            readme.contains(section),
-            "README.md does not name {section}"
+            pages.iter().any(|(_, text)| text.contains(section)),
+            "neither README.md nor a page of docs/ names {section}"
         );
     }
 }

@@ -1,9 +1,11 @@
-//! Every command of the README runs, in the order in which a reader gives them.
+//! Every command of the README and of the pages in docs/ runs, in the order in which a reader gives them.
 //!
-//! What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what needs
-//! the network, and the machine that is not there. Reddit itself is played by the sample Reddit, the archive and
-//! the hub by those of the tests.
+//! Each page starts in a folder and a shell of its own, where somebody has followed the README: there is a key,
+//! `topicmill.db` has posts, and `demo.db` is there if the page uses it. What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what
+//! needs the network, and the machine that is not there. Reddit itself is played by the sample Reddit, the archive
+//! and the hub by those of the tests.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,7 +21,7 @@ use crate::support::engine::{library, repository};
 use crate::support::hub::Hub;
 use crate::support::postgres::postgres;
 
-/// Lines of the README and what runs in their place.
+/// Lines of the pages and what runs in their place.
 const INSTEAD: &[(&str, &str)] = &[
     ("make demo", "topicmill demo"),
     ("make test", "true # this is it"),
@@ -53,17 +55,86 @@ const INSTEAD: &[(&str, &str)] = &[
     ),
 ];
 
+/// What the reader of a page in docs/ has done before: what the README says.
+const BEFORE: &str = "\
+export TOPICMILL__REDDIT__CLIENT_ID=id TOPICMILL__REDDIT__CLIENT_SECRET=secret
+export TOPICMILL__REDDIT__USER_AGENT='linux:my-topics:v1 (by /u/your_name)'
+topicmill collect --limit 10
+";
+
 /// The lines of the `sh` blocks.
-fn commands(readme: &str) -> Vec<&str> {
-    let blocks = readme
+fn commands(page: &str) -> Vec<&str> {
+    let blocks = page
         .split("```sh\n")
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap());
     blocks.flat_map(str::lines).collect()
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn every_command_of_the_readme_runs() {
+/// Makes a test of each page, and the list of them.
+macro_rules! pages {
+    ($($test:ident: $page:literal),+ $(,)?) => {
+        /// Pages whose commands run.
+        const PAGES: &[&str] = &[$($page),+];
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $test() {
+                every_command_runs($page).await;
+            }
+        )+
+    };
+}
+
+pages! {
+    every_command_of_the_readme_runs: "README.md",
+    every_command_about_collecting_runs: "docs/collecting.md",
+    every_command_about_importing_runs: "docs/importing.md",
+    every_command_about_labels_runs: "docs/labels.md",
+    every_command_about_models_runs: "docs/models.md",
+    every_command_about_gpus_runs: "docs/gpu.md",
+    every_command_about_postgresql_runs: "docs/postgres.md",
+    every_command_about_deleting_runs: "docs/deleting.md",
+    every_command_about_operating_runs: "docs/operating.md",
+    every_command_about_the_schema_runs: "docs/schema.md",
+}
+
+fn text_of(page: &str) -> String {
+    std::fs::read_to_string(repository(page)).unwrap()
+}
+
+#[test]
+fn every_page_with_commands_is_run() {
+    let docs = std::fs::read_dir(repository("docs")).unwrap();
+    let names = docs.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<String> = names
+        .filter(|name| {
+            std::path::Path::new(name)
+                .extension()
+                .is_some_and(|it| it == "md")
+        })
+        .map(|name| format!("docs/{name}"))
+        .filter(|page| !commands(&text_of(page)).is_empty())
+        .chain(["README.md".to_owned()])
+        .collect();
+    let run: BTreeSet<String> = PAGES.iter().map(|page| (*page).to_owned()).collect();
+    assert_eq!(run, pages, "a page in docs/ has commands that no test runs");
+}
+
+#[test]
+fn every_line_that_something_else_stands_for_is_on_a_page() {
+    let pages: Vec<String> = PAGES.iter().map(|page| text_of(page)).collect();
+    let lines: BTreeSet<&str> = pages.iter().flat_map(|page| commands(page)).collect();
+    assert!(lines.len() > 60, "{}", lines.len());
+    for (line, _) in INSTEAD {
+        assert!(
+            lines.contains(line),
+            "no page has the line `{line}` any more"
+        );
+    }
+}
+
+/// Runs the commands of a page in one shell.
+async fn every_command_runs(page: &str) {
     let Some(database) = postgres() else { return };
     let reddit = SampleReddit::start(SystemClock::shared().now().into())
         .await
@@ -77,15 +148,9 @@ async fn every_command_of_the_readme_runs() {
     let hub = Hub::start().await;
     let models = repository("tests/it/fixtures/models");
     hub.put_folder("Xenova/bart-large-mnli", &models.join("tiny-bart-mnli"));
-    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
-    let lines = commands(&readme);
-    assert!(lines.len() > 20);
-    for (line, _) in INSTEAD {
-        assert!(
-            lines.contains(line),
-            "README.md has no line `{line}` any more"
-        );
-    }
+    let text = text_of(page);
+    let lines = commands(&text);
+    assert!(!lines.is_empty(), "{page}");
 
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("pipelines"), folder.path().join("pipelines")).unwrap();
@@ -103,7 +168,6 @@ async fn every_command_of_the_readme_runs() {
                 std::env::var("PATH").unwrap()
             ),
         )
-        .env("REPOSITORY", repository(""))
         .env("TEST_URL", &database.url)
         .env("ORT_DYLIB_PATH", library())
         .env(
@@ -121,15 +185,21 @@ async fn every_command_of_the_readme_runs() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let script: String = lines
+    let before: &[&str] = match page {
+        "README.md" => &[],
+        _ if text.contains("demo.db") => &[BEFORE, "topicmill demo\n"],
+        _ => &[BEFORE],
+    };
+    let rest = lines.iter().map(|line| {
+        INSTEAD
+            .iter()
+            .find(|(written, _)| written == line)
+            .map_or(*line, |(_, instead)| instead)
+    });
+    let script: String = before
         .iter()
-        .map(|line| {
-            INSTEAD
-                .iter()
-                .find(|(written, _)| written == line)
-                .map_or(*line, |(_, instead)| instead)
-        })
-        .flat_map(|line| [line, "\n"])
+        .copied()
+        .chain(rest.flat_map(|line| [line, "\n"]))
         .collect();
     let mut child = shell.spawn().unwrap();
     child
@@ -145,19 +215,19 @@ async fn every_command_of_the_readme_runs() {
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),
     );
-    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(output.status.success(), "{page}\n{stdout}\n{stderr}");
 
-    // What the README shows of a query's answer begins as the answer does.
-    for shown in readme.split("```text\n").skip(1) {
+    // What a page shows of a query's answer begins as the answer does.
+    for shown in text.split("```text\n").skip(1) {
         let heading = shown.lines().next().unwrap();
         assert!(
             stdout.contains(heading),
-            "README.md shows an answer with the columns `{heading}`:\n{stdout}"
+            "{page} shows an answer with the columns `{heading}`:\n{stdout}"
         );
     }
 }
 
-/// Puts into a folder what the README takes to be there: a model and files of each kind.
+/// Puts into a folder what the pages take to be there: a model and files of each kind.
 fn lay_out(folder: &Path, model: &Path) {
     let made = folder.join("models/made");
     std::fs::create_dir_all(&made).unwrap();

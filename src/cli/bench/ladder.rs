@@ -19,16 +19,20 @@ use topicmill_score::folder::ModelKind;
 
 /// Flags of `bench ladder`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench ladder --posts 16\n\
+\x20 topicmill bench ladder --model models/bart-large-mnli --repeats 5")]
 pub struct Ladder {
     #[command(flatten)]
     pub(super) subject: Subject,
-    /// How often the posts are scored, after a first post that warms up
+    /// Score the posts this often, after one post that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Folder for ladder.json and ladder.csv
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How the table is printed
+    /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[arg(long = "hf", aliases = ["plain", "python", "rungs"], hide = true, value_parser = moved)]

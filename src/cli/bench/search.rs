@@ -16,13 +16,17 @@ use crate::telemetry::tenths;
 
 /// Flags of `bench autotune`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench autotune\n\
+\x20 topicmill bench autotune --texts texts.ndjson --seconds 120")]
 pub struct Autotune {
     #[command(flatten)]
     pub(super) subject: Subject,
-    /// How long the search may take
-    #[arg(long, value_name = "S", default_value_t = 60)]
+    /// Search for at most this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// How the search is printed
+    /// Print the search in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

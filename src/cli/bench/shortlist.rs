@@ -24,22 +24,26 @@ use topicmill_score::{Labeler, ModelFolder, Shortlist, TextError, TextResult};
 
 /// Flags of `bench shortlist`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench shortlist --model models/bart-large-mnli\n\
+\x20 topicmill bench shortlist --model models/made --shortlist 2:6:2")]
 pub struct Shortlisting {
     #[command(flatten)]
     pub(super) subject: Subject,
-    /// Folder of the small model
+    /// Use the small model in this folder
     #[arg(long, value_name = "DIR", default_value = SMALL_MODEL)]
     shortlist_model: PathBuf,
-    /// Labels that the small model picks: first, last and step
+    /// Measure shortlists of these sizes: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "1:8")]
     shortlist: Span,
-    /// How often each model is measured, in turns with the other; one more text each warms up
+    /// Measure each model this often, in turns with the other, after one text that warms up
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Folder for shortlist.json and shortlist.csv
+    /// Write to this folder: shortlist.json and shortlist.csv
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How the table is printed
+    /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

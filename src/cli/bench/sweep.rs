@@ -23,22 +23,26 @@ const NEAR: f64 = 0.97;
 
 /// Flags of `bench sweep`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench sweep --posts 100\n\
+\x20 topicmill bench sweep --batch 5:20:5 --tokens 256:4096")]
 pub struct Sweep {
     #[command(flatten)]
     pub(super) subject: Subject,
-    /// Posts in a batch: first, last and step
+    /// Measure these numbers of posts in a batch: first, last and step
     #[arg(long, value_name = "A:B:STEP", default_value = "5:40:5")]
     batch: Span,
-    /// Token budgets: first and last, each twice the one before
+    /// Measure these numbers of tokens in a batch: first and last, doubling each time
     #[arg(long, value_name = "A:B", default_value = "256:16384")]
     tokens: Span,
-    /// How often each size is measured, in turns with the others
+    /// Measure each size this often, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Folder for sweep.json and sweep.csv; benches/charts.py draws them
+    /// Write sweep.json and sweep.csv to this folder; benches/charts.py draws them
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How the table is printed
+    /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -30,15 +30,20 @@ const GOOD_ROWS: usize = 200;
 
 /// Flags of `labels calibrate`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels calibrate gold.csv\n\
+\x20 topicmill labels calibrate gold.csv --precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
-    /// CSV or NDJSON with `id` and `label`: a slug or candidate label; empty or none for none of these
+    /// Read known labels from this CSV or NDJSON with `id` and `label` (a slug or the words of a label; empty
+    /// means none of these)
     #[arg(value_name = "GOLD")]
     gold: PathBuf,
-    /// Share of the labels given that is to be right: the threshold leaves the other posts without one
+    /// Choose the threshold so that this share of the labels is right; posts below it get no label
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     precision: f64,
-    /// Write the pipeline file with the fitted temperature and threshold; a new version of its label set
-    #[arg(long, value_name = "F")]
+    /// Write the pipeline file with the fitted temperature and threshold to this file
+    #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Replace the file of --out if it exists
     #[arg(long, requires = "out")]
@@ -47,7 +52,7 @@ pub struct Calibrate {
     pipeline: PipelineFlags,
     #[command(flatten)]
     which: WhichModel,
-    /// How to print; json holds everything in one object
+    /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -18,22 +18,26 @@ use topicmill_score::{Label, LabelSet};
 
 /// Flags of `labels diff`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels diff current my-labels.toml\n\
+\x20 topicmill labels diff --models minilm-reddit-topics bart-large-mnli")]
 pub struct Diff {
-    /// A pipeline file, or of a stored label set: `current`, the beginning of its version, or its name
+    /// Compare this label set: a pipeline file, `current`, or the name or first letters of the version of a stored one
     #[arg(value_name = "A", required_unless_present = "models")]
     a: Option<String>,
-    /// The same, to compare A with
+    /// Compare A with this label set, given in the same way
     #[arg(value_name = "B", required_unless_present = "models")]
     b: Option<String>,
-    /// Compare the labels of two models instead, each given by its name or the beginning of its hash
+    /// Compare two models instead, each given by its name or the first letters of its hash
     #[arg(long, num_args = 2, value_names = ["M1", "M2"], conflicts_with_all = ["a", "b"])]
     models: Option<Vec<String>>,
-    /// The label set under which two models are compared
+    /// Compare the two models under this label set
     #[arg(long, value_name = "A", requires = "models", default_value = "current")]
     under: String,
     #[command(flatten)]
     which: WhichModel,
-    /// How to print; json holds everything in one object
+    /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

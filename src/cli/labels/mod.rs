@@ -34,6 +34,10 @@ const FEWEST: usize = 4;
 
 /// Flags of `labels`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels validate --pipeline my-labels.toml\n\
+\x20 topicmill labels what-if my-labels.toml")]
 pub struct Labels {
     #[command(subcommand)]
     command: Command,
@@ -41,23 +45,23 @@ pub struct Labels {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the labels of a pipeline file and tell what they are
+    /// Check the labels of a pipeline file, and show them
     Validate(validate::Validate),
-    /// Tell what differs between two label sets, what it costs, and how labels differ
+    /// Show what differs between two label sets, what the change costs, and which labels differ
     Diff(diff::Diff),
-    /// Relabel from stored logits and tell what would move; the current labels stay
+    /// Show which posts would move under other labels; the current labels stay
     WhatIf(what_if::WhatIf),
-    /// Fit temperature and threshold to posts of which the right label is known
+    /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
 }
 
 /// Flags of commands that score from what is stored.
 #[derive(Debug, Clone, Args)]
 struct WhichModel {
-    /// Folder of the model
+    /// Use the model in this folder
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// single (one label a text) or multi (each label for itself)
+    /// Score in this mode: single (one label for each text) or multi (each label by itself)
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 }

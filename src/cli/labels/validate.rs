@@ -19,12 +19,16 @@ use topicmill_score::text::Encoder;
 
 /// Flags of `labels validate`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels validate\n\
+\x20 topicmill labels validate --pipeline my-labels.toml")]
 pub struct Validate {
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
     which: WhichModel,
-    /// How to print; json holds everything in one object
+    /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

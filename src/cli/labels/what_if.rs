@@ -28,27 +28,31 @@ const GAP: usize = 3;
 
 /// Flags of `labels what-if`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels what-if my-labels.toml\n\
+\x20 topicmill labels what-if my-labels.toml --save trial --compute")]
 pub struct WhatIf {
-    /// Pipeline file with the labels to try
-    #[arg(value_name = "F")]
+    /// Try the labels of this pipeline file
+    #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Store the labels under the file's label set, by this name; the current labels stay
+    /// Store the labels under the file's label set, with this name; the current labels stay
     #[arg(long, value_name = "NAME")]
     save: Option<String>,
-    /// With --save: run the model for the pairs that are not stored
+    /// With --save, run the model for the pairs that are not stored yet
     #[arg(long, requires = "save")]
     compute: bool,
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Posts that move to show, the surest first
+    /// Show this many posts that move, those with the highest scores first
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
     #[command(flatten)]
     which: WhichModel,
     #[command(flatten)]
     record: RunFlags,
-    /// How to print; json holds everything in one object
+    /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

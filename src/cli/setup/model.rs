@@ -13,22 +13,22 @@ use crate::engines::{EnginePool, ModelChoice, log_model};
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
 pub struct ModelFlags {
-    /// Folder of the model
+    /// Use the model in this folder; `topicmill model list` shows which there are
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// auto, cpu, cuda, cuda:N, or several as cuda:0,1: an engine each
+    /// Compute on this device: auto, cpu, cuda, cuda:N, or several, as in cuda:0,1
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// auto, fp32, fp16 or int8
+    /// Use the model's graph in this precision: auto, fp32, fp16 or int8
     #[arg(long, value_name = "P")]
     precision: Option<String>,
-    /// Padded tokens a batch may hold, or auto
+    /// Put at most this many padded tokens into a batch; auto searches for the best number
     #[arg(long, value_name = "N")]
     batch_tokens: Option<String>,
-    /// Threads of the model; 0: one a core
+    /// Compute with this many threads; 0 means one for each core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// single (one label a text) or multi (each label for itself)
+    /// Score in this mode: single (one label for each text) or multi (each label by itself)
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<String>,
 }
@@ -36,10 +36,10 @@ pub struct ModelFlags {
 /// Flags of commands that may score a few labels only.
 #[derive(Debug, Clone, Args)]
 pub struct ShortlistFlags {
-    /// Score only the K labels of each text that a small model puts first
+    /// Score only the K labels that a small model puts first for each text; `bench shortlist` measures it
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
-    /// Folder of the small model
+    /// Use the small model in this folder
     #[arg(long, value_name = "DIR", requires = "shortlist", default_value = SMALL_MODEL)]
     shortlist_model: PathBuf,
 }

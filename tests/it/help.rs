@@ -1,0 +1,70 @@
+//! What `--help` says: every line fits a terminal of 80 columns, and every command has two examples that parse.
+
+use clap::error::ErrorKind;
+use clap::{Command, CommandFactory, Parser};
+use topicmill::cli::Cli;
+
+/// The words of a command line; double quotes hold a word together, and a redirection ends it.
+fn words(line: &str) -> Vec<String> {
+    let line = line.split(" > ").next().unwrap();
+    let mut words = Vec::new();
+    for (i, part) in line.split('"').enumerate() {
+        if i % 2 == 1 {
+            words.push(part.to_owned());
+        } else {
+            words.extend(part.split_whitespace().map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// Hands a command and every one below it to a check, with the words that call it.
+fn each(command: &mut Command, path: &[String], check: &mut dyn FnMut(&mut Command, &[String])) {
+    check(command, path);
+    for below in command.get_subcommands_mut() {
+        if below.get_name() != "help" {
+            let path = [path, &[below.get_name().to_owned()]].concat();
+            each(below, &path, check);
+        }
+    }
+}
+
+fn each_command(check: &mut dyn FnMut(&mut Command, &[String])) {
+    let mut cli = Cli::command();
+    cli.build();
+    each(&mut cli, &[], check);
+}
+
+#[test]
+fn every_help_text_fits_eighty_columns() {
+    let mut commands = 0;
+    each_command(&mut |command, path| {
+        commands += 1;
+        let help = command.render_long_help().to_string();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{path:?}: {line}");
+        }
+    });
+    assert!(commands > 30, "{commands}");
+}
+
+#[test]
+fn every_command_has_two_examples_that_parse() {
+    each_command(&mut |command, path| {
+        let after = command.get_after_help().map(ToString::to_string);
+        let after = after.unwrap_or_else(|| panic!("{path:?} has no examples"));
+        let lines = after.lines().skip_while(|line| *line != "Examples:");
+        let lines: Vec<&str> = lines
+            .skip(1)
+            .map_while(|line| line.strip_prefix("  "))
+            .collect();
+        assert!(lines.len() >= 2, "{path:?} has fewer than two examples");
+        for line in lines {
+            let words = words(line);
+            assert!(path.iter().all(|name| words.contains(name)), "{line}");
+            if let Err(error) = Cli::try_parse_from(&words) {
+                assert_eq!(error.kind(), ErrorKind::DisplayHelp, "{line}: {error}");
+            }
+        }
+    });
+}
