@@ -22,15 +22,16 @@ use crate::classify::backlog::{self, BacklogError, Labelled};
 use crate::classify::labeler::Labeler;
 use crate::classify::relabel::{self, Answer, Question, Saving};
 use crate::clock::SharedClock;
-use crate::collect::{self, Authors, CollectError, Imported, Pace, Plan, Sink};
+use crate::collect::{self, CollectError, Imported, Pace, Plan, Sink};
 use crate::domain::{
-    Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage, Topic,
-    TopicReport, hex,
+    Authors, Label, LabelSet, LabelSetError, Listing, Mode, Outcome, Rejections, RunStatus, Stage,
+    Topic, TopicReport, hex,
 };
 use crate::purge::{self, PurgeError};
-use crate::source::Source;
-use crate::source::dump::{self, DumpError, Reading};
-use crate::source::reddit::{self, Reddit, RedditError};
+use crate::source::SourceError;
+use crate::source::file::dump::{self, DumpError, Reading};
+use crate::source::page::{Source, check_subreddit};
+use crate::source::reddit::Reddit;
 use crate::store::{ImportState, RunId, Store, StoreError, Target};
 use crate::telemetry;
 
@@ -71,7 +72,7 @@ pub enum PipelineError {
         topic: String,
         /// What a name looks like.
         #[source]
-        source: Box<RedditError>,
+        source: Box<SourceError>,
     },
     /// A limit that no listing can meet.
     #[error(
@@ -193,7 +194,7 @@ impl Pipeline {
                 });
             }
             for name in &topic.subreddits {
-                reddit::check_subreddit(name).map_err(|source| PipelineError::Subreddit {
+                check_subreddit(name).map_err(|source| PipelineError::Subreddit {
                     path: path.to_owned(),
                     topic: topic.slug.clone(),
                     source: Box::new(source),
@@ -448,15 +449,13 @@ impl Context {
     /// Those of the store, and what every topic would meet; what the source refuses of one topic is in its report.
     pub async fn collect(
         &self,
-        source: &Source,
+        source: &dyn Source,
         topics: &[Topic],
         pace: Pace,
         store_author: bool,
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
-        if let Source::Reddit(reddit) = source {
-            quota::share(reddit, &self.store, &self.clock);
-        }
+        quota::share(source, &self.store, &self.clock);
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
             collect::collect(&sink, source, topics, pace, &self.stop, progress, reports).await
@@ -474,7 +473,6 @@ impl Context {
             for report in reports {
                 rejected.extend(&report.rejected);
             }
-            let (name, traffic) = source.record();
             let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
             for report in reports {
                 *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
@@ -483,7 +481,7 @@ impl Context {
                 "topics": topics.len(), "by_outcome": by_outcome, "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
                 "new": sum(|r| r.new), "changed": sum(|r| r.changed),
                 "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
-                name: traffic,
+                source.kind().about().section: source.counts(),
             });
             (status, counts, json!(reports))
         })
@@ -700,7 +698,7 @@ impl Context {
                 RunStatus::Partial
             };
             let mut counts = json!(report);
-            counts["reddit"] = json!(reddit.map(Reddit::traffic));
+            counts["reddit"] = json!(reddit.map(Source::counts));
             (status, counts, json!([]))
         })
         .await

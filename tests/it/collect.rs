@@ -17,7 +17,7 @@ use topicmill::domain::{
     TopicReport, hex,
 };
 use topicmill::pipeline::{Context, RunRecord};
-use topicmill::source::Source;
+use topicmill::source::reddit::Reddit;
 use topicmill::store::{Claimant, Classified, ModelRow, Store, Target, Written};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
 use wiremock::{Mock, MockBuilder, MockServer, ResponseTemplate};
@@ -36,7 +36,7 @@ pub const PACE: Pace = Pace {
 /// A Reddit, its client, and a database to collect into.
 pub struct Scene {
     pub server: MockServer,
-    pub reddit: Source,
+    pub reddit: Reddit,
     pub clock: Arc<ManualClock>,
     pub context: Context,
 }
@@ -49,7 +49,7 @@ impl Scene {
     /// The same with a server that is there already.
     pub async fn on(server: MockServer, database: &TestDatabase) -> Self {
         let (reddit, clock) = client(&server.uri());
-        let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
+        let reddit = Arc::into_inner(reddit).unwrap();
         let store = database.open().await;
         let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
         Self {

@@ -12,8 +12,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
 use topicmill::domain::{
-    Label, LabelSet, Mode, PairLogits, Post, PurgeReason, Scores, SourceKind, Stage, TextHash,
-    Timestamp, post_text,
+    Authors, Label, LabelSet, Mode, PairLogits, Post, PurgeReason, Scores, SourceKind, Stage,
+    TextHash, Timestamp, post_text,
 };
 use topicmill::store::{
     Checked, Claim, Claimant, Classified, Lease, ModelRow, Page, RunId, Store, Target, Written,
@@ -317,7 +317,7 @@ impl Real {
             ranks: &[],
             after: None,
             newest: None,
-            posts: &posts,
+            posts: Authors::Stored.ready(posts.to_vec()),
             now: at(now),
         };
         self.store.save_page(&page).await.unwrap();

@@ -16,7 +16,7 @@ use topicmill::classify::backlog::{self, Labelled, Options, Worker};
 use topicmill::classify::gpu::Watch;
 use topicmill::classify::verdict::Settings;
 use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Label, LabelSet, Mode, Post, SourceKind, Stage};
+use topicmill::domain::{Authors, Label, LabelSet, Mode, Post, SourceKind, Stage};
 use topicmill::store::{Access, Page, RunId, Store};
 
 use crate::support::engine::{Scripted, scripted};
@@ -86,7 +86,7 @@ pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (
             ranks: &[],
             after: None,
             newest: None,
-            posts,
+            posts: Authors::Stored.ready(posts.to_vec()),
             now: clock.now().into(),
         };
         store.save_page(&page).await.unwrap();

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use topicmill::domain::{
-    Label, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores, SourceKind,
-    Stage, Timestamp,
+    Authors, Label, LabelSet, Listing, Mode, PairLogits, Post, PurgeReason, RunStatus, Scores,
+    SourceKind, Stage, Timestamp,
 };
 use topicmill::store::{
     Access, Checked, Claim, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store,
@@ -70,7 +70,7 @@ async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> topicmill:
         ranks: &(0..).take(posts.len()).collect::<Vec<u32>>(),
         after: None,
         newest: None,
-        posts,
+        posts: Authors::Stored.ready(posts.to_vec()),
         now: at(now),
     };
     store.save_page(&page).await.unwrap()
@@ -226,7 +226,7 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
 }
 
 /// A page of a file, which names its topic.
-fn of_file<'a>(run: RunId, topic: &'a str, posts: &'a [Post], now: i64) -> Page<'a> {
+fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
     Page {
         run,
         source: SourceKind::Import,
@@ -236,7 +236,7 @@ fn of_file<'a>(run: RunId, topic: &'a str, posts: &'a [Post], now: i64) -> Page<
         ranks: &[],
         after: None,
         newest: None,
-        posts,
+        posts: Authors::Stored.ready(posts.to_vec()),
         now: at(now),
     }
 }

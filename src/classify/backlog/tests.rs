@@ -9,7 +9,7 @@ use crate::classify::engine::{Engine, EngineError, Logits};
 use crate::classify::scripted::{Scripted, nli_folder, set};
 use crate::classify::shortlist::Shortlist;
 use crate::clock::{Clock, ManualClock};
-use crate::domain::{Mode, Post, SourceKind, Stage, Timestamp};
+use crate::domain::{Authors, Mode, Post, SourceKind, Stage, Timestamp};
 use crate::model_folder::{ModelFolder, ModelKind, NliClasses};
 use crate::store::{Access, Page};
 
@@ -132,7 +132,7 @@ impl Scene {
             ranks: &[],
             after: None,
             newest: None,
-            posts: &posts,
+            posts: Authors::Stored.ready(posts),
             now,
         };
         self.store.save_page(&page).await.unwrap();

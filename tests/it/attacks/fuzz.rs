@@ -24,11 +24,12 @@ use serde_json::json;
 use topicmill::clock::ManualClock;
 use topicmill::domain::{Fullname, Listing, Post, SourceKind};
 use topicmill::pipeline::{Pipeline, SIXTEEN_TOPICS};
-use topicmill::source::arctic_shift::{ArcticShift, Way};
-use topicmill::source::dump::{self, Format, Reading};
-use topicmill::source::filter::Filter;
+use topicmill::source::arctic_shift::ArcticShift;
+use topicmill::source::file::dump::{self, Format, Reading};
+use topicmill::source::file::filter::Filter;
+use topicmill::source::listing::parse_listing;
+use topicmill::source::page::Way;
 use topicmill::source::reddit::Reddit;
-use topicmill::source::reddit::listing::parse_listing;
 
 use super::readers::parquet;
 use crate::support::arctic_shift;
