@@ -12,17 +12,15 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use futures_util::stream::{self, TryStreamExt};
-use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
 use crate::domain::{
-    Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport,
+    Authors, Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport,
 };
-use crate::source::reddit::{PAGE_LIMIT, Reddit, RedditError};
-use crate::source::{ListingPage, Rejected, Source, SourceError};
+use crate::source::error::SourceError;
+use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Paging, Rejected, Source};
 use crate::store::{Gap, Page, RunId, Store, StoreError, Upserted};
-use topicmill_score::hex;
 
 pub use self::import::{Imported, Plan, import};
 
@@ -47,29 +45,6 @@ pub enum CollectError {
 }
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
-
-/// What becomes of author names.
-#[derive(Debug, Clone)]
-pub enum Authors {
-    /// Stored as they are.
-    Stored,
-    /// Stored as a hash under this key.
-    Hashed(String),
-}
-
-impl Authors {
-    fn apply(&self, posts: &mut [Post]) {
-        let Self::Hashed(key) = self else { return };
-        for author in posts.iter_mut().filter_map(|post| post.author.as_mut()) {
-            // The key has a fixed length, so key and name cannot run into each other.
-            let digest = Sha256::new()
-                .chain_update(key.as_bytes())
-                .chain_update(author.as_bytes())
-                .finalize();
-            *author = format!("u_{}", hex(&digest[..8]));
-        }
-    }
-}
 
 /// How topics are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,8 +81,7 @@ pub struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    async fn save(&self, mut posts: Vec<Post>, at: Place<'_>) -> Result<Upserted> {
-        self.authors.apply(&mut posts);
+    async fn save(&self, posts: Vec<Post>, at: Place<'_>) -> Result<Upserted> {
         let page = Page {
             run: self.run,
             source: at.source,
@@ -117,7 +91,7 @@ impl Sink<'_> {
             ranks: at.ranks,
             after: at.after,
             newest: at.newest,
-            posts: &posts,
+            posts: self.authors.ready(posts),
             now: self.clock.now().into(),
         };
         self.store.save_page(&page).await
@@ -147,7 +121,7 @@ struct Place<'a> {
 /// refuses of one topic is in the reports.
 pub async fn collect(
     sink: &Sink<'_>,
-    source: &Source,
+    source: &dyn Source,
     topics: &[Topic],
     pace: Pace,
     stop: &CancellationToken,
@@ -227,7 +201,7 @@ fn begun(topic: &Topic) -> TopicReport {
 /// One topic on its way.
 struct Read<'a> {
     sink: &'a Sink<'a>,
-    source: &'a Source,
+    source: &'a dyn Source,
     topic: &'a Topic,
     pace: Pace,
     stop: &'a CancellationToken,
@@ -296,12 +270,10 @@ struct Reader<'a, 'r> {
 
 impl Reader<'_, '_> {
     async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
-        Ok(match self.read.source {
-            Source::Reddit(reddit) => self.read_listing(reddit).await?.map_err(SourceError::from),
-            Source::ArcticShift(archive) => {
-                self.read_archive(archive).await?.map_err(SourceError::from)
-            }
-        })
+        match self.read.source.paging() {
+            Paging::Listed(reddit) => self.read_listing(reddit).await,
+            Paging::Archived(archive) => self.read_archive(archive).await,
+        }
     }
 
     /// The newest post that is known from an earlier reading of new posts.
@@ -344,8 +316,8 @@ impl Reader<'_, '_> {
 
     async fn read_listing(
         &mut self,
-        reddit: &Reddit,
-    ) -> Result<std::result::Result<(), RedditError>> {
+        reddit: &dyn Listed,
+    ) -> Result<std::result::Result<(), SourceError>> {
         let Read { topic, pace, .. } = *self.read;
         let known = match topic.listing {
             Listing::New => self.known().await?,
@@ -360,7 +332,7 @@ impl Reader<'_, '_> {
         let mut after: Option<String> = None;
         let mut pages_left = pace.page_cap.max(1);
         while wanted > 0 {
-            let asked = reddit.listing_page(
+            let asked = reddit.page(
                 self.subreddit,
                 topic.listing,
                 wanted.min(PAGE_LIMIT),
@@ -464,16 +436,11 @@ impl Reader<'_, '_> {
             ..
         } = *self.read;
         let received = posts.len() as u64;
-        let listing = match source {
-            Source::Reddit(_) => topic.listing,
-            // It knows no other order.
-            Source::ArcticShift(_) => Listing::New,
-        };
         let place = Place {
             source: source.kind(),
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
-            listing: Some(listing),
+            listing: Some(source.kind().listing(topic.listing)),
             ranks,
             after,
             newest,

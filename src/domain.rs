@@ -1,7 +1,10 @@
 //! The plain types that every module shares. No I/O, no clock, no database: what a post is, what a label
 //! set is, and the few rules that follow from the words alone (which text of a post counts, how it is hashed).
 
+#[macro_use]
+mod words;
 mod redact;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use self::redact::redact_url;
+pub use self::sources::{Listing, SourceKind, SourceTraits};
+pub use self::words::UnknownWord;
 
 /// A point in time in whole seconds UTC.
 ///
@@ -97,71 +102,6 @@ impl fmt::Display for Fullname {
     }
 }
 
-/// Declares an enum of words that are written in one spelling everywhere: database, configuration, JSON.
-macro_rules! words {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant),+ }
-
-        impl $name {
-            /// Every variant, in order of declaration.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// The one spelling.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.as_str())
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = UnknownWord;
-
-            fn from_str(text: &str) -> Result<Self, UnknownWord> {
-                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| UnknownWord {
-                    found: text.to_owned(),
-                    expected: &[$($word),+],
-                })
-            }
-        }
-    };
-}
-
-/// A word that is none of those expected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{found}` is none of {}", expected.join(", "))]
-pub struct UnknownWord {
-    found: String,
-    expected: &'static [&'static str],
-}
-
-words! {
-    /// Where a post came from.
-    SourceKind {
-        /// Reddit's own API.
-        Reddit = "reddit",
-        /// The sample Reddit that ships with the program.
-        Sample = "sample",
-        /// Arctic Shift, an archive of Reddit.
-        ArcticShift = "arctic-shift",
-        /// A file given to `import`.
-        Import = "import",
-    }
-}
-
-impl SourceKind {
-    /// Whether what it shows is on Reddit now. An archive shows what was there once, and a file may be years old.
-    pub const fn is_live(self) -> bool {
-        matches!(self, Self::Reddit | Self::Sample)
-    }
-}
-
 words! {
     /// Why a post was purged.
     PurgeReason {
@@ -181,20 +121,6 @@ impl PurgeReason {
     /// removed, and subreddits come back. What its author deleted, or somebody asked for, stays away.
     pub const fn lifts(self) -> bool {
         matches!(self, Self::Removed | Self::Missing)
-    }
-}
-
-words! {
-    /// The order in which Reddit lists a subreddit.
-    Listing {
-        /// Reddit's default order.
-        Hot = "hot",
-        /// Newest first.
-        New = "new",
-        /// Best scores of the day first.
-        Top = "top",
-        /// Gaining votes now.
-        Rising = "rising",
     }
 }
 
@@ -356,7 +282,7 @@ pub struct Post {
     pub url: Option<String>,
     /// Path on Reddit.
     pub permalink: Option<String>,
-    /// As Reddit gives it: the collector hashes it unless asked to store it. `None` where deleted.
+    /// As Reddit gives it: [`Authors`] says what is stored of it. `None` where deleted.
     pub author: Option<String>,
     /// Upvotes less downvotes.
     pub score: Option<i64>,
@@ -387,6 +313,51 @@ impl Post {
     /// The text that is scored, see [`post_text`].
     pub fn text(&self) -> String {
         post_text(&self.title, &self.selftext)
+    }
+}
+
+/// What becomes of the names of authors.
+#[derive(Debug, Clone)]
+pub enum Authors {
+    /// Stored as they are.
+    Stored,
+    /// Stored as a hash under this key.
+    Hashed(String),
+}
+
+impl Authors {
+    /// Posts as they may be stored.
+    pub fn ready(&self, mut posts: Vec<Post>) -> ReadyPosts {
+        if let Self::Hashed(key) = self {
+            for author in posts.iter_mut().filter_map(|post| post.author.as_mut()) {
+                // The key has a fixed length, so key and name cannot run into each other.
+                let digest = Sha256::new()
+                    .chain_update(key.as_bytes())
+                    .chain_update(author.as_bytes())
+                    .finalize();
+                *author = format!("u_{}", topicmill_score::hex(&digest[..8]));
+            }
+        }
+        ReadyPosts(posts)
+    }
+}
+
+/// Posts whose authors are named as they may be stored. Only [`Authors::ready`] makes them, so that nothing is stored
+/// whose authors nobody thought of.
+///
+/// ```
+/// use topicmill::domain::Authors;
+///
+/// assert!(Authors::Hashed("key".into()).ready(Vec::new()).is_empty());
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReadyPosts(Vec<Post>);
+
+impl std::ops::Deref for ReadyPosts {
+    type Target = [Post];
+
+    fn deref(&self) -> &[Post] {
+        &self.0
     }
 }
 

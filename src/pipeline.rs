@@ -19,18 +19,18 @@ use tokio_util::sync::CancellationToken;
 
 use crate::classify::{self, BacklogError};
 use crate::clock::SharedClock;
-use crate::collect::{self, Authors, CollectError, Imported, Pace, Plan, Sink};
-use crate::domain::{Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
+use crate::collect::{self, CollectError, Imported, Pace, Plan, Sink};
+use crate::domain::{Authors, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
 use crate::purge::{self, PurgeError};
 use crate::record::Labelled;
 use crate::review::relabel::{self, Answer, Question, Saving};
-use crate::source::Source;
-use crate::source::dump::{self, DumpError, Reading};
+use crate::telemetry;
+
+use crate::source::file::dump::{self, DumpError, Reading};
+use crate::source::page::Source;
 use crate::source::reddit::Reddit;
 use crate::store::{ImportState, RunId, Store, StoreError, Target};
-use crate::telemetry;
-use topicmill_score::Cascade;
-use topicmill_score::{LabelSet, hex};
+use topicmill_score::{Cascade, LabelSet, hex};
 
 pub use self::life::dead;
 
@@ -212,15 +212,13 @@ impl Context {
     /// Those of the store, and what every topic would meet; what the source refuses of one topic is in its report.
     pub async fn collect(
         &self,
-        source: &Source,
+        source: &dyn Source,
         topics: &[Topic],
         pace: Pace,
         store_author: bool,
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
-        if let Source::Reddit(reddit) = source {
-            quota::share(reddit, &self.store, &self.clock);
-        }
+        quota::share(source, &self.store, &self.clock);
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
             collect::collect(&sink, source, topics, pace, &self.stop, progress, reports).await
@@ -238,7 +236,6 @@ impl Context {
             for report in reports {
                 rejected.extend(&report.rejected);
             }
-            let (name, traffic) = source.record();
             let mut by_outcome: BTreeMap<&str, u64> = BTreeMap::new();
             for report in reports {
                 *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
@@ -247,7 +244,7 @@ impl Context {
                 "topics": topics.len(), "by_outcome": by_outcome, "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
                 "new": sum(|r| r.new), "changed": sum(|r| r.changed),
                 "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
-                name: traffic,
+                source.kind().about().section: source.counts(),
             });
             (status, counts, json!(reports))
         })
@@ -464,7 +461,7 @@ impl Context {
                 RunStatus::Partial
             };
             let mut counts = json!(report);
-            counts["reddit"] = json!(reddit.map(Reddit::traffic));
+            counts["reddit"] = json!(reddit.map(Source::counts));
             (status, counts, json!([]))
         })
         .await

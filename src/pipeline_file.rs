@@ -6,7 +6,8 @@ use serde::Deserialize;
 use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
 
 use crate::domain::{Listing, Topic};
-use crate::source::reddit::{self, RedditError};
+use crate::source::SourceError;
+use crate::source::page::check_subreddit;
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -43,7 +44,7 @@ pub enum PipelineError {
         topic: String,
         /// What a name looks like.
         #[source]
-        source: Box<RedditError>,
+        source: Box<SourceError>,
     },
     /// A limit that no listing can meet.
     #[error(
@@ -165,7 +166,7 @@ impl Pipeline {
                 });
             }
             for name in &topic.subreddits {
-                reddit::check_subreddit(name).map_err(|source| PipelineError::Subreddit {
+                check_subreddit(name).map_err(|source| PipelineError::Subreddit {
                     path: path.to_owned(),
                     topic: topic.slug.clone(),
                     source: Box::new(source),

@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
 use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
-use crate::source::reddit::{Fate, INFO_LIMIT, Reddit, RedditError};
+use crate::source::error::SourceError;
+use crate::source::page::Source;
+use crate::source::reddit::{Fate, INFO_LIMIT, Reddit};
 use crate::store::{Checked, Due, Purged, Rewritten, RunId, Store, StoreError};
 
 /// Posts of one transaction that asks nobody.
@@ -31,12 +33,12 @@ pub enum PurgeError {
     Store(#[from] StoreError),
     /// Reddit, or the way to it.
     #[error(transparent)]
-    Reddit(RedditError),
+    Reddit(SourceError),
 }
 
-impl From<RedditError> for PurgeError {
+impl From<SourceError> for PurgeError {
     /// A quota that cannot be kept is no matter of Reddit's: the database failed.
-    fn from(error: RedditError) -> Self {
+    fn from(error: SourceError) -> Self {
         error
             .into_keeper_failure()
             .map_or_else(Self::Reddit, Self::Store)
@@ -267,7 +269,7 @@ async fn check_deleted(
 ) -> Result<(), PurgeError> {
     let started = worker.now();
     let due = Due {
-        sample: reddit.source() == SourceKind::Sample,
+        sample: reddit.kind() == SourceKind::Sample,
         before: worker.hours_ago(check.older_than_hours),
     };
     let mut unclear = 0;
@@ -324,7 +326,7 @@ async fn ask(
     if report.requests >= budget {
         return Ok(None);
     }
-    let sample = reddit.source() == SourceKind::Sample;
+    let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.last_seen(sample, CONTROLS).await?;
     controls.retain(|fullname| !asked.contains(fullname));
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);

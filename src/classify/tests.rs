@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clock::{Clock, ManualClock};
-use crate::domain::{Post, SourceKind, Stage, Timestamp};
+use crate::domain::{Authors, Post, SourceKind, Stage, Timestamp};
 use crate::gpu::{Probe, Reading};
 use crate::record::Gpu;
 use crate::store::{Access, Page};
@@ -138,7 +138,7 @@ impl Scene {
             ranks: &[],
             after: None,
             newest: None,
-            posts: &posts,
+            posts: Authors::Stored.ready(posts),
             now,
         };
         self.store.save_page(&page).await.unwrap();

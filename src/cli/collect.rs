@@ -7,9 +7,7 @@ use super::{CliError, Exit, summary};
 use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
-use crate::source::Source;
-use crate::source::reddit::Reddit;
-use crate::source::sample::SampleReddit;
+use crate::source::{self, Source};
 use crate::store::Access;
 use crate::telemetry::Progress;
 
@@ -61,9 +59,7 @@ impl Collect {
 
 /// A source that answered its settings, and the topics to read from it.
 pub struct Collecting {
-    source: Source,
-    /// Serves while it is held.
-    _sample: Option<SampleReddit>,
+    source: Box<dyn Source>,
     pipeline: Pipeline,
 }
 
@@ -85,27 +81,10 @@ impl Collecting {
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = what.limit.unwrap_or(topic.limit);
         }
-        let (source, sample) = match word::<SourceKind>("--source", &what.source)? {
-            SourceKind::Reddit => (Source::Reddit(setup.reddit()?), None),
-            SourceKind::Sample => {
-                let (reddit, sample) = sample(setup).await?;
-                (Source::Reddit(reddit), Some(sample))
-            }
-            SourceKind::ArcticShift => {
-                newest_only(listing, &pipeline)?;
-                (Source::ArcticShift(setup.arctic_shift()?), None)
-            }
-            SourceKind::Import => {
-                return Err(CliError::Usage(
-                    "files are stored with `topicmill import FILE…`".into(),
-                ));
-            }
-        };
-        Ok(Self {
-            source,
-            _sample: sample,
-            pipeline,
-        })
+        let kind = word::<SourceKind>("--source", &what.source)?;
+        let source = source::open(kind, setup.source_settings(), setup.clock.clone()).await?;
+        check_order(kind, listing, &pipeline)?;
+        Ok(Self { source, pipeline })
     }
 
     /// Collects, with a bar, and tells what to exit with.
@@ -115,7 +94,7 @@ impl Collecting {
         let store_author = setup.settings().collect.store_author;
         let pace = setup.pace();
         let collected = context
-            .collect(&self.source, topics, pace, store_author, &|n| bar.add(n))
+            .collect(&*self.source, topics, pace, store_author, &|n| bar.add(n))
             .await;
         drop(bar);
         let (reports, status) = collected?;
@@ -124,47 +103,24 @@ impl Collecting {
     }
 }
 
-/// An archive knows one order. To ask for another is an error; a pipeline made for Reddit is told about it.
-fn newest_only(asked: Option<Listing>, pipeline: &Pipeline) -> Result<(), CliError> {
+/// An archive has one order. To ask for another is an error; a pipeline made for Reddit is only logged.
+fn check_order(
+    kind: SourceKind,
+    asked: Option<Listing>,
+    pipeline: &Pipeline,
+) -> Result<(), CliError> {
+    let (title, only) = (kind.about().title, kind.listing(Listing::New));
+    let can = |listing| kind.listing(listing) == listing;
     match asked {
-        Some(Listing::New) => {}
-        Some(listing) => {
-            return Err(CliError::Usage(format!(
-                "Arctic Shift knows no order but time: leave out `--listing {listing}`, or give `--listing new`"
-            )));
+        Some(listing) if !can(listing) => Err(CliError::Usage(format!(
+            "{title} knows no order but time: leave out `--listing {listing}`, or give `--listing {only}`"
+        ))),
+        None if !pipeline.topics.iter().all(|topic| can(topic.listing)) => {
+            tracing::info!("{title} knows no order but time: the newest posts are read");
+            Ok(())
         }
-        None if pipeline
-            .topics
-            .iter()
-            .all(|topic| topic.listing == Listing::New) => {}
-        None => tracing::info!("Arctic Shift knows no order but time: the newest posts are read"),
+        _ => Ok(()),
     }
-    Ok(())
-}
-
-/// The sample Reddit, and the client that reads it: the one of the settings, only the base URLs and the
-/// credentials differ.
-pub async fn sample(setup: &Setup) -> Result<(Reddit, SampleReddit), CliError> {
-    let started = SampleReddit::start(setup.clock.now().into()).await;
-    let sample = started.map_err(|error| {
-        CliError::Usage(format!("start the sample Reddit on 127.0.0.1: {error}"))
-    })?;
-    let mut settings = setup.reddit_settings();
-    settings.auth_url = sample.auth_url();
-    settings.api_url = sample.api_url();
-    settings.client_id = "sample".into();
-    settings.client_secret = "sample".into();
-    settings.username.clear();
-    settings.user_agent = concat!(
-        "linux:topicmill:",
-        env!("CARGO_PKG_VERSION"),
-        " (by /u/sample)"
-    )
-    .into();
-    Ok((
-        Reddit::new(settings, SourceKind::Sample, setup.clock.clone())?,
-        sample,
-    ))
 }
 
 /// One topic that failed is a partial success; credentials refused, or nothing left of the quota, are not.

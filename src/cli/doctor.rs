@@ -65,7 +65,10 @@ impl Doctor {
             return bottleneck::run(setup, self.run, self.format).await;
         }
         let mut findings = vec![library(setup), model(setup), database(setup).await];
-        if word::<SourceKind>("--source", &self.source)? == SourceKind::Reddit {
+        if word::<SourceKind>("--source", &self.source)?
+            .about()
+            .needs_key
+        {
             findings.push(credentials(setup, self.offline).await);
         }
         let rows = findings

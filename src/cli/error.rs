@@ -15,9 +15,7 @@ use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
 use crate::review::gold::GoldError;
 use crate::source::SourceError;
-use crate::source::arctic_shift::ArcticShiftError;
-use crate::source::dump::DumpError;
-use crate::source::reddit::RedditError;
+use crate::source::file::dump::DumpError;
 use crate::store::StoreError;
 use topicmill_score::engine::DeviceError;
 use topicmill_score::folder::ModelError;
@@ -93,9 +91,7 @@ pub enum CliError {
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     #[error(transparent)]
-    Reddit(#[from] RedditError),
-    #[error(transparent)]
-    ArcticShift(#[from] ArcticShiftError),
+    Source(#[from] SourceError),
     #[error(transparent)]
     Collect(#[from] CollectError),
     #[error(transparent)]
@@ -176,17 +172,9 @@ impl CliError {
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
-            Self::Reddit(error)
+            Self::Source(error)
             | Self::Purge(PurgeError::Reddit(error))
-            | Self::Collect(CollectError::Source(SourceError::Reddit(error))) => reddit_exit(error),
-            Self::ArcticShift(error)
-            | Self::Collect(CollectError::Source(SourceError::ArcticShift(error))) => {
-                if error.is_passing() {
-                    Exit::TryAgain
-                } else {
-                    Exit::Usage
-                }
-            }
+            | Self::Collect(CollectError::Source(error)) => source_exit(error),
             Self::Store(StoreError::Powerful { .. }) => Exit::Policy,
             Self::Store(_)
             | Self::Collect(CollectError::Store(_))
@@ -209,12 +197,12 @@ impl CliError {
     }
 }
 
-fn reddit_exit(error: &RedditError) -> Exit {
+fn source_exit(error: &SourceError) -> Exit {
     match error {
         error if error.is_of_the_settings() => Exit::Usage,
         error if error.is_passing() => Exit::TryAgain,
         // Whatever it is called, the token endpoint does not let this program in.
-        RedditError::Token(_) => Exit::Policy,
+        SourceError::Token(_) => Exit::Policy,
         error => Exit::from(error.outcome()),
     }
 }

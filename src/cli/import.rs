@@ -9,9 +9,9 @@ use super::setup::{PipelineFlags, RunFlags, Setup};
 use super::{CliError, Exit};
 use crate::domain::{RunStatus, Timestamp, Topic};
 use crate::pipeline::ImportOrder;
-use crate::source::dump::{self, Reading};
-use crate::source::filter::Filter;
-use crate::source::table::{Column, FIELDS};
+use crate::source::file::dump::{self, Reading};
+use crate::source::file::filter::Filter;
+use crate::source::file::table::columns::{Column, FIELDS};
 use crate::store::Access;
 use crate::telemetry::Progress;
 

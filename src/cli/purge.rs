@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
 
-use super::collect::sample;
 use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::{Fullname, RunStatus, SourceKind};
 use crate::purge::{Check, Plan, Step};
+use crate::source::open::sample;
 use crate::store::Access;
 use crate::telemetry::Progress;
 
@@ -99,7 +99,7 @@ impl Purge {
             (None, _) => (None, None),
             (Some(_), SourceKind::Reddit) => (Some(setup.reddit()?), None),
             (Some(_), SourceKind::Sample) => {
-                let (reddit, sample) = sample(setup).await?;
+                let (reddit, sample) = sample(setup.reddit_settings(), setup.clock.clone()).await?;
                 (Some(reddit), Some(sample))
             }
             (Some(_), other) => {

@@ -20,8 +20,9 @@ use crate::gpu::GpuWatch;
 use crate::pipeline::{Context, RunRecord};
 use crate::pipeline_file::Pipeline;
 use crate::record::RunSettings;
-use crate::source::arctic_shift::{self, ArcticShift};
+use crate::source::http::Timeouts;
 use crate::source::reddit::{self, Reddit};
+use crate::source::{SourceSettings, arctic_shift};
 use crate::store::{Access, Store};
 use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
@@ -164,7 +165,7 @@ impl Setup {
             tries: set.tries,
             retry_after_cap: Duration::from_secs(set.retry_after_cap_secs),
             token_margin: Duration::from_secs(set.token_margin_secs),
-            timeouts: reddit::Timeouts {
+            timeouts: Timeouts {
                 connect: Duration::from_secs(set.connect_timeout_secs),
                 read: Duration::from_secs(set.read_timeout_secs),
                 total: Duration::from_secs(set.total_timeout_secs),
@@ -182,17 +183,20 @@ impl Setup {
         }
     }
 
-    /// A client for the archive.
-    pub fn arctic_shift(&self) -> Result<ArcticShift, CliError> {
+    /// The settings of every source, as their clients take them.
+    pub fn source_settings(&self) -> SourceSettings {
         let set = &self.settings().arctic_shift;
-        let settings = arctic_shift::Settings {
-            api_url: set.api_url.clone(),
-            user_agent: self.settings().reddit.user_agent.clone(),
-            requests_per_minute: set.requests_per_minute,
-            wait_budget: Duration::from_secs(set.wait_budget_secs),
-            timeouts: self.reddit_settings().timeouts,
-        };
-        Ok(ArcticShift::new(&settings, self.clock.clone())?)
+        let reddit = self.reddit_settings();
+        SourceSettings {
+            arctic_shift: arctic_shift::Settings {
+                api_url: set.api_url.clone(),
+                user_agent: reddit.user_agent.clone(),
+                requests_per_minute: set.requests_per_minute,
+                wait_budget: Duration::from_secs(set.wait_budget_secs),
+                timeouts: reddit.timeouts,
+            },
+            reddit,
+        }
     }
 
     /// The label set of a pipeline, in the mode that flag or setting ask for.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::setup::Setup;
 use crate::domain::{Outcome, TopicReport};
-use crate::source::reddit::Traffic;
+use crate::source::http::Traffic;
 
 /// Logs the line.
 pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
@@ -115,7 +115,7 @@ fn thousands(n: u64) -> String {
 mod tests {
     use super::*;
     use crate::domain::{Rejections, Timestamp};
-    use crate::source::reddit::QuotaLeft;
+    use crate::source::http::QuotaLeft;
 
     fn report(outcome: Outcome, posts: u64, new: u64) -> TopicReport {
         TopicReport {

@@ -12,15 +12,14 @@ use std::collections::HashSet;
 
 use super::{Reader, Result, take};
 use crate::domain::{Post, Timestamp};
-use crate::source::arctic_shift::{
-    ArcticShift, ArcticShiftError, LARGEST_PAGE, PAGE_LIMIT, Page, Way,
-};
+use crate::source::error::SourceError;
+use crate::source::page::{Archived, LARGEST_PAGE, PAGE_LIMIT, TimePage, Way, site_of};
 
 impl Reader<'_, '_> {
     pub(super) async fn read_archive(
         &mut self,
-        archive: &ArcticShift,
-    ) -> Result<std::result::Result<(), ArcticShiftError>> {
+        archive: &dyn Archived,
+    ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
         let (way, mut wanted) = match known {
             None => (Way::NewestFirst, self.read.topic.limit),
@@ -35,7 +34,7 @@ impl Reader<'_, '_> {
                 Ok(page) => page,
                 Err(error) => return Ok(Err(error)),
             };
-            let Page {
+            let TimePage {
                 posts,
                 rejected,
                 ends_at,
@@ -67,7 +66,8 @@ impl Reader<'_, '_> {
                 // What was too much once may not be the next time.
                 limit = (2 * given).min(PAGE_LIMIT);
             } else if given < limit || limit == LARGEST_PAGE {
-                return Ok(Err(ArcticShiftError::Crowded {
+                return Ok(Err(SourceError::Crowded {
+                    site: site_of(self.read.source.kind()),
                     what: format!("r/{}", self.subreddit),
                     at: next.as_datetime(),
                 }));

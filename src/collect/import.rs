@@ -4,8 +4,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{REJECTED_SHOWN, Sink};
 use crate::domain::{Post, Rejections, SourceKind, Topic};
-use crate::source::Rejected;
-use crate::source::dump::{Block, Blocks, End, Position, Record};
+use crate::source::file::dump::{Block, Blocks, End};
+use crate::source::file::row::{Position, Record};
+use crate::source::page::Rejected;
 use crate::store::{ImportState, Page, Result};
 
 /// Blocks of a file that are read ahead while one is stored.
@@ -153,24 +154,22 @@ async fn store_block(
             None => by_topic.push((topic, vec![post])),
         }
     }
-    for (_, posts) in &mut by_topic {
-        sink.authors.apply(posts);
-    }
-    let page = |(topic, posts)| Page {
-        run: sink.run,
-        source: SourceKind::Import,
-        topic: Option::as_deref(topic),
-        subreddit: "",
-        listing: None,
-        ranks: &[],
-        after: None,
-        newest: None,
-        posts,
-        now,
-    };
-    let pages: Vec<Page<'_>> = by_topic
+    let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
+    let pages: Vec<Page<'_>> = topics
         .iter()
-        .map(|(topic, posts)| page((topic, posts.as_slice())))
+        .zip(by_topic)
+        .map(|(topic, posts)| Page {
+            run: sink.run,
+            source: SourceKind::Import,
+            topic: Option::as_deref(topic),
+            subreddit: "",
+            listing: None,
+            ranks: &[],
+            after: None,
+            newest: None,
+            posts: sink.authors.ready(posts),
+            now,
+        })
         .collect();
     let stored = sink.store.save_block(&pages, plan.state.as_ref()).await?;
     done.posts += posts;

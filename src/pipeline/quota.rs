@@ -6,20 +6,18 @@
 use std::sync::Arc;
 
 use crate::clock::SharedClock;
-use crate::domain::SourceKind;
-use crate::source::reddit::Reddit;
-use crate::source::reddit::keeper::{Keeper, Slot, Terms};
+use crate::source::Source;
+use crate::source::http::keeper::{Keeper, Slot, Terms};
 use crate::store::{QuotaTerms, Store};
 
 /// From now on the slots of this client are those of every process with its client id and this database.
-pub(super) fn share(reddit: &Reddit, store: &Store, clock: &SharedClock) {
-    // The sample Reddit belongs to this process, and so does its quota.
-    if reddit.source() == SourceKind::Sample {
+pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
+    let Some(id) = source.shared_quota() else {
         return;
-    }
-    let shared = Arc::new((store.clone(), clock.clone(), reddit.quota_id()));
+    };
+    let shared = Arc::new((store.clone(), clock.clone(), id));
     let for_hold = shared.clone();
-    reddit.share_quota(Keeper {
+    source.http().share_quota(Keeper {
         reserve: Box::new(move |terms: Terms| {
             let shared = shared.clone();
             Box::pin(async move {

@@ -528,7 +528,7 @@ mod tests {
 
     use super::*;
     use crate::domain::SourceKind;
-    use crate::source::reddit::listing::post_from_value;
+    use crate::source::post::post_from_value;
 
     fn now() -> Timestamp {
         Timestamp::from_epoch_secs(1_790_000_000).unwrap()

@@ -20,7 +20,7 @@ use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
 
 use crate::domain::{
-    Fullname, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, TextHash, Timestamp,
+    Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
     post_text,
 };
 use topicmill_score::{LabelSet, Mode, PairLogits, Scores};
@@ -187,7 +187,7 @@ pub struct Page<'a> {
     /// listing that is cut short must not move the watermark past what it did not read. Not later than `now`.
     pub newest: Option<Timestamp>,
     /// Posts in order; a fullname may be there twice, the last one counts.
-    pub posts: &'a [Post],
+    pub posts: ReadyPosts,
     /// When it was received.
     pub now: Timestamp,
 }

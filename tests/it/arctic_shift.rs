@@ -14,7 +14,6 @@ use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
 use topicmill::domain::{Listing, Outcome, PurgeReason, SourceKind, Stage, Topic, TopicReport};
 use topicmill::pipeline::Context;
-use topicmill::source::Source;
 use topicmill::source::arctic_shift::{ArcticShift, Settings};
 use topicmill::store::{Checked, Store};
 use wiremock::ResponseTemplate;
@@ -36,7 +35,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// An archive, its client, and a database to collect into.
 struct Scene {
     archive: Archive,
-    source: Source,
+    source: ArcticShift,
     clock: Arc<ManualClock>,
     context: Context,
 }
@@ -52,7 +51,7 @@ impl Scene {
         let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
         Self {
             archive,
-            source: Source::ArcticShift(source),
+            source,
             clock,
             context,
         }
@@ -450,6 +449,12 @@ async fn an_answer_without_end_is_not_read() {
     let detail = report.detail.unwrap();
     assert!(detail.contains("larger than 33554432 bytes"), "{detail}");
     assert_eq!(scene.archive.requests().await, 1);
+    let traffic = &scene.context.records()[0].counts["arctic_shift"];
+    assert_eq!(
+        (&traffic["requests"], &traffic["no_answer"]),
+        (&json!(1), &json!(1)),
+        "a request without a whole answer is counted as lost"
+    );
 }
 
 #[tokio::test]
@@ -680,7 +685,7 @@ async fn from_reddit(scene: &Scene, child: Value) {
     let page = json!({"kind": "Listing", "data": {"after": null, "children": [child]}});
     reddit::mount_listing(&server, ResponseTemplate::new(200).set_body_json(page), 1).await;
     let (reddit, _) = reddit::client(&server.uri());
-    let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
+    let reddit = Arc::into_inner(reddit).unwrap();
     let topics = [climate(5)];
     let collected = scene
         .context
@@ -789,7 +794,7 @@ async fn however_many_topics_one_request_is_under_way() {
         concurrency: 6,
         ..PACE
     };
-    let source = Source::ArcticShift(archive);
+    let source = archive;
     let collected = context.collect(&source, &topics, pace, false, &|_| {});
     collected.await.unwrap();
     assert_eq!(load.all.load(Ordering::SeqCst), 6);
@@ -809,7 +814,7 @@ async fn it_says_who_asks_and_sends_no_key() {
         };
         let (_, clock) = client(&archive.server.uri());
         let source = ArcticShift::new(&settings, clock).unwrap();
-        let way = topicmill::source::arctic_shift::Way::NewestFirst;
+        let way = topicmill::source::page::Way::NewestFirst;
         source.page("climate", way, None, 5).await.unwrap();
         let requests = archive.server.received_requests().await.unwrap();
         assert_eq!(requests[0].headers["user-agent"], sent);

@@ -14,7 +14,7 @@ use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
 use topicmill::domain::{Listing, Outcome, RunStatus, Timestamp, Topic, TopicReport};
 use topicmill::pipeline::{Context, RunRecord};
-use topicmill::source::Source;
+use topicmill::source::reddit::Reddit;
 use topicmill::store::{Claimant, Classified, ModelRow, Store, Target, Written};
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores, hex};
 use wiremock::matchers::{method, path, query_param, query_param_is_missing};
@@ -34,7 +34,7 @@ pub const PACE: Pace = Pace {
 /// A Reddit, its client, and a database to collect into.
 pub struct Scene {
     pub server: MockServer,
-    pub reddit: Source,
+    pub reddit: Reddit,
     pub clock: Arc<ManualClock>,
     pub context: Context,
 }
@@ -47,7 +47,7 @@ impl Scene {
     /// The same with a server that is there already.
     pub async fn on(server: MockServer, database: &TestDatabase) -> Self {
         let (reddit, clock) = client(&server.uri());
-        let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
+        let reddit = Arc::into_inner(reddit).unwrap();
         let store = database.open().await;
         let context = Context::new(store, clock.clone(), CancellationToken::new(), "w".into());
         Self {

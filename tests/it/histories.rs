@@ -11,7 +11,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use serde_json::{Value, json};
-use topicmill::domain::{Post, PurgeReason, SourceKind, Stage, TextHash, Timestamp, post_text};
+use topicmill::domain::{
+    Authors, Post, PurgeReason, SourceKind, Stage, TextHash, Timestamp, post_text,
+};
 use topicmill::store::{
     Checked, Claim, Claimant, Classified, Lease, ModelRow, Page, RunId, Store, Target, Written,
 };
@@ -315,7 +317,7 @@ impl Real {
             ranks: &[],
             after: None,
             newest: None,
-            posts: &posts,
+            posts: Authors::Stored.ready(posts.to_vec()),
             now: at(now),
         };
         self.store.save_page(&page).await.unwrap();

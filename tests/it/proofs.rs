@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use topicmill::classify::{self, Options, Worker};
 use topicmill::clock::{SharedClock, SystemClock};
-use topicmill::domain::{Post, SourceKind, Stage};
+use topicmill::domain::{Authors, Post, SourceKind, Stage};
 use topicmill::gpu::GpuWatch;
 use topicmill::record::{Labelled, RunSettings};
 use topicmill::store::{Access, Page, RunId, Store};
@@ -87,7 +87,7 @@ pub async fn add_posts(store: &Store, run: RunId, titles: impl Iterator<Item = (
             ranks: &[],
             after: None,
             newest: None,
-            posts,
+            posts: Authors::Stored.ready(posts.to_vec()),
             now: clock.now().into(),
         };
         store.save_page(&page).await.unwrap();

@@ -11,11 +11,10 @@ use tokio_util::sync::CancellationToken;
 use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
 use topicmill::domain::{
-    Fullname, Listing, Outcome, Post, PurgeReason, RunStatus, SourceKind, Stage, Topic,
+    Authors, Fullname, Listing, Outcome, Post, PurgeReason, RunStatus, SourceKind, Stage, Topic,
 };
 use topicmill::pipeline::Context;
 use topicmill::purge::{Check, Plan, Report};
-use topicmill::source::Source;
 use topicmill::source::reddit::{Fate, Reddit};
 use topicmill::source::sample::SampleReddit;
 use topicmill::store::{
@@ -150,7 +149,7 @@ impl Scene {
             ranks: &[],
             after: None,
             newest: None,
-            posts: &posts,
+            posts: Authors::Stored.ready(posts),
             now,
         };
         self.store().save_page(&page).await.unwrap()
@@ -850,7 +849,7 @@ async fn the_sample_reddit_tells_which_posts_are_gone() {
         settings.client_id = "sample".into();
         let client = || Reddit::new(settings.clone(), SourceKind::Sample, scene.clock.clone());
         let reddit = client().unwrap();
-        let source = Source::Reddit(client().unwrap());
+        let source = client().unwrap();
         let topics = [Topic {
             slug: "gaming".into(),
             label: "gaming".into(),

@@ -350,10 +350,7 @@ async fn a_purge_takes_its_slots_from_the_same_quota() {
             ..Plan::default()
         };
         let before = requests(&scene.server, "GET").await;
-        let Source::Reddit(reddit) = &scene.reddit else {
-            panic!("the scene's source is a Reddit");
-        };
-        let purged = scene.context.purge(&plan, Some(reddit), &|_| {});
+        let purged = scene.context.purge(&plan, Some(&scene.reddit), &|_| {});
         let error = purged.await.unwrap_err();
         assert!(matches!(error, PurgeError::Store(_)), "{error:?}");
         assert_eq!(requests(&scene.server, "GET").await, before);
@@ -370,7 +367,7 @@ async fn a_429_that_one_process_hears_holds_the_other() {
 
         let mut hasty = settings(&scene.server.uri());
         hasty.tries = 1;
-        let hasty = Source::Reddit(Arc::into_inner(client_with(hasty).0).unwrap());
+        let hasty = Arc::into_inner(client_with(hasty).0).unwrap();
         let topics = [climate(5)];
         let refused = scene.context.collect(&hasty, &topics, PACE, false, &|_| {});
         let (reports, _) = refused.await.unwrap();
@@ -378,7 +375,7 @@ async fn a_429_that_one_process_hears_holds_the_other() {
 
         // Another client with a clock and a connection of its own, that has heard nothing of it.
         let (reddit, clock) = client_with(settings(&scene.server.uri()));
-        let reddit = Source::Reddit(Arc::into_inner(reddit).unwrap());
+        let reddit = Arc::into_inner(reddit).unwrap();
         let stop = CancellationToken::new();
         let store = database.open().await;
         let context = Context::new(store, clock.clone(), stop, "w2".into());

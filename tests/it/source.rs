@@ -7,9 +7,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill::clock::ManualClock;
 use topicmill::domain::{Listing, Outcome, SourceKind, Timestamp};
-use topicmill::source::ListingPage;
-use topicmill::source::reddit::{Reddit, RedditError, Waited};
+use topicmill::source::http::{HttpError, Waited};
+use topicmill::source::reddit::Reddit;
 use topicmill::source::sample::SampleReddit;
+use topicmill::source::{ListingPage, Source, SourceError};
 use wiremock::matchers::{body_string, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -17,7 +18,7 @@ use crate::support::reddit::{
     client, client_with, mount_listing, mount_token, page, page_json, requests, server, settings,
 };
 
-async fn read(reddit: &Reddit) -> Result<ListingPage, RedditError> {
+async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
     reddit
         .listing_page("climate", Listing::Hot, 100, None)
         .await
@@ -453,7 +454,10 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
     mount_listing(&server, status(200).set_body_bytes(vec![b' '; 33 << 20]), 1).await;
     let (reddit, _) = client(&server.uri());
     let error = read(&reddit).await.unwrap_err();
-    assert!(matches!(error, RedditError::TooLarge { .. }), "{error}");
+    assert!(
+        matches!(error, SourceError::Http(HttpError::TooLarge { .. })),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use topicmill::domain::{Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, Timestamp};
+use topicmill::domain::{
+    Authors, Listing, Post, PurgeReason, RunStatus, SourceKind, Stage, Timestamp,
+};
 use topicmill::store::{
     Access, Checked, Claim, Claimant, Classified, ImportState, ModelRow, Page, RunId, Store,
     StoreError, Target, Upserted, Written,
@@ -68,7 +70,7 @@ async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> topicmill:
         ranks: &(0..).take(posts.len()).collect::<Vec<u32>>(),
         after: None,
         newest: None,
-        posts,
+        posts: Authors::Stored.ready(posts.to_vec()),
         now: at(now),
     };
     store.save_page(&page).await.unwrap()
@@ -224,7 +226,7 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
 }
 
 /// A page of a file, which names its topic.
-fn of_file<'a>(run: RunId, topic: &'a str, posts: &'a [Post], now: i64) -> Page<'a> {
+fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
     Page {
         run,
         source: SourceKind::Import,
@@ -234,7 +236,7 @@ fn of_file<'a>(run: RunId, topic: &'a str, posts: &'a [Post], now: i64) -> Page<
         ranks: &[],
         after: None,
         newest: None,
-        posts,
+        posts: Authors::Stored.ready(posts.to_vec()),
         now: at(now),
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use serde_json::{Value, json};
 use topicmill::domain::{Listing, Outcome, RunStatus};
-use topicmill::source::ListingPage;
-use topicmill::source::reddit::{Reddit, RedditError, Timeouts};
+use topicmill::source::http::{HttpError, Timeouts};
+use topicmill::source::reddit::Reddit;
+use topicmill::source::{ListingPage, Source, SourceError};
 use wiremock::matchers::{header, method, path};
 use wiremock::{Mock, MockServer, Request, ResponseTemplate};
 
@@ -19,7 +20,7 @@ use crate::support::reddit::{
 };
 use crate::support::wire::{Act, Wire, head, json_answer};
 
-async fn read(reddit: &Reddit) -> Result<ListingPage, RedditError> {
+async fn read(reddit: &Reddit) -> Result<ListingPage, SourceError> {
     reddit
         .listing_page("climate", Listing::Hot, 100, None)
         .await
@@ -88,7 +89,10 @@ async fn a_gigabyte_is_not_read_to_its_end() {
         let wire = Wire::start(move |_, _| Act::Endless(head(announced))).await;
         let (reddit, _) = client(&wire.url);
         let error = read(&reddit).await.unwrap_err();
-        assert!(matches!(error, RedditError::TooLarge { .. }), "{error}");
+        assert!(
+            matches!(error, SourceError::Http(HttpError::TooLarge { .. })),
+            "{error}"
+        );
         assert_eq!(wire.requests(), 1, "and not tried again");
         assert!(wire.blanks() < most, "{} of 1 GiB", wire.blanks());
     }

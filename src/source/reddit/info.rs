@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use roux::response::{BasicThing, Listing as Children};
 use serde_json::Value;
 
-use super::listing::ListingError;
 use crate::domain::{Fullname, PurgeReason};
+use crate::source::listing::ListingError;
 
 /// Where Reddit puts these words, the author has deleted the post.
 const DELETED_TITLE: &str = "[deleted by user]";

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::RedditError;
-use crate::domain::redact_url;
+use crate::source::error::SourceError;
+use crate::source::http::{self, Timeouts};
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Clone)]
@@ -39,17 +39,6 @@ pub struct Settings {
     pub timeouts: Timeouts,
 }
 
-/// How long the parts of a request may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Timeouts {
-    /// Until a connection stands.
-    pub connect: Duration,
-    /// Between two reads of a response.
-    pub read: Duration,
-    /// From sending a request to the last byte of its response.
-    pub total: Duration,
-}
-
 impl fmt::Debug for Settings {
     /// Without the secrets, and without the account's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,9 +46,9 @@ impl fmt::Debug for Settings {
             .field("auth_url", &self.auth_url)
             .field("api_url", &self.api_url)
             .field("user_agent", &self.user_agent)
-            .field("requests_per_minute", &self.requests_per_minute)
+            .field("reddit.requests_per_minute", &self.requests_per_minute)
             .field("wait_budget", &self.wait_budget)
-            .field("tries", &self.tries)
+            .field("reddit.tries", &self.tries)
             .field("retry_after_cap", &self.retry_after_cap)
             .field("token_margin", &self.token_margin)
             .field("timeouts", &self.timeouts)
@@ -68,7 +57,7 @@ impl fmt::Debug for Settings {
 }
 
 /// Refuses numbers under which nothing could be read.
-pub(super) fn check_numbers(settings: &Settings) -> Result<(), RedditError> {
+pub(super) fn check_numbers(settings: &Settings) -> Result<(), SourceError> {
     let upto = |most: u64, value: Duration| value <= Duration::from_secs(most);
     let above_0 = |most: u64, value: Duration| !value.is_zero() && upto(most, value);
     let Timeouts {
@@ -79,36 +68,41 @@ pub(super) fn check_numbers(settings: &Settings) -> Result<(), RedditError> {
     let per_minute = settings.requests_per_minute;
     for (setting, works, least, most) in [
         (
-            "requests_per_minute",
+            "reddit.requests_per_minute",
             (1..=10_000).contains(&per_minute),
             1,
             10_000,
         ),
-        ("tries", (1..=20).contains(&settings.tries), 1, 20),
+        ("reddit.tries", (1..=20).contains(&settings.tries), 1, 20),
         (
-            "wait_budget_secs",
+            "reddit.wait_budget_secs",
             upto(86_400, settings.wait_budget),
             0,
             86_400,
         ),
         (
-            "retry_after_cap_secs",
+            "reddit.retry_after_cap_secs",
             above_0(86_400, settings.retry_after_cap),
             1,
             86_400,
         ),
         (
-            "token_margin_secs",
+            "reddit.token_margin_secs",
             upto(3_600, settings.token_margin),
             0,
             3_600,
         ),
-        ("connect_timeout_secs", above_0(3_600, connect), 1, 3_600),
-        ("read_timeout_secs", above_0(3_600, read), 1, 3_600),
-        ("total_timeout_secs", above_0(3_600, total), 1, 3_600),
+        (
+            "reddit.connect_timeout_secs",
+            above_0(3_600, connect),
+            1,
+            3_600,
+        ),
+        ("reddit.read_timeout_secs", above_0(3_600, read), 1, 3_600),
+        ("reddit.total_timeout_secs", above_0(3_600, total), 1, 3_600),
     ] {
         if !works {
-            return Err(RedditError::Number {
+            return Err(SourceError::Number {
                 setting,
                 least,
                 most,
@@ -118,43 +112,19 @@ pub(super) fn check_numbers(settings: &Settings) -> Result<(), RedditError> {
     Ok(())
 }
 
-/// A base URL that may carry credentials: `https`, or plain `http` to this machine.
-pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, RedditError> {
-    let refuse = |reason: &str| RedditError::BaseUrl {
+/// A base URL that may carry credentials.
+pub(super) fn base_url(setting: &'static str, text: &str) -> Result<Url, SourceError> {
+    let danger = "would send the secret and the token readable over the network, and ";
+    http::base_url(text, danger).map_err(|(url, reason)| SourceError::BaseUrl {
         setting,
-        url: redact_url(text),
-        reason: reason.to_owned(),
-    };
-    let url = Url::parse(text).map_err(|error| refuse(&error.to_string()))?;
-    if !url.username().is_empty() || url.password().is_some() {
-        return Err(refuse("it holds a user name or password"));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err(refuse("it has a `?` or `#` part"));
-    }
-    match url.scheme() {
-        "https" => Ok(url),
-        "http" if is_loopback(&url) => Ok(url),
-        "http" => Err(refuse(
-            "plain http would send the secret and the token readable over the network, \
-             and is allowed to this machine only (127.0.0.1, ::1, localhost)",
-        )),
-        _ => Err(refuse("it is not an `https` URL")),
-    }
-}
-
-/// Whether a URL leads to this machine and nowhere else.
-pub(in crate::source) fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost"
-        || address
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+        url,
+        reason,
+        usual: "Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)",
+    })
 }
 
 /// Checks a user agent against the form that Reddit asks for.
-pub(in crate::source) fn check_user_agent(text: &str) -> Result<(), RedditError> {
+pub(in crate::source) fn check_user_agent(text: &str) -> Result<(), SourceError> {
     let well_formed = || -> Option<()> {
         let (program, name) = text.strip_suffix(')')?.split_once(" (by /u/")?;
         let mut parts = program.split(':');
@@ -166,27 +136,11 @@ pub(in crate::source) fn check_user_agent(text: &str) -> Result<(), RedditError>
         let browser = text.to_ascii_lowercase().contains("mozilla");
         (named && parts.next().is_none() && account && !browser).then_some(())
     };
-    well_formed().ok_or_else(|| RedditError::UserAgent(text.to_owned()))
+    well_formed().ok_or_else(|| SourceError::UserAgent(text.to_owned()))
 }
 
 fn is_word(part: &str) -> bool {
     !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_graphic())
-}
-
-/// Checks a subreddit's name as it may stand in a URL.
-///
-/// # Errors
-/// [`RedditError::Subreddit`], which says what a name looks like.
-pub fn check_subreddit(name: &str) -> Result<(), RedditError> {
-    let valid = (2..=21).contains(&name.len())
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if valid {
-        Ok(())
-    } else {
-        Err(RedditError::Subreddit(name.chars().take(40).collect()))
-    }
 }
 
 #[cfg(test)]
@@ -216,57 +170,6 @@ mod tests {
         ] {
             let error = check_user_agent(bad).unwrap_err().to_string();
             assert!(error.contains("(by /u/"), "{error}");
-        }
-    }
-
-    #[test]
-    fn plain_http_leads_to_this_machine_only() {
-        for good in [
-            "https://oauth.reddit.com",
-            "http://127.0.0.1:8080",
-            "http://127.8.8.8/x",
-            "http://[::1]:80",
-            "http://localhost:3000/",
-        ] {
-            assert!(base_url("api_url", good).is_ok(), "{good}");
-        }
-        for bad in [
-            "oauth.reddit.com",
-            "http://oauth.reddit.com",
-            "http://127.0.0.1.example.com",
-            "http://localhost.example.com",
-            "http://10.0.0.1",
-            "ftp://127.0.0.1",
-            "https://a.example/?q=1",
-            "",
-        ] {
-            assert!(base_url("api_url", bad).is_err(), "{bad}");
-        }
-        let error = base_url("api_url", "http://10.0.0.1").unwrap_err();
-        assert!(
-            error.to_string().contains("readable over the network"),
-            "{error}"
-        );
-        let error = base_url("api_url", "https://me:hunter2@a.example").unwrap_err();
-        assert!(!error.to_string().contains("hunter2"), "{error}");
-    }
-
-    #[test]
-    fn a_name_cannot_leave_its_place_in_the_url() {
-        for good in ["climate", "ab", "personalfinance", "a_b_c_1"] {
-            assert!(check_subreddit(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "a",
-            "../api",
-            "a/b",
-            "a b",
-            "r?x",
-            "naïve",
-            "a234567890123456789012",
-        ] {
-            assert!(check_subreddit(bad).is_err(), "{bad}");
         }
     }
 }

@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use super::RedditError;
 use crate::clock::Clock;
 use crate::domain::Timestamp;
+use crate::source::error::SourceError;
 
 /// The lifetime of a token that does not tell its own.
 const USUAL_SECS: u64 = 3600;
@@ -62,11 +62,11 @@ impl Tokens {
         &self,
         clock: &dyn Clock,
         refused: Option<&Arc<Token>>,
-        fetch: impl Future<Output = Result<Grant, RedditError>>,
-    ) -> Result<Arc<Token>, RedditError> {
+        fetch: impl Future<Output = Result<Grant, SourceError>>,
+    ) -> Result<Arc<Token>, SourceError> {
         let mut kept = self.kept.lock().await;
         if let Some(detail) = &kept.refusal {
-            return Err(RedditError::Credentials(detail.clone()));
+            return Err(SourceError::Credentials(detail.clone()));
         }
         // By when it was given rather than by its text: the endpoint may give the same text again.
         let is_refused = |token| refused.is_some_and(|other| Arc::ptr_eq(other, token));
@@ -87,7 +87,7 @@ impl Tokens {
             }
             Err(error) => {
                 kept.token = None;
-                if let RedditError::Credentials(detail) = &error {
+                if let SourceError::Credentials(detail) = &error {
                     kept.refusal = Some(detail.clone());
                 }
                 Err(error)
@@ -97,11 +97,11 @@ impl Tokens {
 }
 
 impl Grant {
-    fn into_token(self, clock: &dyn Clock, margin: Duration) -> Result<Token, RedditError> {
+    fn into_token(self, clock: &dyn Clock, margin: Duration) -> Result<Token, SourceError> {
         let Some(bearer) = self.access_token.filter(|token| !token.is_empty()) else {
             let error = self.error.map(|error| error.to_string());
             let error = error.unwrap_or_else(|| "no `access_token` in the answer".to_owned());
-            return Err(RedditError::Credentials(error));
+            return Err(SourceError::Credentials(error));
         };
         // A lifetime of more than a year is none that Reddit gives, and would overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
@@ -127,7 +127,7 @@ mod tests {
     struct Endpoint(AtomicU32);
 
     impl Endpoint {
-        async fn grant(&self) -> Result<Grant, RedditError> {
+        async fn grant(&self) -> Result<Grant, SourceError> {
             tokio::task::yield_now().await;
             let n = self.0.fetch_add(1, Ordering::SeqCst) + 1;
             let grant = format!("{{\"access_token\": \"token-{n}\", \"expires_in\": 3600}}");
@@ -207,15 +207,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_that_may_pass_is_not_remembered() {
         let (tokens, endpoint, clock) = (tokens(), Endpoint::default(), clock());
-        let down = async {
-            Err(RedditError::GaveUp {
-                what: "a token".into(),
-                outcome: crate::domain::Outcome::Server,
-                tries: 5,
-                detail: "status 503".into(),
-                source: None,
-            })
-        };
+        let down = async { Err(SourceError::Unauthorized("a token".into())) };
         assert!(tokens.get(&*clock, None, down).await.is_err());
         assert!(tokens.get(&*clock, None, endpoint.grant()).await.is_ok());
     }

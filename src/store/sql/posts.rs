@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::LazyLock;
 
 use sqlx::error::DatabaseError;
 use sqlx::types::chrono::{DateTime, Utc};
@@ -24,7 +25,10 @@ use crate::domain::{
 /// leave out what the other knew, so an absent value does not erase a stored one, nor does a placeholder
 /// erase a score; but where Reddit itself shows no author any more, or a removed post again, it is
 /// followed. What retention took does not come back, and the hash of the text that was labelled stays.
-const ON_KNOWN_POST: &str = " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
+static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
+    let live = live_sources();
+    format!(
+        " ON CONFLICT (fullname) DO UPDATE SET subreddit = excluded.subreddit, \
      topic = COALESCE(excluded.topic, posts.topic), \
      title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
      selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
@@ -33,7 +37,7 @@ const ON_KNOWN_POST: &str = " ON CONFLICT (fullname) DO UPDATE SET subreddit = e
      permalink = CASE WHEN posts.text_purged_at IS NULL \
        THEN COALESCE(excluded.permalink, posts.permalink) END, \
      author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
-       WHEN excluded.source NOT IN ('reddit', 'sample') THEN COALESCE(excluded.author, posts.author) \
+       WHEN excluded.source NOT IN {live} THEN COALESCE(excluded.author, posts.author) \
        ELSE excluded.author END, \
      score = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
        THEN COALESCE(posts.score, excluded.score) ELSE COALESCE(excluded.score, posts.score) END, \
@@ -50,11 +54,20 @@ const ON_KNOWN_POST: &str = " ON CONFLICT (fullname) DO UPDATE SET subreddit = e
      text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
        ELSE posts.text_hash END, \
      created_at = excluded.created_at, updated_at = excluded.updated_at, \
-     removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN ('reddit', 'sample') THEN NULL \
+     removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
        ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
      checked_at = CASE WHEN excluded.removed_at IS NOT NULL THEN NULL \
        ELSE COALESCE(excluded.checked_at, posts.checked_at) END \
-     WHERE excluded.source IN ('reddit', 'sample') OR posts.source NOT IN ('reddit', 'sample')";
+     WHERE excluded.source IN {live} OR posts.source NOT IN {live}"
+    )
+});
+
+/// The sources that show what is on Reddit now, as a list in SQL.
+fn live_sources() -> String {
+    let live = SourceKind::ALL.iter().filter(|kind| kind.is_live());
+    let quoted: Vec<String> = live.map(|kind| format!("'{kind}'")).collect();
+    format!("({})", quoted.join(", "))
+}
 
 impl<DB> SqlStore<DB>
 where
@@ -709,6 +722,17 @@ fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
                 flag(|post| post.score_is_placeholder),
             ),
         ],
-        on_conflict: ON_KNOWN_POST,
+        on_conflict: &ON_KNOWN_POST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_statement_follows_the_table_of_sources() {
+        assert_eq!(live_sources(), "('reddit', 'sample')");
+        assert_eq!(ON_KNOWN_POST.matches(&live_sources()).count(), 4);
     }
 }

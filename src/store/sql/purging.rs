@@ -13,7 +13,10 @@ use super::super::upkeep::REWRITE_DUE;
 use super::super::{Checked, Due, Purged, Result, RunId, StoreError};
 use super::posts::{Attempts, names};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
-use crate::domain::{Fullname, PurgeReason, Timestamp};
+use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
+
+/// Posts of the sample Reddit are asked about there, all others at Reddit.
+const SAMPLE: SourceKind = SourceKind::Sample;
 
 impl<DB> SqlStore<DB>
 where
@@ -30,10 +33,10 @@ where
     usize: ColumnIndex<DB::Row>,
 {
     pub(in crate::store) async fn count_due(&self, due: Due) -> Result<u64> {
-        sqlx::query::<DB>(
-            "SELECT COUNT(*) FROM posts WHERE (source = 'sample') = $1 \
-                AND (checked_at IS NULL OR checked_at < $2)",
-        )
+        sqlx::query::<DB>(AssertSqlSafe(format!(
+            "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 \
+                AND (checked_at IS NULL OR checked_at < $2)"
+        )))
         .bind(due.sample)
         .bind(at(due.before))
         .fetch_one(&self.pool)
@@ -45,15 +48,15 @@ where
 
     pub(in crate::store) async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
         // Two walks along the index, rather than a sort of everything that is due.
-        let rows = sqlx::query::<DB>(
+        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
             "SELECT fullname FROM ( \
                SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
-                  AND (source = 'sample') = $1 ORDER BY fullname LIMIT $3) never \
+                  AND (source = '{SAMPLE}') = $1 ORDER BY fullname LIMIT $3) never \
                UNION ALL \
                SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at < $2 \
-                  AND (source = 'sample') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
-              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3",
-        )
+                  AND (source = '{SAMPLE}') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
+              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3"
+        )))
         .bind(due.sample)
         .bind(at(due.before))
         .bind(i64::from(limit))
@@ -67,10 +70,10 @@ where
         sample: bool,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        let rows = sqlx::query::<DB>(
-            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = 'sample') = $1 \
-              ORDER BY checked_at DESC, fullname DESC LIMIT $2",
-        )
+        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
+              ORDER BY checked_at DESC, fullname DESC LIMIT $2"
+        )))
         .bind(sample)
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
@@ -402,13 +405,13 @@ where
     pub(in crate::store) async fn note_reconciled(&self, due: Due) -> Result<bool> {
         // Times of this form sort as texts.
         let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
-        let done = sqlx::query::<DB>(
+        let done = sqlx::query::<DB>(AssertSqlSafe(format!(
             "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
                SELECT 1 FROM posts WHERE (checked_at IS NULL OR checked_at < $2) \
-                  AND (source <> 'sample' OR $3)) \
+                  AND (source <> '{SAMPLE}' OR $3)) \
              ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
-               THEN meta.value ELSE excluded.value END",
-        )
+               THEN meta.value ELSE excluded.value END"
+        )))
         .bind(text.as_str())
         .bind(at(due.before))
         .bind(due.sample)

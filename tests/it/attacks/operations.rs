@@ -5,15 +5,13 @@ use tokio_util::sync::CancellationToken;
 use topicmill::cli::{CliError, Exit};
 use topicmill::domain::{Outcome, RunStatus};
 use topicmill::pipeline::Context;
-use topicmill::source::Source;
 use wiremock::matchers::method;
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 use crate::collect::{PACE, topic};
-use crate::support::arctic_shift;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran, finished, on_reddit};
-use crate::support::reddit;
+use crate::support::{arctic_shift, reddit};
 
 /// A URL of this machine at which nobody listens.
 fn nobody() -> String {
@@ -99,7 +97,6 @@ async fn an_unreachable_archive_ends_a_run_at_once_with_try_again_later() {
         let store = database.open().await;
         let context = Context::new(store, clock, CancellationToken::new(), "w".into());
         let topics = [topic("food", &["food"], 5), topic("music", &["music"], 5)];
-        let source = Source::ArcticShift(source);
         let collected = context
             .collect(&source, &topics, PACE, false, &|_| {})
             .await;
@@ -235,7 +232,7 @@ async fn a_stage_that_panics_is_recorded_as_failed() {
         let server = reddit::server().await;
         reddit::mount_listing(&server, reddit::page(&["a"]), 9).await;
         let (source, _) = reddit::client(&server.uri());
-        let source = Source::Reddit(std::sync::Arc::into_inner(source).unwrap());
+        let source = std::sync::Arc::into_inner(source).unwrap();
         let context = std::sync::Arc::new(Context::new(
             store,
             clock,

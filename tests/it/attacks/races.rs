@@ -12,7 +12,7 @@ use serde_json::Value;
 use sqlx::{Connection, Executor};
 use topicmill::clock::SystemClock;
 use topicmill::domain::{
-    Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, post_text,
+    Authors, Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, post_text,
 };
 use topicmill::store::{
     Access, Checked, Claimant, Classified, ImportState, LabelledPost, ModelRow, Page, RunId, Store,
@@ -78,7 +78,7 @@ fn post(id: &str, title: &str, source: SourceKind) -> Post {
     }
 }
 
-fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<'_> {
+fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<'static> {
     let live = source.is_live();
     Page {
         run,
@@ -89,7 +89,7 @@ fn page(run: RunId, source: SourceKind, posts: &[Post], now: Timestamp) -> Page<
         ranks: if live { &[0, 1, 2, 3, 4] } else { &[] },
         after: None,
         newest: live.then(|| at(2020)),
-        posts,
+        posts: Authors::Stored.ready(posts.to_vec()),
         now,
     }
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use topicmill::collect::Pace;
 use topicmill::domain::{Outcome, SourceKind, Timestamp};
 use topicmill::pipeline::Context;
-use topicmill::source::Source;
+use topicmill::source::arctic_shift::ArcticShift;
 
 use crate::collect::{Scene, child, climate, new_climate, posted};
 use crate::support::arctic_shift::{self, Archive, Borders, START, row, row_with};
@@ -105,7 +105,7 @@ async fn a_post_of_1970_does_not_look_like_the_end_of_a_listing() {
 /// Collects `r/climate` from an archive.
 struct ArchiveScene {
     archive: Archive,
-    source: Source,
+    source: ArcticShift,
     context: Context,
 }
 
@@ -116,7 +116,7 @@ impl ArchiveScene {
         let store = database.open().await;
         Self {
             archive,
-            source: Source::ArcticShift(source),
+            source,
             context: Context::new(store, clock, CancellationToken::new(), "w".into()),
         }
     }

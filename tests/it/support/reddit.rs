@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use topicmill::clock::ManualClock;
 use topicmill::domain::SourceKind;
-use topicmill::source::reddit::{Reddit, Settings, Timeouts};
+use topicmill::source::http::Timeouts;
+use topicmill::source::reddit::{Reddit, Settings};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 

@@ -16,7 +16,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use topicmill::clock::ManualClock;
 use topicmill::domain::{Fullname, Listing, SourceKind};
-use topicmill::source::reddit::{Reddit, RedditError, Settings, Timeouts};
+use topicmill::source::SourceError;
+use topicmill::source::http::{HttpError, Timeouts};
+use topicmill::source::reddit::{Reddit, Settings};
 
 /// A request and its answer, as recorded.
 #[derive(Debug, Clone, Deserialize)]
@@ -78,16 +80,16 @@ async fn ask(exchange: &Exchange, url: String) -> String {
 }
 
 /// The outcome and the kind of error, never its text: a redirect's may name a subreddit.
-fn refused(error: &RedditError) -> String {
+fn refused(error: &SourceError) -> String {
     let kind = match error {
-        RedditError::Token(error) => return refused(error),
-        RedditError::Credentials(_) => "credentials",
-        RedditError::Unauthorized(_) => "401 twice",
-        RedditError::Refused { .. } => "refused",
-        RedditError::WaitTooLong { .. } => "put off",
-        RedditError::GaveUp { .. } => "given up",
-        RedditError::TooLarge { .. } => "too large",
-        RedditError::Listing { .. } => "no listing",
+        SourceError::Token(error) => return refused(error),
+        SourceError::Credentials(_) => "credentials",
+        SourceError::Unauthorized(_) => "401 twice",
+        SourceError::Refused { .. } => "refused",
+        SourceError::Http(HttpError::WaitTooLong { .. }) => "put off",
+        SourceError::Http(HttpError::GaveUp { .. }) => "given up",
+        SourceError::Http(HttpError::TooLarge { .. }) => "too large",
+        SourceError::Shape { .. } => "no listing",
         _ => "settings",
     };
     format!("{} ({kind})", error.outcome())

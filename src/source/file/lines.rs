@@ -8,18 +8,13 @@ use std::io::{self, BufRead};
 
 use serde_json::Value;
 
-use super::Rejected;
-use super::dump::{Position, Record, Row, Rows};
 use super::filter::Filter;
-use super::reddit::listing::{mend_surrogates, post_from_value};
+use super::row::{LONGEST_LINE, Position, Record, Row, Rows, topic_named};
 use super::sparse;
 use crate::domain::SourceKind;
-
-/// A line above this is no post: the longest text Reddit has stored is 80 kB.
-pub(super) const LONGEST_LINE: usize = 16 << 20;
-
-/// A topic's name above this is none.
-const LONGEST_TOPIC: usize = 200;
+use crate::source::listing::mend_surrogates;
+use crate::source::page::Rejected;
+use crate::source::post::post_from_value;
 
 /// After so many bytes without a row that is wanted, whoever reads hears of it.
 const QUIET_BYTES: u64 = 16 << 20;
@@ -229,12 +224,6 @@ fn record(line: &str) -> Result<Record, String> {
         post: post_from_value(&value, SourceKind::Import)?,
         topic: topic.and_then(topic_named),
     })
-}
-
-/// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.
-pub(super) fn topic_named(text: &str) -> Option<String> {
-    let topic = text.replace('\0', "").trim().to_owned();
-    Some(topic).filter(|topic| (1..=LONGEST_TOPIC).contains(&topic.len()))
 }
 
 #[cfg(test)]

@@ -15,12 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::domain::SourceKind;
+use crate::source::listing::{ListingError, parse_listing};
+use crate::source::page::{ListingPage, Rejected};
+use crate::source::post::is_comment;
+
 use super::filter::Filter;
-use super::lines::{LONGEST_LINE, Lines};
-use super::reddit::listing::{ListingError, is_comment, parse_listing};
-use super::table::{self, Column, TableError};
-use super::{ListingPage, Rejected};
-use crate::domain::{Post, SourceKind};
+use super::lines::Lines;
+
+use super::row::{LONGEST_LINE, Position, Record, Row, Rows};
+use super::table::columns::{Column, TableError};
+use super::table::csv::Csv;
+use super::table::parquet::Parquet;
 use topicmill_score::hex;
 
 /// A saved listing above this is none: Reddit's own are a few megabytes at most.
@@ -102,7 +108,7 @@ pub enum DumpError {
 }
 
 impl DumpError {
-    pub(super) fn of(path: &Path) -> impl Fn(io::Error) -> Self {
+    fn of(path: &Path) -> impl Fn(io::Error) -> Self {
         let path = path.to_owned();
         move |source| match source.kind() {
             io::ErrorKind::NotFound => Self::Missing(path.clone()),
@@ -113,15 +119,6 @@ impl DumpError {
             },
         }
     }
-}
-
-/// A post of a file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Record {
-    /// The post.
-    pub post: Post,
-    /// The record's own `topic`, a slug, where it has one.
-    pub topic: Option<String>,
 }
 
 /// What a file holds.
@@ -155,44 +152,6 @@ pub struct Reading {
     pub filter: Filter,
     /// Which column of a table holds which field.
     pub columns: Vec<Column>,
-}
-
-/// How far a file was read: totals from its start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Position {
-    /// Bytes, unpacked.
-    pub bytes: u64,
-    /// Rows, blank ones too.
-    pub rows: u64,
-    /// Of those, left out by the filter.
-    pub left_out: u64,
-}
-
-/// What a row came to.
-#[derive(Debug, Clone, PartialEq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "one at a time is held, and most are records"
-)]
-pub enum Row {
-    /// A post that may be wanted.
-    Record(Record),
-    /// None, or not a whole one.
-    Rejected(Rejected),
-    /// Nothing that is wanted for quite a while; reading goes on.
-    Quiet,
-}
-
-/// The rows of a file in order.
-pub trait Rows: Send {
-    /// The next one; `None` at the end, and when what follows cannot be read.
-    fn next_row(&mut self) -> Option<Row>;
-    /// How far this is.
-    fn position(&self) -> Position;
-    /// Goes on from a position that a reading of the same file was at; called before the first row.
-    fn resume(&mut self, position: Position);
-    /// Whether it ended because what follows cannot be read.
-    fn broken(&self) -> bool;
 }
 
 /// How the reading of a file ended.
@@ -322,12 +281,12 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
             Box::new(Lines::new(unpacked(path, &read)?, filter.clone()))
         }
         Format::Csv => {
-            let rows = table::Csv::new(open(path, &read)?, &reading.columns);
+            let rows = Csv::new(open(path, &read)?, &reading.columns);
             Box::new(rows.map_err(table_error)?)
         }
         Format::Parquet => {
             let file = probe(path)?;
-            let rows = table::Parquet::new(file, &reading.columns, &read);
+            let rows = Parquet::new(file, &reading.columns, &read);
             Box::new(rows.map_err(table_error)?)
         }
     };

@@ -17,9 +17,9 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::Type;
 use serde_json::Value;
 
-use super::{Column, TableError, find, pages, record, rejected, row_of};
-use crate::source::dump::{Position, Row, Rows};
-use crate::source::lines::LONGEST_LINE;
+use super::columns::{Column, TableError, find, record, rejected, row_of};
+use super::pages;
+use crate::source::file::row::{LONGEST_LINE, Position, Row, Rows};
 
 /// A cell above this is no post's, as a line of NDJSON above it is none.
 const LONGEST_CELL: usize = LONGEST_LINE;

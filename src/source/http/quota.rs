@@ -1,7 +1,7 @@
 //! When the next request may leave.
 //!
 //! Two limits hold at once. Our own, `requests_per_minute`, is kept by governor, whose GCRA hands out slots
-//! atomically; it reads our clock, so that a test decides what time it is. Reddit's is read from the
+//! atomically; it reads our clock, so that a test decides what time it is. The site's is read from the
 //! `X-Ratelimit-*` headers of each answer, whatever its window: with nothing remaining the window's end is
 //! awaited, and once less than half is left the rest is spread over the time to it.
 //!
@@ -21,8 +21,8 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::{InMemoryState, NotKeyed};
 use reqwest::header::HeaderMap;
 
+use super::answer::{SHORTEST_WAIT, number, reset};
 use super::keeper::{Keeper, KeeperError, Slot, Terms};
-use super::retry::SHORTEST_WAIT;
 use super::traffic::{Cause, Meter, QuotaLeft};
 use crate::clock::SharedClock;
 use crate::domain::Timestamp;
@@ -30,12 +30,9 @@ use crate::domain::Timestamp;
 /// Two answers whose windows end this close together speak of the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
 
-/// No window is longer; a larger number is none that was meant, and would overflow a date.
-const LONGEST_WINDOW: Duration = Duration::from_hours(24);
-
 /// The pace of a client.
 #[derive(Debug)]
-pub(in crate::source) struct Quota {
+pub(crate) struct Quota {
     clock: SharedClock,
     budget: Duration,
     per_minute: NonZeroU32,
@@ -48,7 +45,7 @@ pub(in crate::source) struct Quota {
 
 /// Why there is no slot.
 #[derive(Debug)]
-pub(in crate::source) enum NoSlot {
+pub(crate) enum NoSlot {
     /// The wait is above the budget, and was not waited.
     OverBudget(Duration),
     /// Whoever keeps the quota for all processes failed.
@@ -56,7 +53,7 @@ pub(in crate::source) enum NoSlot {
 }
 
 impl Quota {
-    pub(in crate::source) fn new(
+    pub(crate) fn new(
         per_minute: NonZeroU32,
         budget: Duration,
         clock: SharedClock,
@@ -76,12 +73,12 @@ impl Quota {
     }
 
     /// From now on slots are reserved with this keeper, too. The first one stays.
-    pub(super) fn keep_with(&self, keeper: Keeper) {
+    pub(crate) fn keep_with(&self, keeper: Keeper) {
         let _ = self.keeper.set(keeper);
     }
 
     /// Waits for a slot and takes it.
-    pub(in crate::source) async fn slot(&self) -> Result<(), NoSlot> {
+    pub(crate) async fn slot(&self) -> Result<(), NoSlot> {
         let _turn = self.turn.lock().await;
         while let Err((wait, cause)) = self.try_take() {
             self.pause(wait, cause).await?;
@@ -122,11 +119,7 @@ impl Quota {
     }
 
     /// Waits, unless that is more than the budget allows.
-    pub(in crate::source) async fn pause(
-        &self,
-        wait: Duration,
-        cause: Cause,
-    ) -> Result<(), NoSlot> {
+    pub(crate) async fn pause(&self, wait: Duration, cause: Cause) -> Result<(), NoSlot> {
         self.affords(wait)?;
         self.meter.waited(cause, wait);
         self.clock.sleep(wait).await;
@@ -134,7 +127,7 @@ impl Quota {
     }
 
     /// Whether a wait is within the budget.
-    pub(in crate::source) fn affords(&self, wait: Duration) -> Result<(), NoSlot> {
+    pub(crate) fn affords(&self, wait: Duration) -> Result<(), NoSlot> {
         if wait > self.budget {
             Err(NoSlot::OverBudget(wait))
         } else {
@@ -143,7 +136,7 @@ impl Quota {
     }
 
     /// Lets nobody through for `wait`: what one caller is told by a 429 holds for all, in every process.
-    pub(in crate::source) async fn hold(&self, wait: Duration) -> Result<(), NoSlot> {
+    pub(crate) async fn hold(&self, wait: Duration) -> Result<(), NoSlot> {
         let until = self.clock.elapsed() + wait;
         {
             let mut pace = self.pace();
@@ -153,16 +146,17 @@ impl Quota {
     }
 
     /// Takes note of an answer's headers; a window with nothing left holds the other processes, too.
-    pub(in crate::source) async fn observe(&self, headers: &HeaderMap) -> Result<(), NoSlot> {
-        let (Some(left), Some(reset)) = (number(headers, "x-ratelimit-remaining"), reset(headers))
-        else {
+    pub(crate) async fn observe(&self, headers: &HeaderMap) -> Result<(), NoSlot> {
+        let now = self.clock.now();
+        let left = number(headers, "x-ratelimit-remaining");
+        let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
             return Ok(());
         };
         let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
         self.meter.told(QuotaLeft {
             remaining: left,
             used,
-            resets_at: Timestamp::from(self.clock.now() + reset),
+            resets_at: Timestamp::from(now + reset),
         });
         let reset = reset.max(SHORTEST_WAIT);
         self.pace()
@@ -185,21 +179,7 @@ impl Quota {
     }
 }
 
-/// The time until Reddit's window ends, as an answer tells it.
-pub(super) fn reset(headers: &HeaderMap) -> Option<Duration> {
-    let secs = number(headers, "x-ratelimit-reset")?;
-    Some(Duration::from_secs_f64(
-        secs.min(LONGEST_WINDOW.as_secs_f64()),
-    ))
-}
-
-/// A header that is an int in one answer and a float in the next.
-fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
-    let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
-    number.is_finite().then_some(number.max(0.0))
-}
-
-/// What Reddit allows. All times are those of [`crate::clock::Clock::elapsed`].
+/// What the site allows. All times are those of [`crate::clock::Clock::elapsed`].
 #[derive(Debug, Default)]
 struct Pace {
     held_until: Duration,
@@ -207,7 +187,7 @@ struct Pace {
     window: Option<Window>,
 }
 
-/// Reddit's window as last told, less the slots taken since.
+/// The site's window as last told, less the slots taken since.
 #[derive(Debug, Clone, Copy)]
 struct Window {
     left: f64,
@@ -272,7 +252,8 @@ impl GovernorClock for OurClock {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::source::reddit::traffic::Waited;
+    use crate::source::http::answer::LONGEST_WINDOW;
+    use crate::source::http::traffic::Waited;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::reddit::listing::is_read;
+use crate::source::post::is_read;
 
 /// Parses one JSON text.
 ///

@@ -1,6 +1,6 @@
 //! Who keeps the quota for several processes.
 //!
-//! Reddit counts every request of a client id, whichever process sent it, so processes that collect side by
+//! A site counts every request of a client id, whichever process sent it, so processes that collect side by
 //! side need one place where slots are taken. Which place that is, is not this module's to know: the caller
 //! hands in two closures, and the client asks the first before each request and tells the second of every
 //! answer that holds everybody. A keeper that fails ends the request, because to send it all the same could
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub type KeeperError = Box<dyn Error + Send + Sync>;
 
 /// What the keeper will have answered.
-pub type Answer<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send>>;
+pub type Kept<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send>>;
 
 /// The limit that a slot is asked for under.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub struct Slot {
 }
 
 /// Takes the next slot.
-pub type Reserve = Box<dyn Fn(Terms) -> Answer<Slot> + Send + Sync>;
+pub type Reserve = Box<dyn Fn(Terms) -> Kept<Slot> + Send + Sync>;
 /// Lets nobody through for that long.
-pub type Hold = Box<dyn Fn(Duration) -> Answer<()> + Send + Sync>;
+pub type Hold = Box<dyn Fn(Duration) -> Kept<()> + Send + Sync>;
 
 /// Keeps the quota of one client id for all processes.
 pub struct Keeper {

@@ -1,18 +1,12 @@
 //! Reddit's wire form of a post, decoded leniently.
 //!
-//! What enters is JSON as the API, a saved page, a dump of some year or a flat table writes it; what leaves
-//! is a [`Post`] or the reason why it is none. The envelope is roux's, its children are left as plain JSON
-//! and decoded one by one: roux's own struct requires some thirty fields, and one child without one of them
-//! would cost the page. Nothing here is a closed list, because the wire has changed every few years.
+//! What enters is JSON as the API, a saved page, a dump of some year, an archive or a flat table writes it; what leaves
+//! is a [`Post`] or the reason why it is none. Nothing here is a closed list, because the wire has changed every few
+//! years.
 
-use roux::response::{BasicThing, Listing as Children};
 use serde_json::{Map, Value};
 
 use crate::domain::{Fullname, Post, SourceKind, Timestamp, is_placeholder};
-use crate::source::{ListingPage, Rejected};
-
-/// roux's `BasicListing` with bare children: even a `null` among them costs only itself.
-type Envelope = BasicThing<Children<Value>>;
 
 /// The last second of the year 9999; what lies behind it was not meant as seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
@@ -22,108 +16,6 @@ const LATEST_SECS: f64 = 253_402_300_799.0;
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
 const A_COMMENT: &str = "a comment, not a post";
-
-/// Why a text is no listing.
-#[derive(Debug, thiserror::Error)]
-pub enum ListingError {
-    /// Not JSON, or cut short.
-    #[error("the listing is not whole JSON: fetch it again")]
-    Json(#[source] serde_json::Error),
-    /// JSON of another shape.
-    #[error(
-        "the JSON is not a Reddit listing, `{{\"kind\": \"Listing\", \"data\": {{\"children\": […]}}}}`"
-    )]
-    Shape(#[source] serde_json::Error),
-}
-
-impl From<serde_json::Error> for ListingError {
-    fn from(error: serde_json::Error) -> Self {
-        if error.is_data() {
-            Self::Shape(error)
-        } else {
-            Self::Json(error)
-        }
-    }
-}
-
-/// Decodes a listing, or an array of listings as a comments page has it.
-///
-/// Of a comments page the posts are taken and the comments passed over; of a plain listing a child that is
-/// no post is rejected. `after` is the last listing's.
-///
-/// # Errors
-/// [`ListingError`] when the text as a whole is no listing; a bad child only ends up among the rejected.
-pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
-    let text = String::from_utf8_lossy(bytes);
-    let text = text.trim_start_matches('\u{feff}').trim_start();
-    let comments_page = text.starts_with('[');
-    let envelopes = |text: &str| -> serde_json::Result<Vec<Envelope>> {
-        if comments_page {
-            serde_json::from_str(text)
-        } else {
-            serde_json::from_str(text).map(|listing| vec![listing])
-        }
-    };
-    let listings = envelopes(text).or_else(|error| match mend_surrogates(text) {
-        Some(mended) => envelopes(&mended),
-        None => Err(error),
-    })?;
-
-    let mut page = ListingPage::default();
-    let mut position = 0;
-    for listing in listings {
-        for child in listing.data.children {
-            position += 1;
-            if comments_page && matches!(kind_of(&child), Some("t1" | "more")) {
-                continue;
-            }
-            match post_from_value(&child, source) {
-                Ok(post) => page.posts.push(post),
-                Err(reason) => page.rejected.push(Rejected {
-                    at: format!("child {position}"),
-                    reason,
-                }),
-            }
-        }
-        page.after = listing
-            .data
-            .after
-            .map(|after| after.replace('\0', ""))
-            .filter(|after| !after.is_empty());
-    }
-    Ok(page)
-}
-
-/// JSON with each half of a surrogate pair that stands alone replaced by U+FFFD; `None` if there is none.
-///
-/// Posts cut in the middle of an emoji hold such halves; one of them would cost the whole page.
-pub(in crate::source) fn mend_surrogates(json: &str) -> Option<String> {
-    let unit = |at: usize| -> Option<u16> {
-        let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
-        u16::from_str_radix(escape, 16).ok()
-    };
-    let (mut mended, mut copied, mut at) = (String::new(), 0, 0);
-    while let Some(found) = json[at..].find('\\') {
-        at += found;
-        let length = match (unit(at), unit(at + 6)) {
-            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
-            (Some(0xd800..0xe000), _) => {
-                mended.push_str(&json[copied..at]);
-                mended.push_str("\\ufffd");
-                copied = at + 6;
-                6
-            }
-            (Some(_), _) => 6,
-            // Another escape: a backslash and one ASCII character.
-            (None, _) => 2,
-        };
-        at = (at + length).min(json.len());
-        while !json.is_char_boundary(at) {
-            at += 1;
-        }
-    }
-    (copied > 0).then(|| mended + &json[copied..])
-}
 
 /// Decodes one post: a thing (`{"kind": "t3", "data": {…}}`) or its bare data, as dumps and tables have it.
 ///
@@ -199,19 +91,19 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
     clippy::cast_possible_truncation,
     reason = "in the range that was just checked"
 )]
-pub(in crate::source) fn time_of_post(secs: f64) -> Option<Timestamp> {
+pub(super) fn time_of_post(secs: f64) -> Option<Timestamp> {
     Some(secs)
         .filter(|secs| (0.0..=LATEST_SECS).contains(secs))
         .and_then(|secs| Timestamp::from_epoch_secs(secs as i64))
 }
 
 /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
-pub(in crate::source) fn is_comment(value: &Value) -> bool {
+pub(super) fn is_comment(value: &Value) -> bool {
     let has = |name: &str| get(value, name).is_some();
     kind_of(value) == Some("t1") || (has("body") && has("link_id") && !has("title"))
 }
 
-fn kind_of(value: &Value) -> Option<&str> {
+pub(super) fn kind_of(value: &Value) -> Option<&str> {
     get(value, "kind").and_then(Value::as_str)
 }
 
@@ -221,7 +113,7 @@ fn get<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
 
 /// Whether a field of this name is ever looked at, in a thing, in its data or in what lies within. A dump's
 /// row has a hundred fields, and whoever reads many rows need not keep the others.
-pub(in crate::source) fn is_read(name: &str) -> bool {
+pub(super) fn is_read(name: &str) -> bool {
     matches!(
         name,
         "_meta"
@@ -423,81 +315,6 @@ mod tests {
             whole[name] = value.clone();
         }
         post_from_value(&whole, SourceKind::Import)
-    }
-
-    #[test]
-    fn half_a_surrogate_pair_costs_one_character() {
-        let listing = r#"{"kind":"Listing","data":{"after":"t3_x\u0000","children":[
-            {"kind":"t3","data":{"id":"a","title":"cut \ud83d","subreddit":"food","created_utc":1}},
-            {"kind":"t3","data":{"id":"b","title":"\udc00 \ud83d\ude00 \\ud83d","subreddit":"food","created_utc":1}}
-        ]}}"#;
-        let page = parse_listing(listing.as_bytes(), SourceKind::Reddit).unwrap();
-        let titles: Vec<_> = page.posts.iter().map(|post| post.title.as_str()).collect();
-        assert_eq!(titles, ["cut \u{fffd}", "\u{fffd} 😀 \\ud83d"]);
-        assert_eq!(page.after.as_deref(), Some("t3_x"));
-        assert_eq!(mend_surrogates(r#"{"a":"\\ud83d \u00e9 é\\"}"#), None);
-    }
-
-    #[test]
-    fn odd_children_cost_only_themselves() {
-        let t3 = json!({"kind": "t3", "data": {
-            "id": "abc1", "permalink": "/r/climate/comments/abc1/a/", "title": "A", "created_utc": 1.5e9,
-        }});
-        let page = json!({"kind": "Listing", "data": {"after": "t3_abc1", "children": [
-            null, {"kind": "t1", "data": {"id": "c"}}, {"kind": "t5", "data": {}},
-            {"kind": "more", "data": {"count": 3}}, t3, {"kind": "t3", "data": null}, {"kind": "t3"}, 7,
-            {"kind": "t3", "data": {"promoted": true, "id": "ad1", "title": "Buy"}},
-        ]}});
-        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Reddit).unwrap();
-        assert_eq!(page.posts.len(), 1);
-        assert_eq!(page.posts[0].subreddit, "climate");
-        assert_eq!(page.after.as_deref(), Some("t3_abc1"));
-        let rejected: Vec<_> = page
-            .rejected
-            .iter()
-            .map(|r| format!("{}: {}", r.at, r.reason))
-            .collect();
-        assert_eq!(
-            rejected,
-            [
-                "child 1: not a JSON object",
-                "child 2: a comment, not a post",
-                "child 3: a thing of kind `t5`, not a post",
-                "child 4: a thing of kind `more`, not a post",
-                "child 6: a `t3` without its data",
-                "child 7: neither `name` nor `id` as text",
-                "child 8: not a JSON object",
-                "child 9: an advertisement, not a post",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_comments_page_gives_its_post_and_passes_over_the_comments() {
-        let page = json!([
-            {"kind": "Listing", "data": {"children": [{"kind": "t3", "data": {
-                "name": "t3_abc1", "subreddit": "s", "title": "A", "created_utc": 1}}]}},
-            {"kind": "Listing", "data": {"children": [
-                {"kind": "t1", "data": {}}, {"kind": "more", "data": {}}]}},
-        ]);
-        let page = parse_listing(page.to_string().as_bytes(), SourceKind::Import).unwrap();
-        assert_eq!((page.posts.len(), page.rejected.len()), (1, 0));
-    }
-
-    #[test]
-    fn what_is_no_listing_says_so() {
-        let parse = |text: &str| parse_listing(text.as_bytes(), SourceKind::Import);
-        for cut in ["", "{\"kind\": \"Listing\", \"data\": {\"chil", "<html>"] {
-            assert!(matches!(parse(cut), Err(ListingError::Json(_))), "{cut}");
-        }
-        for other in ["{}", "{\"message\": \"Forbidden\"}", "[1]", "null"] {
-            assert!(
-                matches!(parse(other), Err(ListingError::Shape(_))),
-                "{other}"
-            );
-        }
-        let bom = "\u{feff} {\"kind\":\"Listing\",\"data\":{\"children\":[]}}";
-        assert_eq!(parse(bom).unwrap(), ListingPage::default());
     }
 
     #[test]

@@ -1,25 +1,27 @@
-//! What can go wrong between here and Reddit.
+//! Why a source could not be read, in the same words for every source.
 
-use std::time::Duration;
+use chrono::{DateTime, Utc};
 
-use super::keeper::KeeperError;
-use super::listing::ListingError;
+use super::http::{HttpError, Site};
 use crate::domain::Outcome;
 
-/// Why Reddit could not be read.
+/// Why a source could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum RedditError {
+pub enum SourceError {
+    /// No answer that could be judged.
+    #[error(transparent)]
+    Http(#[from] HttpError),
     /// A base URL that must not be used.
-    #[error(
-        "`reddit.{setting}` is `{url}`: {reason}; Reddit's own are `https://www.reddit.com` (auth_url) and `https://oauth.reddit.com` (api_url)"
-    )]
+    #[error("`{setting}` is `{url}`: {reason}; {usual}")]
     BaseUrl {
-        /// `auth_url` or `api_url`.
+        /// `reddit.auth_url`, say.
         setting: &'static str,
         /// As given.
         url: String,
         /// What is wrong with it.
         reason: String,
+        /// What it usually is.
+        usual: &'static str,
     },
     /// Reddit blocks clients that do not say who they are.
     #[error(
@@ -32,20 +34,21 @@ pub enum RedditError {
     )]
     ClientId,
     /// A number under which nothing could be read.
-    #[error("`reddit.{setting}` does not work as it is set: set it to between {least} and {most}")]
+    #[error("`{setting}` does not work as it is set: set it to between {least} and {most}")]
     Number {
-        /// Its name.
+        /// Its name, with its section.
         setting: &'static str,
         /// The least that works.
         least: u64,
         /// The most that works.
         most: u64,
     },
-    /// The HTTP client could not be built.
-    #[error(
-        "the HTTPS client cannot start: check that the system has CA certificates (Debian's package is `ca-certificates`)"
-    )]
-    Client(#[source] reqwest::Error),
+    /// The sample Reddit has no port to serve on.
+    #[error("start the sample Reddit on 127.0.0.1: {0}")]
+    Sample(#[source] std::io::Error),
+    /// Nothing is collected from files.
+    #[error("files are stored with `topicmill import FILE…`")]
+    Files,
     /// Not the name of a subreddit.
     #[error(
         "`{0}` is not the name of a subreddit: it has 2 to 21 letters, digits or underscores, without `r/`"
@@ -58,15 +61,17 @@ pub enum RedditError {
     Credentials(String),
     /// The token endpoint could not be read, so nothing can.
     #[error(transparent)]
-    Token(Box<RedditError>),
+    Token(Box<SourceError>),
     /// A token was refused, and so was the next one.
     #[error(
         "Reddit refused two tokens in a row for {0} (401): check that the application may still read"
     )]
     Unauthorized(String),
     /// An answer that another try would not change.
-    #[error("Reddit refused {what} with status {status}: {detail}")]
+    #[error("{} refused {what} with status {status}: {detail}", .site.name)]
     Refused {
+        /// Who refused.
+        site: Site,
         /// `r/climate` or `a token`.
         what: String,
         /// What that means.
@@ -76,67 +81,49 @@ pub enum RedditError {
         /// What it means in words, and what to do.
         detail: String,
     },
-    /// The quota asks for more patience than the settings allow.
-    #[error("the quota asks for a wait of {} s for {what}, above `reddit.wait_budget_secs` = {}: run again later, or raise it", .wait.as_secs_f64().ceil(), .budget.as_secs())]
-    WaitTooLong {
+    /// Whole JSON of another shape.
+    #[error("the answer for {what} is of an unknown shape: check `{}.api_url`", .site.section)]
+    Shape {
+        /// Who gave it.
+        site: Site,
         /// What was asked for.
         what: String,
-        /// The wait it would have taken.
-        wait: Duration,
-        /// The most that was allowed.
-        budget: Duration,
+        /// What was wrong with it, where that can be said.
+        source: Option<serde_json::Error>,
     },
-    /// Every try ended in a failure that another try may cure.
-    #[error("Reddit failed for {what}, tried {tries}×, at last with: {detail}; run again later")]
-    GaveUp {
-        /// What was asked for.
-        what: String,
-        /// [`Outcome::Server`] or [`Outcome::RateLimited`].
-        outcome: Outcome,
-        /// How often it was tried.
-        tries: u32,
-        /// The last failure in words.
-        detail: String,
-        /// The last failure, where there was no answer at all.
-        source: Option<reqwest::Error>,
-    },
-    /// Whoever keeps the quota for all processes failed, so nothing may be sent.
-    #[error("keep the quota that all runs with this client id share: {0}")]
-    Keeper(#[source] KeeperError),
-    /// An answer of a size that no listing has.
+    /// More posts of one second than the largest page that an archive gives.
     #[error(
-        "the answer for {what} is larger than {limit} bytes, which no listing is: check `reddit.api_url`"
+        "{}'s pages of {what} do not reach past the posts of {at}: run again later, when it may give larger ones", .site.name
     )]
-    TooLarge {
+    Crowded {
+        /// Whose pages.
+        site: Site,
         /// What was asked for.
         what: String,
-        /// The most that is read.
-        limit: usize,
-    },
-    /// Whole JSON, but no listing.
-    #[error("the answer for {what} is of an unknown shape: check `reddit.api_url`")]
-    Listing {
-        /// What was asked for.
-        what: String,
-        /// What was wrong with it.
-        source: ListingError,
+        /// The second.
+        at: DateTime<Utc>,
     },
 }
 
-impl RedditError {
-    /// Whether the settings are wrong, rather than Reddit's answer.
+impl SourceError {
+    /// Whether the settings are wrong, rather than an answer.
     pub fn is_of_the_settings(&self) -> bool {
         matches!(
             self,
-            Self::BaseUrl { .. } | Self::UserAgent(_) | Self::Number { .. } | Self::Client(_)
+            Self::BaseUrl { .. }
+                | Self::UserAgent(_)
+                | Self::Number { .. }
+                | Self::Sample(_)
+                | Self::Files
+                | Self::Http(HttpError::Client(_))
         )
     }
 
-    /// Whether every other request would meet the same: there is no token, or no way to Reddit.
+    /// Whether every other request would meet the same: there is no token, or no way to the source.
     pub fn is_of_every_topic(&self) -> bool {
         match self {
             Self::Credentials(_) | Self::Token(_) => true,
-            Self::GaveUp { source, .. } => source.as_ref().is_some_and(reqwest::Error::is_connect),
+            Self::Http(error) => error.is_unreachable(),
             _ => false,
         }
     }
@@ -145,7 +132,7 @@ impl RedditError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Token(error) => error.is_passing(),
-            Self::GaveUp { .. } | Self::WaitTooLong { .. } => true,
+            Self::Http(error) => error.is_passing(),
             _ => false,
         }
     }
@@ -156,9 +143,9 @@ impl RedditError {
     /// The error itself.
     pub fn into_keeper_failure<E: std::error::Error + 'static>(self) -> Result<E, Self> {
         match self {
-            Self::Keeper(source) => match source.downcast::<E>() {
+            Self::Http(HttpError::Keeper(source)) => match source.downcast::<E>() {
                 Ok(failure) => Ok(*failure),
-                Err(source) => Err(Self::Keeper(source)),
+                Err(source) => Err(HttpError::Keeper(source).into()),
             },
             Self::Token(error) => {
                 let error = error.into_keeper_failure();
@@ -171,18 +158,19 @@ impl RedditError {
     /// The word for it in a topic's report.
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::BaseUrl { .. }
+            Self::Http(error) if error.is_rate_limit() => Outcome::RateLimited,
+            Self::Http(_)
+            | Self::BaseUrl { .. }
             | Self::UserAgent(_)
             | Self::Number { .. }
-            | Self::Client(_)
-            | Self::TooLarge { .. }
-            | Self::Keeper(_)
-            | Self::Listing { .. } => Outcome::Server,
+            | Self::Sample(_)
+            | Self::Files
+            | Self::Shape { .. } => Outcome::Server,
             Self::Subreddit(_) => Outcome::Missing,
             Self::ClientId | Self::Credentials(_) | Self::Unauthorized(_) => Outcome::Auth,
             Self::Token(error) => error.outcome(),
-            Self::WaitTooLong { .. } => Outcome::RateLimited,
-            Self::Refused { outcome, .. } | Self::GaveUp { outcome, .. } => *outcome,
+            Self::Crowded { .. } => Outcome::RateLimited,
+            Self::Refused { outcome, .. } => *outcome,
         }
     }
 }

@@ -12,7 +12,7 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::TableError;
+use super::columns::TableError;
 
 /// The largest page: `DuckDB` writes up to 100 MB, other writers 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).

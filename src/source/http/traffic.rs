@@ -1,4 +1,4 @@
-//! What a client did: requests by status, waits by cause, and the quota as Reddit last told it.
+//! What a client did: requests by status, waits by cause, and the quota as the site last told it.
 //!
 //! Every request and every wait passes here once, so the sums agree with what the server saw. Nothing that
 //! could be secret or a post's text enters.
@@ -26,7 +26,7 @@ pub struct Traffic {
     pub no_answer: u64,
     /// Waits by their cause.
     pub waits: Waits,
-    /// What was left of the quota when Reddit last told.
+    /// What was left of the quota when the site last told.
     pub quota: Option<QuotaLeft>,
 }
 
@@ -35,7 +35,7 @@ pub struct Traffic {
 pub struct Waits {
     /// For our own limit, `requests_per_minute`, which all processes with one database share.
     pub own_pace: Waited,
-    /// For Reddit's window, as the `X-Ratelimit-*` headers tell it.
+    /// For the site's window, as the `X-Ratelimit-*` headers tell it.
     pub their_quota: Waited,
     /// Because an answer said how long, and while that held for all.
     pub retry_after: Waited,
@@ -73,7 +73,7 @@ fn as_secs<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S:
     to.serialize_f64(duration.as_secs_f64())
 }
 
-/// Reddit's quota as an answer told it.
+/// The site's quota as an answer told it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct QuotaLeft {
     /// Requests left in the window.
@@ -86,7 +86,7 @@ pub struct QuotaLeft {
 
 /// Why a request had to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::source) enum Cause {
+pub(crate) enum Cause {
     OwnPace,
     TheirQuota,
     RetryAfter,
@@ -95,28 +95,28 @@ pub(in crate::source) enum Cause {
 
 /// Counts the traffic of one client.
 #[derive(Debug, Default)]
-pub(in crate::source) struct Meter(Mutex<Traffic>);
+pub(crate) struct Meter(Mutex<Traffic>);
 
 impl Meter {
-    pub(in crate::source) fn sent(&self, for_token: bool) {
+    pub(crate) fn sent(&self, for_token: bool) {
         let mut traffic = self.lock();
         traffic.requests += 1;
         traffic.token_requests += u64::from(for_token);
     }
 
-    pub(in crate::source) fn answered(&self, status: u16) {
+    pub(crate) fn answered(&self, status: u16) {
         *self.lock().by_status.entry(status).or_default() += 1;
     }
 
-    pub(in crate::source) fn lost(&self) {
+    pub(crate) fn lost(&self) {
         self.lock().no_answer += 1;
     }
 
-    pub(in crate::source) fn retried(&self) {
+    pub(crate) fn retried(&self) {
         self.lock().retries += 1;
     }
 
-    pub(in crate::source) fn waited(&self, cause: Cause, wait: Duration) {
+    pub(crate) fn waited(&self, cause: Cause, wait: Duration) {
         let waits = &mut self.lock().waits;
         let waited = match cause {
             Cause::OwnPace => &mut waits.own_pace,
@@ -128,11 +128,11 @@ impl Meter {
         waited.sum += wait;
     }
 
-    pub(in crate::source) fn told(&self, left: QuotaLeft) {
+    pub(crate) fn told(&self, left: QuotaLeft) {
         self.lock().quota = Some(left);
     }
 
-    pub(in crate::source) fn so_far(&self) -> Traffic {
+    pub(crate) fn so_far(&self) -> Traffic {
         self.lock().clone()
     }
 

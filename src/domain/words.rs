@@ -1,0 +1,45 @@
+//! Words that are written in one spelling everywhere.
+
+/// Declares an enum of words that are written in one spelling everywhere: database, configuration, JSON.
+macro_rules! words {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant),+ }
+
+        impl $name {
+            /// Every variant, in order of declaration.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            /// The one spelling.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word),+ }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownWord;
+
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                Self::ALL.iter().copied().find(|word| word.as_str() == text).ok_or_else(|| UnknownWord {
+                    found: text.to_owned(),
+                    expected: &[$($word),+],
+                })
+            }
+        }
+    };
+}
+
+/// A word that is none of those expected.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{found}` is none of {}", expected.join(", "))]
+pub struct UnknownWord {
+    pub(super) found: String,
+    pub(super) expected: &'static [&'static str],
+}

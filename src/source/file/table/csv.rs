@@ -1,0 +1,201 @@
+//! Posts from CSV with a line of names: a row a post.
+
+use std::io::{self, Read};
+
+use serde_json::Value;
+
+use super::columns::{Column, TableError, find, record, rejected, row_of};
+use crate::source::file::row::{Position, Row, Rows};
+
+/// A row of a table above this is none, but a quote that nobody closed.
+const LONGEST_ROW: u64 = 32 << 20;
+
+/// Reads no more than `left` bytes until it is told how many again.
+#[derive(Debug)]
+struct Limited<R> {
+    reader: R,
+    left: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let reason = format!(
+                "a row is longer than {} MiB: a quote that is not closed?",
+                LONGEST_ROW >> 20
+            );
+            return Err(io::Error::other(reason));
+        }
+        let n = self.reader.read(buffer)?;
+        self.left = self.left.saturating_sub(n as u64);
+        Ok(n)
+    }
+}
+
+/// The rows of a CSV file; the line of names is none.
+#[derive(Debug)]
+pub struct Csv<R> {
+    reader: csv::Reader<Limited<R>>,
+    row: csv::ByteRecord,
+    fields: Vec<(usize, &'static str)>,
+    number: u64,
+    broken: bool,
+}
+
+impl<R: Read> Csv<R> {
+    /// Reads the line of names.
+    ///
+    /// # Errors
+    /// When a column is missing, or the line cannot be read.
+    pub fn new(reader: R, wanted: &[Column]) -> Result<Self, TableError> {
+        let limited = Limited {
+            reader,
+            left: LONGEST_ROW,
+        };
+        let mut reader = csv::Reader::from_reader(limited);
+        let names = reader.byte_headers()?;
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).trim().to_owned())
+            .collect();
+        Ok(Self {
+            reader,
+            row: csv::ByteRecord::new(),
+            fields: find(wanted, &names)?,
+            number: 0,
+            broken: false,
+        })
+    }
+}
+
+impl<R: Read + Send> Rows for Csv<R> {
+    fn next_row(&mut self) -> Option<Row> {
+        if self.broken {
+            return None;
+        }
+        self.reader.get_mut().left = LONGEST_ROW;
+        let read = self.reader.read_byte_record(&mut self.row);
+        self.number += u64::from(!matches!(read, Ok(false)));
+        match read {
+            Ok(false) => None,
+            Ok(true) => {
+                let text = |at: usize| {
+                    let bytes = self.row.get(at).unwrap_or_default();
+                    Value::String(String::from_utf8_lossy(bytes).into_owned())
+                };
+                let values = self.fields.iter().map(|&(at, field)| (field, text(at)));
+                Some(row_of(self.number, record(values)))
+            }
+            Err(error) => {
+                let reason = if let csv::ErrorKind::UnequalLengths {
+                    expected_len, len, ..
+                } = error.kind()
+                {
+                    format!("{len} values in place of {expected_len}")
+                } else {
+                    self.broken = true;
+                    format!("cannot be read, nor what follows: {error}")
+                };
+                Some(rejected(self.number, reason))
+            }
+        }
+    }
+
+    fn position(&self) -> Position {
+        Position {
+            bytes: self.reader.position().byte(),
+            rows: self.number,
+            left_out: 0,
+        }
+    }
+
+    fn resume(&mut self, _: Position) {}
+
+    fn broken(&self) -> bool {
+        self.broken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::file::row::Record;
+    use crate::source::page::Rejected;
+
+    fn csv(text: &str, wanted: &[Column]) -> Result<Vec<String>, TableError> {
+        let mut rows = Csv::new(text.as_bytes(), wanted)?;
+        let fates = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
+            Row::Record(Record { post, topic }) => {
+                let secs = post.created_at.as_datetime().timestamp();
+                format!("{} {secs} {topic:?}", post.fullname)
+            }
+            Row::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
+            Row::Quiet => unreachable!("every row of a table is one"),
+        });
+        Ok(fates.collect())
+    }
+
+    #[test]
+    fn a_wrong_value_costs_its_row() {
+        let text = "\u{feff}id,title,subreddit,created_utc,score,over_18,topic\n\
+            a1,One,food,1700000000,3,False,food\n\
+            a2,Two,food,yesterday,3,,\n\
+            a3,Three,food,2023-11-14,many,,\n\
+            a4,Four,food,2023-11-14,4,perhaps,\n\
+            a5,Five\n\
+            a6,,food,1,,,\n\
+            a7,\"Seven, and\nmore\",food,2023-11-14 22:13:20,,,\n";
+        assert_eq!(
+            csv(text, &[]).unwrap(),
+            [
+                "t3_a1 1700000000 Some(\"food\")",
+                "row 2: `created_utc` is no time",
+                "row 3: `score` is no number",
+                "row 4: `over_18` is neither true nor false",
+                "row 5: 2 values in place of 7",
+                "row 6: neither `title` nor `selftext`",
+                "t3_a7 1700000000 None",
+            ]
+        );
+    }
+
+    #[test]
+    fn columns_are_mapped_and_missing_ones_told_with_those_there_are() {
+        let text = "post_id,headline,subreddit,created_utc\na1,One,food,1\n";
+        let columns = |title: &str| {
+            let column = |field, name: &str| Column {
+                field,
+                name: name.to_owned(),
+            };
+            [column("id", "post_id"), column("title", title)]
+        };
+        assert_eq!(csv(text, &columns("headline")).unwrap(), ["t3_a1 1 None"]);
+        let error = csv(text, &columns("titel")).unwrap_err().to_string();
+        assert!(
+            error.contains("`titel`") && error.contains("`headline`"),
+            "{error}"
+        );
+        let error = csv(text, &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("--map title=COLUMN") && error.contains("`headline`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_quote_that_nobody_closes_is_not_read_into_memory() {
+        struct Endless;
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(b'x');
+                Ok(buffer.len())
+            }
+        }
+        let head = "id,title,subreddit,created_utc\na1,\"One";
+        let mut rows = Csv::new(head.as_bytes().chain(Endless), &[]).unwrap();
+        let row = rows.next_row();
+        let told = matches!(&row, Some(Row::Rejected(row)) if row.reason.contains("not closed"));
+        assert!(told, "{row:?}");
+        assert!(rows.next_row().is_none() && rows.broken());
+    }
+}

@@ -1,0 +1,6 @@
+//! Posts from tables: CSV with a line of names, and Parquet.
+
+pub mod columns;
+pub mod csv;
+mod pages;
+pub mod parquet;

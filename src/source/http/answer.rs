@@ -1,0 +1,159 @@
+//! An answer as it came: read within bounds, and what its status and headers ask for. Pure apart from the reading.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION, RETRY_AFTER};
+use reqwest::{RequestBuilder, StatusCode};
+
+/// The most that is read of one answer. A page of 100 posts of 40,000 characters each is 4 MB.
+pub(crate) const LARGEST_ANSWER: usize = 32 << 20;
+
+/// The shortest wait that an answer can ask for. Reddit sends `retry-after: 0`, and a reset of 0 with
+/// nothing remaining; to ask again at once would draw the next 429.
+pub(crate) const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+
+/// No window is longer; a larger number is none that was meant, and would overflow a date.
+pub(crate) const LONGEST_WINDOW: Duration = Duration::from_hours(24);
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Vec<u8>,
+}
+
+/// What an answer says by its status, whoever gave it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// Its body is what was asked for.
+    Good,
+    /// A web page in place of data.
+    WebPage,
+    /// It names another address, cut short where that is long.
+    Redirect(String),
+    /// Too many requests, and the wait that it asks for.
+    TooMany(Option<Duration>),
+    /// The server has trouble, and the wait that it asks for.
+    Trouble(Option<Duration>),
+    /// Any other status: the same request has the same answer.
+    Refused,
+}
+
+impl Answer {
+    /// Sends a request and reads its answer; `None` for one above [`LARGEST_ANSWER`].
+    pub(crate) async fn read(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
+        let mut response = request.send().await?;
+        let declared = response.content_length().unwrap_or(0);
+        if declared > LARGEST_ANSWER as u64 {
+            return Ok(None);
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await? {
+            // Counted after decompression, so that a small answer cannot swell without bounds.
+            if body.len() + chunk.len() > LARGEST_ANSWER {
+                return Ok(None);
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Some(Self {
+            status: response.status(),
+            headers: std::mem::take(response.headers_mut()),
+            body,
+        }))
+    }
+
+    /// What its status means, at this time of day.
+    pub(crate) fn meaning(&self, now: DateTime<Utc>) -> Meaning {
+        match self.status.as_u16() {
+            200..=299 if self.is_web_page() => Meaning::WebPage,
+            200..=299 => Meaning::Good,
+            300..=399 => {
+                let to = self.headers.get(LOCATION).and_then(|to| to.to_str().ok());
+                Meaning::Redirect(to.unwrap_or("nowhere").chars().take(100).collect())
+            }
+            429 => Meaning::TooMany(asked_wait(&self.headers, now)),
+            status if status == 408 || status >= 500 => {
+                Meaning::Trouble(retry_after(&self.headers, now))
+            }
+            _ => Meaning::Refused,
+        }
+    }
+
+    fn is_web_page(&self) -> bool {
+        let kind = self.headers.get(CONTENT_TYPE);
+        kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
+            || self.body.trim_ascii_start().starts_with(b"<")
+    }
+}
+
+/// The wait that a 429 asks for: `Retry-After`, else the reset of the quota.
+fn asked_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+    retry_after(headers, now).or_else(|| reset(headers, now).map(|reset| reset.max(SHORTEST_WAIT)))
+}
+
+/// `Retry-After` in either of its forms: seconds, or a date.
+pub(crate) fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    let wait = if let Ok(secs) = text.parse::<f64>() {
+        Duration::try_from_secs_f64(secs).ok()?
+    } else {
+        let until = DateTime::parse_from_rfc2822(text).ok()?;
+        (until.to_utc() - now).to_std().unwrap_or_default()
+    };
+    Some(wait.max(SHORTEST_WAIT))
+}
+
+/// The time until the site's window ends: a number of seconds, or a time of day in seconds or milliseconds since 1970.
+pub(crate) fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+    /// More seconds than any wait, fewer than any time of day since 2001.
+    const A_TIME_OF_DAY: f64 = 1e9;
+    let mut secs = number(headers, "x-ratelimit-reset")?;
+    if secs >= A_TIME_OF_DAY {
+        if secs >= 100.0 * A_TIME_OF_DAY {
+            secs = (secs / 1_000.0).floor();
+        }
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "seconds since 1970 have 34 bits"
+        )]
+        let since_1970 = now.timestamp() as f64;
+        secs = (secs - since_1970).max(0.0);
+    }
+    Some(Duration::from_secs_f64(
+        secs.min(LONGEST_WINDOW.as_secs_f64()),
+    ))
+}
+
+/// A header that is an int in one answer and a float in the next.
+pub(crate) fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
+    let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
+    number.is_finite().then_some(number.max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_quota_is_read_in_each_of_its_forms() {
+        let now = DateTime::from_timestamp(1_790_000_000, 0).unwrap();
+        for (given, secs) in [
+            ("37", Some(37)),
+            ("0", Some(0)),
+            ("1790000060", Some(60)),
+            ("1790000060500", Some(60)),
+            ("1780000000", Some(0)),
+            ("soon", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-ratelimit-reset", given.parse().unwrap());
+            assert_eq!(
+                reset(&headers, now),
+                secs.map(Duration::from_secs),
+                "{given}"
+            );
+        }
+    }
+}

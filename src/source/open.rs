@@ -1,0 +1,88 @@
+//! Makes a source of what the settings say.
+
+use super::arctic_shift::{self, ArcticShift};
+use super::error::SourceError;
+use super::http::PoliteClient;
+use super::page::{Paging, Source};
+use super::reddit::{self, Reddit};
+use super::sample::SampleReddit;
+use crate::clock::SharedClock;
+use crate::domain::SourceKind;
+
+/// The settings of all sources; plain values, filled from the configuration by the caller.
+#[derive(Debug, Clone)]
+pub struct SourceSettings {
+    /// For Reddit, and for the client that reads the sample Reddit.
+    pub reddit: reddit::Settings,
+    /// For the archive.
+    pub arctic_shift: arctic_shift::Settings,
+}
+
+/// Makes the source of this kind. Nothing is sent yet.
+///
+/// # Errors
+/// A setting that cannot work, and [`SourceError::Files`] for what has nothing to collect from.
+pub async fn open(
+    kind: SourceKind,
+    settings: SourceSettings,
+    clock: SharedClock,
+) -> Result<Box<dyn Source>, SourceError> {
+    Ok(match kind {
+        SourceKind::Reddit => Box::new(Reddit::new(settings.reddit, kind, clock)?),
+        SourceKind::Sample => {
+            let (reddit, server) = sample(settings.reddit, clock).await?;
+            Box::new(ServedSample {
+                reddit,
+                _server: server,
+            })
+        }
+        SourceKind::ArcticShift => Box::new(ArcticShift::new(&settings.arctic_shift, clock)?),
+        SourceKind::Import => return Err(SourceError::Files),
+    })
+}
+
+/// The sample Reddit, and the client that reads it: the one of the settings, only the base URLs and the
+/// credentials differ.
+///
+/// # Errors
+/// Where the loopback interface has no port to give, or a setting cannot work.
+pub async fn sample(
+    mut settings: reddit::Settings,
+    clock: SharedClock,
+) -> Result<(Reddit, SampleReddit), SourceError> {
+    let started = SampleReddit::start(clock.now().into()).await;
+    let server = started.map_err(SourceError::Sample)?;
+    settings.auth_url = server.auth_url();
+    settings.api_url = server.api_url();
+    settings.client_id = "sample".into();
+    settings.client_secret = "sample".into();
+    settings.username.clear();
+    settings.user_agent = concat!(
+        "linux:topicmill:",
+        env!("CARGO_PKG_VERSION"),
+        " (by /u/sample)"
+    )
+    .into();
+    let reddit = Reddit::new(settings, SourceKind::Sample, clock)?;
+    Ok((reddit, server))
+}
+
+/// The sample Reddit as a source; it serves while this is held.
+struct ServedSample {
+    reddit: Reddit,
+    _server: SampleReddit,
+}
+
+impl Source for ServedSample {
+    fn kind(&self) -> SourceKind {
+        self.reddit.kind()
+    }
+
+    fn http(&self) -> &PoliteClient {
+        self.reddit.http()
+    }
+
+    fn paging(&self) -> Paging<'_> {
+        self.reddit.paging()
+    }
+}
