@@ -35,7 +35,9 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
         OnnxError::Missing { .. } => {
             "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `make onnxruntime`"
         }
-        OnnxError::Cuda { .. } => "; or use `--device cpu`",
+        OnnxError::Cuda { .. } => {
+            ", and name its library with `onnxruntime.library`, or use `--device cpu`"
+        }
         OnnxError::Memory { .. } => {
             ", use fewer --workers, or take a smaller model or --precision int8"
         }

@@ -1,8 +1,8 @@
 //! Questions to PostgreSQL, each on a connection of its own, in a transaction that reads and is rolled back.
 //!
-//! The statement becomes the query of a cursor: the server's grammar lets nothing stand there but SELECT, VALUES,
-//! TABLE and WITH, and the extended protocol takes no second statement behind it. EXPLAIN and SHOW have no
-//! cursor; they go alone, through the same protocol, in the same transaction.
+//! The server first takes the statement as the query of a cursor: its grammar lets nothing stand there but SELECT,
+//! VALUES, TABLE and WITH that write nothing, and the extended protocol takes no second statement behind it. EXPLAIN and
+//! SHOW have no cursor; they go alone, through the same protocol, in the same transaction.
 
 use std::time::Duration;
 
@@ -22,9 +22,7 @@ use super::{
 
 /// How long the server may take to end a statement that nobody waits for.
 const CANCELLING: Duration = Duration::from_secs(3);
-/// A cursor is planned for all its rows.
-const SETTINGS: &str = "SELECT set_config('cursor_tuple_fraction', '1', false), \
-     set_config('statement_timeout', $1, false), \
+const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), \
      set_config('idle_in_transaction_session_timeout', \
          COALESCE($2, current_setting('idle_in_transaction_session_timeout')), false), pg_backend_pid()";
 /// The server sees by itself that this process is gone; before PostgreSQL 14, and on some systems, it cannot.
@@ -36,10 +34,6 @@ const POWER: &str = "SELECT rolname::text, rolname = session_user FROM pg_roles 
          ('pg_execute_server_program', 'pg_read_server_files', 'pg_write_server_files')) \
        AND pg_has_role(session_user, oid, 'MEMBER') \
      ORDER BY 2 DESC, rolsuper DESC, rolname LIMIT 1";
-/// Rows that are fetched at first, so that the first ones come soon, and at most: the server keeps as many before it
-/// sends the first of them.
-const FETCHED: (u64, u64) = (64, 2_048);
-
 impl SqlStore<Postgres> {
     /// See [`crate::store::Store::ask`].
     pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Asked> {
@@ -64,6 +58,10 @@ impl SqlStore<Postgres> {
                 return Ok(Asked::Stopped);
             }
         };
+        // The server would go on until it sees that nobody listens.
+        if matches!(asked, Ok(Asked::Cut | Asked::Stopped)) {
+            self.cancel(backend).await;
+        }
         // With it goes the transaction.
         drop(connection.close().await);
         asked
@@ -102,7 +100,7 @@ async fn prepare(connection: &mut PgConnection, inquiry: &Inquiry) -> sqlx::Resu
         .fetch_one(&mut *connection)
         .await?;
     drop(connection.execute(WATCH_CLIENT).await);
-    row.try_get(3)
+    row.try_get(2)
 }
 
 /// As a setting of the server takes it, whose longest time is 24 days.
@@ -132,7 +130,7 @@ async fn answer(connection: &mut PgConnection, inquiry: &Inquiry, into: Parts) -
         .map_err(|error| refused(&error))?;
     let asked = match without_a_cursor(&inquiry.sql) {
         Some(sql) => direct(connection, sql, inquiry.limit, &into).await,
-        None => through_a_cursor(connection, inquiry, &into).await,
+        None => query(connection, inquiry, &into).await,
     };
     asked.map_err(|error| match first_word(&inquiry.sql) {
         word if READING.iter().any(|reading| word.eq_ignore_ascii_case(reading)) => refused(&error),
@@ -175,32 +173,28 @@ fn uncommented(sql: &str) -> &str {
     rest
 }
 
-async fn through_a_cursor(
+/// Runs what the server takes for the query of a cursor: one statement that reads. The cursor itself is closed again,
+/// because the server shares the work of a cursor with none of its processes, and a view takes twice as long by it.
+async fn query(
     connection: &mut PgConnection,
     inquiry: &Inquiry,
     into: &Parts,
 ) -> sqlx::Result<Asked> {
-    // A statement with parameters, even none, goes by the extended protocol.
+    // A statement with parameters, even none, goes by the extended protocol, which takes no second one behind it.
     let declare = format!("DECLARE topicmill NO SCROLL CURSOR FOR {}", inquiry.sql);
     sqlx::query(AssertSqlSafe(declare))
         .persistent(false)
         .execute(&mut *connection)
         .await?;
-    let statement = connection.prepare("FETCH 1 FROM topicmill".into_sql_str());
-    let columns = statement.await?;
+    let columns = connection.prepare("FETCH 1 FROM topicmill".into_sql_str());
+    let columns = columns.await?;
+    connection.execute("CLOSE topicmill").await?;
     let mut packer = Packer::begin(columns.columns(), inquiry.limit, into).await;
-    let (mut n, most) = FETCHED;
-    loop {
-        // The simple protocol gives every type as text.
-        let fetch = sqlx::raw_sql(AssertSqlSafe(format!("FETCH {n} FROM topicmill")));
-        let before = packer.taken;
-        if let Some(asked) = packer.take(fetch.fetch(&mut *connection)).await? {
-            return Ok(asked);
-        }
-        if packer.taken - before < n {
-            return Ok(packer.end().await);
-        }
-        n = (n * 2).min(most);
+    // The simple protocol gives every type as text. To it these are the same words in the same order as above.
+    let rows = sqlx::raw_sql(AssertSqlSafe(inquiry.sql.clone())).fetch(connection);
+    match packer.take(rows).await? {
+        Some(asked) => Ok(asked),
+        None => Ok(packer.end().await),
     }
 }
 
@@ -225,7 +219,6 @@ async fn direct(
 struct Packer<'p> {
     width: usize,
     left: u64,
-    taken: u64,
     packing: Packing,
     into: &'p Parts,
 }
@@ -239,7 +232,6 @@ impl<'p> Packer<'p> {
         Self {
             width,
             left: limit.unwrap_or(u64::MAX),
-            taken: 0,
             packing: Packing::default(),
             into,
         }
@@ -256,7 +248,6 @@ impl<'p> Packer<'p> {
                 return Ok(Some(Asked::Cut));
             }
             self.left -= 1;
-            self.taken += 1;
             let values = (0..self.width).map(|i| value(&row, i)).collect();
             if let Some(part) = self.packing.add(values)
                 && self.into.send(part).await.is_err()

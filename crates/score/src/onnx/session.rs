@@ -216,7 +216,7 @@ mod cuda {
     pub fn preload(runtime: &Runtime) -> Result<Vec<&'static str>, String> {
         if !runtime.knows_cuda() {
             return Err(format!(
-                "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu` and set `onnxruntime.library` to it",
+                "the ONNX Runtime at `{}` was built without CUDA; install `onnxruntime-gpu`",
                 runtime.library().display()
             ));
         }

@@ -81,7 +81,7 @@ fn signal(child: &Child, name: &str) {
 /// How many queries of this database the server is at.
 async fn at_work(url: &str) -> i64 {
     let mut connection = PgConnection::connect(url).await.unwrap();
-    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'FETCH%'";
+    let count = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'WITH RECURSIVE%' AND state = 'active'";
     sqlx::query_scalar(count)
         .fetch_one(&mut connection)
         .await
