@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
 use crate::classify::LabelerError;
 use crate::cli::output::{self, Format};
+use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::domain::Mode;
@@ -22,7 +23,7 @@ use crate::telemetry::tenths;
 #[derive(Debug, Args)]
 pub struct Ladder {
     #[command(flatten)]
-    pub(super) subject: Subject,
+    subject: Subject,
     /// How often the posts are scored, after a first post that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
@@ -32,15 +33,23 @@ pub struct Ladder {
     /// How the table is printed
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    #[arg(long = "hf", aliases = ["plain", "python", "rungs"], hide = true, value_parser = moved)]
-    _moved: Option<String>,
-}
-
-fn moved(_: &str) -> Result<String, String> {
-    Err("benches/ladder/run.py runs the rungs in Python: give it --hf, --plain and --rungs".into())
+    /// Rungs in Python, which this command ran once.
+    #[arg(long = "hf", aliases = ["plain", "python", "rungs"], hide = true)]
+    moved: Option<String>,
 }
 
 impl Ladder {
+    pub(super) fn load(&self, setup: &Setup) -> Result<Bed, CliError> {
+        if self.moved.is_some() {
+            return Err(CliError::Usage(
+                "run the rungs in Python: `benches/ladder/run.py` of the repository does that now; \
+                 give it --hf, --plain and --rungs"
+                    .to_owned(),
+            ));
+        }
+        self.subject.load(setup, 16)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub(super) fn run(
         self,
