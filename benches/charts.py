@@ -8,7 +8,9 @@ Letters are drawn as outlines and margins follow the longest name, so that a pic
 Needs what tools/requirements.txt lists.
 """
 
+import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -82,9 +84,12 @@ def ladder(found: dict, folder: Path) -> None:
 
 
 def save(figure, path: Path) -> None:
-    """Write the picture without the time at which it was made."""
-    figure.savefig(path, metadata={"Date": None})
+    """Write the picture without the time at which it was made, a group on a line."""
+    svg = io.StringIO()
+    figure.savefig(svg, metadata={"Date": None})
     plt.close(figure)
+    short = re.sub(r"<!--.*?-->|\s+", " ", svg.getvalue())
+    path.write_text(re.sub(r" (?=<g )", "\n", short) + "\n")
 
 
 if __name__ == "__main__":

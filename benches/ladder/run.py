@@ -71,7 +71,9 @@ def main() -> int:
 def climb(command: list[str]) -> dict:
     """Run topicmill's rung once; what it measured, and on what."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([*command, "--out", folder], check=True, stdout=subprocess.DEVNULL)
+        ran = subprocess.run([*command, "--out", folder], check=False, stdout=subprocess.DEVNULL)
+        if ran.returncode:
+            sys.exit(ran.returncode)  # it has said why
         return json.loads(Path(folder, "ladder.json").read_text())
 
 
@@ -85,7 +87,7 @@ def table(seconds: dict, scores: dict) -> list[dict]:
             "s/post": round(min(times) / posts, 3),
             "median": round(statistics.median_high(times) / posts, 3),
             "times": round(min(seconds[lowest]) / min(times), 3),
-            "largest difference": f"{difference(scores[lowest], scores[name]):.1e}",
+            "largest difference": f"{difference(scores[lowest], scores[name]):.1e}".replace("e-0", "e-"),
         }
         for name, times in seconds.items()
     ]

@@ -162,7 +162,7 @@ impl Bench {
         // Loading waits for nothing; measuring blocks its thread, and the signal handler must not be on it.
         let measured: Box<dyn FnOnce() -> Result<Exit, CliError> + Send> = match self.what {
             What::Ladder(ladder) => {
-                let bed = ladder.subject.load(setup, 16)?;
+                let bed = ladder.load(setup)?;
                 Box::new(move || ladder.run(bed, &clock, &stop))
             }
             What::Sweep(sweep) => {

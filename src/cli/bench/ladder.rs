@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
 use crate::cli::output::{self, Format};
+use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::telemetry::tenths;
@@ -25,25 +26,33 @@ Examples:\n\
 \x20 topicmill bench ladder --model models/bart-large-mnli --repeats 5")]
 pub struct Ladder {
     #[command(flatten)]
-    pub(super) subject: Subject,
+    subject: Subject,
     /// Score the posts this often, after one post that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Folder for ladder.json and ladder.csv
+    /// Write ladder.json and ladder.csv to this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    #[arg(long = "hf", aliases = ["plain", "python", "rungs"], hide = true, value_parser = moved)]
-    _moved: Option<String>,
-}
-
-fn moved(_: &str) -> Result<String, String> {
-    Err("benches/ladder/run.py runs the rungs in Python: give it --hf, --plain and --rungs".into())
+    /// Rungs in Python, which this command ran once.
+    #[arg(long = "hf", aliases = ["plain", "python", "rungs"], hide = true)]
+    moved: Option<String>,
 }
 
 impl Ladder {
+    pub(super) fn load(&self, setup: &Setup) -> Result<Bed, CliError> {
+        if self.moved.is_some() {
+            return Err(CliError::Usage(
+                "run the rungs in Python: `benches/ladder/run.py` of the repository does that now; \
+                 give it --hf, --plain and --rungs"
+                    .to_owned(),
+            ));
+        }
+        self.subject.load(setup, 16)
+    }
+
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub(super) fn run(
         self,

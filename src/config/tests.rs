@@ -1,0 +1,168 @@
+//! Which layer wins, and what a refusal names.
+
+use super::*;
+
+fn env(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_defaults_are_the_file() {
+    let loaded = load(None, [], &[]).unwrap();
+    assert_eq!(loaded.settings.reddit.requests_per_minute, 100);
+    assert_eq!(loaded.settings.database.url.reveal(), "sqlite:topicmill.db");
+    assert!(
+        loaded
+            .values
+            .values()
+            .all(|(_, origin)| *origin == Origin::Default)
+    );
+}
+
+#[test]
+fn every_setting_has_a_comment_line_above_it() {
+    let lines: Vec<&str> = DEFAULTS.lines().collect();
+    for (i, line) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.contains(" = "))
+    {
+        assert!(lines[i - 1].starts_with("# "), "no comment above: {line}");
+    }
+}
+
+#[test]
+fn later_layers_win() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    std::fs::write(&path, "[collect]\nlimit = 7\n[log]\nformat = \"json\"\n").unwrap();
+    let env = env(&[
+        ("TOPICMILL__COLLECT__LIMIT", "8"),
+        ("DATABASE_URL", "sqlite:a.db"),
+        ("OTHER", "x"),
+    ]);
+    let loaded = load(Some(&path), env, &[("collect.limit", "9".into())]).unwrap();
+    assert_eq!(loaded.settings.collect.limit, 9);
+    assert_eq!(loaded.settings.log.format, "json");
+    assert_eq!(loaded.values["collect.limit"].1, Origin::Flag);
+    assert_eq!(loaded.values["log.format"].1, Origin::File(path));
+    assert_eq!(
+        loaded.values["database.url"].1,
+        Origin::Environment("DATABASE_URL".into())
+    );
+}
+
+#[test]
+fn paths_of_a_file_are_relative_to_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("50% of?it");
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("t.toml");
+    let text = "[database]\nurl = \"sqlite:a.db?mode=ro\"\n[classify]\nmodel = \"m\"\n\
+                [onnxruntime]\nlibrary = \"../lib.so\"\n";
+    std::fs::write(&path, text).unwrap();
+    let loaded = load(Some(&path), [], &[]).unwrap();
+    let settings = &loaded.settings;
+    let encoded = format!("{}/50%25 of%3Fit", dir.path().display());
+    assert_eq!(
+        settings.database.url.reveal(),
+        format!("sqlite:{encoded}/a.db?mode=ro")
+    );
+    assert_eq!(settings.classify.model, folder.join("m"));
+    let library = folder.join("../lib.so");
+    assert_eq!(settings.onnxruntime.library, library.to_str().unwrap());
+    // Of the environment and of flags: to where the program runs.
+    let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
+    let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();
+    assert_eq!(loaded.settings.classify.model, Path::new("n"));
+    assert_eq!(loaded.settings.database.url.reveal(), "sqlite:b.db");
+    for (url, resolved) in [
+        ("sqlite:a.db", "sqlite:/f/a.db"),
+        ("sqlite://a.db", "sqlite:/f/a.db"),
+        ("sqlite:../a.db", "sqlite:/f/../a.db"),
+        ("sqlite:/srv/a.db", "sqlite:/srv/a.db"),
+        ("sqlite:///srv/a.db", "sqlite:///srv/a.db"),
+        ("sqlite::memory:", "sqlite::memory:"),
+        ("postgres://h/db", "postgres://h/db"),
+        ("", ""),
+    ] {
+        assert_eq!(in_folder_of_url("/f", url), resolved);
+    }
+    // What ships is found from anywhere.
+    std::fs::write(&path, DEFAULTS).unwrap();
+    let loaded = load(Some(&path), [], &[]).unwrap();
+    assert_eq!(loaded.settings.classify.model, Path::new(SHIPPED_MODEL));
+}
+
+#[test]
+fn the_programs_own_variable_wins_over_database_url() {
+    let env = env(&[
+        ("TOPICMILL__DATABASE__URL", "sqlite:b.db"),
+        ("DATABASE_URL", "sqlite:a.db"),
+    ]);
+    let loaded = load(None, env, &[]).unwrap();
+    assert_eq!(loaded.settings.database.url.reveal(), "sqlite:b.db");
+    assert_eq!(
+        loaded.values["database.url"].1,
+        Origin::Environment("TOPICMILL__DATABASE__URL".into())
+    );
+}
+
+#[test]
+fn a_secret_of_digits_stays_as_it_is_and_is_never_shown() {
+    let loaded = load(
+        None,
+        env(&[("TOPICMILL__REDDIT__CLIENT_SECRET", "00123")]),
+        &[],
+    )
+    .unwrap();
+    assert_eq!(loaded.settings.reddit.client_secret.reveal(), "00123");
+    assert!(!format!("{:?}", loaded.settings).contains("00123"));
+}
+
+/// Why a file of this text and these variables cannot be used.
+fn refusal(file: &str, variables: &[(&str, &str)]) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    std::fs::write(&path, file).unwrap();
+    let refused = load(Some(&path), env(variables), &[]).unwrap_err();
+    refused.to_string()
+}
+
+#[test]
+fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
+    for (file, variables, said) in [
+        (
+            "[reddit]\nclient_secrte = \"x\"\n",
+            &[][..],
+            &["`reddit.client_secrte`", "t.toml", "client_secret,"][..],
+        ),
+        (
+            "",
+            &[("TOPICMILL__FOO__BAR", "1")],
+            &["`foo.bar`", "TOPICMILL__FOO__BAR", "arctic_shift, classify"],
+        ),
+        (
+            "",
+            &[("TOPICMILL__COLLECT__LIMIT", "many")],
+            &["`collect.limit`", "$TOPICMILL__COLLECT__LIMIT", "`many`"],
+        ),
+        (
+            "[reddit]\nclient_secret = \"hush-hush\n",
+            &[],
+            &["t.toml", "line 2"],
+        ),
+    ] {
+        let refused = refusal(file, variables);
+        for said in said {
+            assert!(refused.contains(said), "{said}: {refused}");
+        }
+        assert!(!refused.contains("hush"), "{refused}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let no_file = load(Some(dir.path()), [], &[]);
+    assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
+}
