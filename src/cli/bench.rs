@@ -33,7 +33,7 @@ pub struct Bench {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The same posts through Hugging Face's pipeline, plain batches, and topicmill; scores compared
+    /// Compare topicmill with simpler ways to score the same posts, in time and in scores
     Ladder(ladder::Ladder),
     /// Measure posts per second for each size of batch, in posts and in tokens
     Sweep(sweep::Sweep),

@@ -57,10 +57,10 @@ pub struct Ladder {
     /// A Python with what tools/requirements.txt lists
     #[arg(long, value_name = "PATH", default_value = "python3")]
     python: PathBuf,
-    /// Only these rungs, with commas between [default: all that can be run]
+    /// Climb only these rungs, with commas between [default: all that can run]
     #[arg(long, value_name = "RUNGS", value_delimiter = ',', value_parser = PossibleValuesParser::new(RUNGS.map(|(name, _)| name)))]
     rungs: Vec<String>,
-    /// How often each rung is climbed, in turns with the others, after a first text that warms up
+    /// Climb each rung this often, in turns with the others, after one text that warms up
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Folder for ladder.json, ladder.csv and ladder.svg

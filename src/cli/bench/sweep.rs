@@ -40,7 +40,7 @@ pub struct Sweep {
     /// Measure each size this often, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Folder for sweep.json, sweep.csv, posts.svg and tokens.svg
+    /// Write to this folder: sweep.json, sweep.csv, posts.svg and tokens.svg
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the table in this format
