@@ -14,20 +14,22 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use reqwest::{Client, Url};
 use serde::Deserialize;
+use serde::de::Error;
 use serde_json::{Value, json};
 
 use super::error::SourceError;
 use super::http::{
-    self, Answer, Manners, Meaning, PoliteClient, Purpose, Timeouts, Trouble, Verdict, extend,
-    is_loopback, retry_after,
+    self, Answer, Manners, PoliteClient, Purpose, Timeouts, Trouble, Verdict, extend, is_loopback,
+    retry_after,
 };
-use super::listing::mend_surrogates;
+use super::listing::{ListingError, mend_surrogates};
 use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
     check_subreddit, site_of,
 };
 use super::post::{post_from_value, time_of_post};
 use super::reddit::check_user_agent;
+use super::verdict::Judge;
 use crate::clock::SharedClock;
 use crate::domain::{Outcome, SourceKind, Timestamp};
 
@@ -173,7 +175,11 @@ impl ArcticShift {
     fn read(&self, what: &str, rows: Vec<Value>, limit: u32) -> Result<TimePage, SourceError> {
         let ends_at = rows.iter().rev().find_map(posted_at);
         if ends_at.is_none() && !rows.is_empty() {
-            return Err(unknown_shape(what, None));
+            return Err(SourceError::Shape {
+                site: site_of(SourceKind::ArcticShift),
+                what: what.to_owned(),
+                source: None,
+            });
         }
         let mut page = TimePage {
             posts: Vec::with_capacity(rows.len()),
@@ -244,88 +250,41 @@ struct Envelope {
 /// The rows of an answer, or what it means that there are none.
 fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Verdict<Vec<Value>, SourceError> {
     let status = answer.status.as_u16();
-    let again = |detail: String| Trouble {
-        detail,
-        ..Trouble::default()
-    };
     let parsed = parse(&answer.body);
     let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
     let told: String = told.unwrap_or_default().chars().take(200).collect();
     // It says so with status 422, both of a page that takes too long and of too many requests.
     if status != 429 && says_too_much(&told) {
         return Verdict::Again(Trouble {
+            detail: format!("`{told}` ({status})"),
             wait: retry_after(&answer.headers, now),
             is_rate_limit: true,
             last_resort: Some(LONG_WAIT),
-            ..again(format!("`{told}` ({status})"))
+            source: None,
         });
     }
-    let (outcome, detail) = match answer.meaning(now) {
-        Meaning::Good => {
-            return match parsed {
-                Ok(Envelope {
-                    data: Some(rows), ..
-                }) => Verdict::Take(rows),
-                Err(error) if !error.is_data() => {
-                    Verdict::Again(again("the answer is not whole JSON".to_owned()))
-                }
-                Ok(_) => Verdict::Never(unknown_shape(what, None)),
-                Err(error) => Verdict::Never(unknown_shape(what, Some(error))),
-            };
-        }
-        Meaning::TooMany(wait) => {
-            return Verdict::Again(Trouble {
-                wait,
-                is_rate_limit: true,
-                ..again("too many requests (429)".to_owned())
-            });
-        }
-        Meaning::Trouble(wait) => {
-            return Verdict::Again(Trouble {
-                wait,
-                ..again(format!("status {status}"))
-            });
-        }
-        Meaning::WebPage => (
-            Outcome::EdgeBlocked,
-            "a web page came in place of JSON; check `arctic_shift.api_url` and the way to the internet"
-                .to_owned(),
-        ),
-        Meaning::Redirect(to) => (
-            Outcome::Server,
-            format!("a redirect to `{to}`, which is not followed; check `arctic_shift.api_url`"),
-        ),
-        Meaning::Refused => match status {
-            401 | 403 => (
-                Outcome::EdgeBlocked,
-                "it does not answer this program or this network".to_owned(),
-            ),
-            404 => (
-                Outcome::Missing,
-                "there is nothing of that name".to_owned(),
-            ),
-            451 => (Outcome::Banned, "closed for legal reasons".to_owned()),
-            _ => (
-                Outcome::Server,
-                format!("the request was not understood: `{told}`"),
-            ),
-        },
+    let judge = Judge {
+        kind: SourceKind::ArcticShift,
+        what,
+        now,
+        longest: Duration::MAX,
     };
-    Verdict::Never(SourceError::Refused {
-        site: site_of(SourceKind::ArcticShift),
-        what: what.to_owned(),
-        outcome,
-        status,
-        detail,
+    let rows = |_: &[u8]| -> Result<_, ListingError> {
+        let rows = parsed?.data;
+        Ok(rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
+    };
+    judge.judge(answer, rows, |status, redirect| match status {
+        _ if redirect.is_some() => None,
+        401 | 403 => Some((
+            Outcome::EdgeBlocked,
+            "it does not answer this program or this network".to_owned(),
+        )),
+        404 | 451 => None,
+        _ => Some((
+            Outcome::Server,
+            format!("the request was not understood: `{told}`"),
+        )),
     })
-}
-
-fn unknown_shape(what: &str, source: Option<serde_json::Error>) -> SourceError {
-    SourceError::Shape {
-        site: site_of(SourceKind::ArcticShift),
-        what: what.to_owned(),
-        source,
-    }
 }
 
 fn parse(body: &[u8]) -> serde_json::Result<Envelope> {

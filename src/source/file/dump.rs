@@ -454,12 +454,6 @@ impl Rows for Children {
             ..Position::default()
         }
     }
-
-    fn resume(&mut self, _: Position) {}
-
-    fn broken(&self) -> bool {
-        false
-    }
 }
 
 #[cfg(test)]

@@ -50,10 +50,13 @@ pub trait Rows: Send {
     fn next_row(&mut self) -> Option<Row>;
     /// How far this is.
     fn position(&self) -> Position;
-    /// Goes on from a position that a reading of the same file was at; called before the first row.
-    fn resume(&mut self, position: Position);
+    /// Goes on from a position that a reading of the same file was at; called before the first row. Formats that are
+    /// never resumed have nothing to do.
+    fn resume(&mut self, _position: Position) {}
     /// Whether it ended because what follows cannot be read.
-    fn broken(&self) -> bool;
+    fn broken(&self) -> bool {
+        false
+    }
 }
 
 /// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.

@@ -109,8 +109,6 @@ impl<R: Read + Send> Rows for Csv<R> {
         }
     }
 
-    fn resume(&mut self, _: Position) {}
-
     fn broken(&self) -> bool {
         self.broken
     }

@@ -225,8 +225,6 @@ impl Rows for Parquet {
         }
     }
 
-    fn resume(&mut self, _: Position) {}
-
     fn broken(&self) -> bool {
         self.broken
     }
