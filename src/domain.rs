@@ -368,10 +368,8 @@ impl Authors {
 /// Posts whose authors are named as they may be stored. Only [`Authors::ready`] makes them, so that nothing is stored
 /// whose authors nobody thought of.
 ///
-/// ```
-/// use topicmill::domain::Authors;
-///
-/// assert!(Authors::Hashed("key".into()).ready(Vec::new()).is_empty());
+/// ```compile_fail
+/// topicmill::domain::ReadyPosts(Vec::new());
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyPosts(Vec<Post>);

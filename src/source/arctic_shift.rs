@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 
 use super::error::SourceError;
 use super::http::{
-    self, Answer, Manners, PoliteClient, Purpose, Timeouts, Trouble, Verdict, extend, is_loopback,
-    retry_after,
+    self, Answer, Judgement, Manners, PoliteClient, Purpose, Timeouts, Trouble, extend,
+    is_loopback, retry_after,
 };
-use super::listing::{ListingError, mend_surrogates};
+use super::listing::{ListingError, mended};
 use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
     check_subreddit, site_of,
@@ -42,7 +42,7 @@ const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
     /// In Reddit's form; in any other, `topicmill/<version>` is sent.
@@ -68,7 +68,7 @@ impl ArcticShift {
     ///
     /// # Errors
     /// A setting that cannot work; the message names it and shows what it should look like.
-    pub fn new(settings: &Settings, clock: SharedClock) -> Result<Self, SourceError> {
+    pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
         let mut search_url = http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
             SourceError::BaseUrl {
                 setting: "arctic_shift.api_url",
@@ -131,11 +131,11 @@ impl ArcticShift {
             http.get(self.url(subreddit, way, border, limit))
         };
         let judge = |answer: &Answer| match judge(&what, answer, self.clock.now()) {
-            Verdict::Again(trouble) if trouble.last_resort.is_some() => {
+            Judgement::Again(trouble) if trouble.last_resort.is_some() => {
                 let asked = limit.load(Ordering::Relaxed);
                 let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
                 limit.store(fewer, Ordering::Relaxed);
-                Verdict::Again(Trouble {
+                Judgement::Again(Trouble {
                     last_resort: trouble.last_resort.filter(|_| asked > 1),
                     ..trouble
                 })
@@ -242,20 +242,21 @@ impl Archived for ArcticShift {
 
 /// What every answer looks like: rows, or an error.
 #[derive(Debug, Default, Deserialize)]
-struct Envelope {
+struct SearchAnswer {
     data: Option<Vec<Value>>,
     error: Option<String>,
 }
 
 /// The rows of an answer, or what it means that there are none.
-fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Verdict<Vec<Value>, SourceError> {
+fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Value>, SourceError> {
     let status = answer.status.as_u16();
-    let parsed = parse(&answer.body);
+    let text = String::from_utf8_lossy(&answer.body);
+    let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
     let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
     let told: String = told.unwrap_or_default().chars().take(200).collect();
     // It says so with status 422, both of a page that takes too long and of too many requests.
     if status != 429 && says_too_much(&told) {
-        return Verdict::Again(Trouble {
+        return Judgement::Again(Trouble {
             detail: format!("`{told}` ({status})"),
             wait: retry_after(&answer.headers, now),
             is_rate_limit: true,
@@ -284,14 +285,6 @@ fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Verdict<Vec<Value>,
             Outcome::Server,
             format!("the request was not understood: `{told}`"),
         )),
-    })
-}
-
-fn parse(body: &[u8]) -> serde_json::Result<Envelope> {
-    let text = String::from_utf8_lossy(body);
-    serde_json::from_str(&text).or_else(|error| match mend_surrogates(&text) {
-        Some(mended) => serde_json::from_str(&mended),
-        None => Err(error),
     })
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use super::error::SourceError;
-use super::http::{Answer, Meaning, Trouble, Verdict};
+use super::http::{Answer, Judgement, Meaning, Trouble};
 use super::listing::ListingError;
 use super::page::site_of;
 use crate::domain::{Outcome, SourceKind};
@@ -31,9 +31,9 @@ impl Judge<'_> {
         answer: &Answer,
         decode: impl FnOnce(&[u8]) -> Result<T, ListingError>,
         refusal: impl FnOnce(u16, Option<&str>) -> Option<Refusal>,
-    ) -> Verdict<T, SourceError> {
+    ) -> Judgement<T, SourceError> {
         let again = |detail: String, wait: Option<Duration>, is_rate_limit| {
-            Verdict::Again(Trouble {
+            Judgement::Again(Trouble {
                 detail,
                 wait: wait.map(|wait| wait.min(self.longest)),
                 is_rate_limit,
@@ -44,10 +44,10 @@ impl Judge<'_> {
         let status = answer.status.as_u16();
         let (outcome, detail) = match answer.meaning(self.now) {
             Meaning::Good => match decode(&answer.body) {
-                Ok(decoded) => return Verdict::Take(decoded),
+                Ok(decoded) => return Judgement::Take(decoded),
                 Err(error @ ListingError::Json(_)) => return again(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
-                    return Verdict::Never(SourceError::Shape {
+                    return Judgement::Never(SourceError::Shape {
                         site,
                         what: self.what.to_owned(),
                         source: Some(source),
@@ -84,7 +84,7 @@ impl Judge<'_> {
                 (outcome, detail.to_owned())
             }),
         };
-        Verdict::Never(SourceError::Refused {
+        Judgement::Never(SourceError::Refused {
             site,
             what: self.what.to_owned(),
             outcome,

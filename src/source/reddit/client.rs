@@ -8,14 +8,14 @@ use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
 use super::info::{self, Fate};
-use super::settings::{self, Settings};
+use super::settings::{self, RedditSettings};
 use super::token::{Grant, Token, Tokens};
 use super::verdict::refusal;
 use crate::clock::SharedClock;
 use crate::domain::{Fullname, Listing, SourceKind, Timestamp, hex};
 use crate::source::error::SourceError;
 use crate::source::http::{
-    Answer, Manners, PoliteClient, Purpose, QuotaLeft, Verdict, extend, is_loopback,
+    Answer, Judgement, Manners, PoliteClient, Purpose, QuotaLeft, extend, is_loopback,
 };
 use crate::source::listing::{ListingError, parse_listing};
 use crate::source::page::{
@@ -29,7 +29,7 @@ pub const INFO_LIMIT: u32 = 100;
 /// The client.
 pub struct Reddit {
     http: PoliteClient,
-    settings: Settings,
+    settings: RedditSettings,
     token_url: Url,
     api_url: Url,
     kind: SourceKind,
@@ -56,7 +56,7 @@ impl Reddit {
     /// # Errors
     /// A setting that cannot work; the message names it and shows what it should look like.
     pub fn new(
-        settings: Settings,
+        settings: RedditSettings,
         kind: SourceKind,
         clock: SharedClock,
     ) -> Result<Self, SourceError> {
@@ -241,7 +241,7 @@ impl Reddit {
     ) -> Result<T, SourceError> {
         let judge = |answer: &Answer| {
             if answer.status == StatusCode::UNAUTHORIZED {
-                return Verdict::Never(SourceError::Unauthorized(what.to_owned()));
+                return Judgement::Never(SourceError::Unauthorized(what.to_owned()));
             }
             let judge = Judge {
                 kind: self.kind,

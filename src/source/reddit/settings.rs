@@ -10,7 +10,7 @@ use crate::source::http::{self, Timeouts};
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Clone)]
-pub struct Settings {
+pub struct RedditSettings {
     /// Base URL of the token endpoint, `https://www.reddit.com`.
     pub auth_url: String,
     /// Base URL of the API, `https://oauth.reddit.com`.
@@ -39,10 +39,10 @@ pub struct Settings {
     pub timeouts: Timeouts,
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for RedditSettings {
     /// Without the secrets, and without the account's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("RedditSettings")
             .field("auth_url", &self.auth_url)
             .field("api_url", &self.api_url)
             .field("user_agent", &self.user_agent)
@@ -57,7 +57,7 @@ impl fmt::Debug for Settings {
 }
 
 /// Refuses numbers under which nothing could be read.
-pub(super) fn check_numbers(settings: &Settings) -> Result<(), SourceError> {
+pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
     let at_least = |given: Duration| {

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::domain::SourceKind;
     use crate::source::error::SourceError;
-    use crate::source::http::Verdict;
+    use crate::source::http::Judgement;
     use crate::source::verdict::Judge;
     use chrono::DateTime;
     use reqwest::StatusCode;
@@ -77,7 +77,7 @@ mod tests {
         status: u16,
         headers: &[(&'static str, &str)],
         body: &str,
-    ) -> Verdict<(), SourceError> {
+    ) -> Judgement<(), SourceError> {
         let judge = Judge {
             kind: SourceKind::Reddit,
             what: "r/climate",
@@ -91,14 +91,14 @@ mod tests {
 
     fn outcome_of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
         match judged(status, headers, body) {
-            Verdict::Never(error) => error.outcome(),
+            Judgement::Never(error) => error.outcome(),
             _ => panic!("{status} was not refused"),
         }
     }
 
     fn wait(status: u16, headers: &[(&'static str, &str)]) -> Option<f64> {
         match judged(status, headers, "") {
-            Verdict::Again(trouble) => trouble.wait.map(|wait| wait.as_secs_f64()),
+            Judgement::Again(trouble) => trouble.wait.map(|wait| wait.as_secs_f64()),
             _ => panic!("{status} is not asked again"),
         }
     }
