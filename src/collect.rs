@@ -15,12 +15,10 @@ use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
-use crate::domain::{
-    Authors, Listing, Outcome, Post, Rejections, SourceKind, Timestamp, Topic, TopicReport,
-};
+use crate::domain::{Authors, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport};
 use crate::source::error::SourceError;
 use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Paging, Rejected, Source};
-use crate::store::{Gap, Page, RunId, Store, StoreError, Upserted};
+use crate::store::{Gap, Page, RunId, Store, StoreError};
 
 pub use self::import::{Imported, Plan, import};
 
@@ -78,36 +76,6 @@ pub struct Sink<'a> {
     pub authors: Authors,
     /// For dates.
     pub clock: SharedClock,
-}
-
-impl Sink<'_> {
-    async fn save(&self, posts: Vec<Post>, at: Place<'_>) -> Result<Upserted> {
-        let page = Page {
-            run: self.run,
-            source: at.source,
-            topic: at.topic,
-            subreddit: at.subreddit,
-            listing: at.listing,
-            ranks: at.ranks,
-            after: at.after,
-            newest: at.newest,
-            posts: self.authors.ready(posts),
-            now: self.clock.now().into(),
-        };
-        self.store.save_page(&page).await
-    }
-}
-
-/// Where on a source a page was found.
-#[derive(Clone, Copy)]
-struct Place<'a> {
-    source: SourceKind,
-    topic: Option<&'a str>,
-    subreddit: &'a str,
-    listing: Option<Listing>,
-    ranks: &'a [u32],
-    after: Option<&'a str>,
-    newest: Option<Timestamp>,
 }
 
 /// Collects every topic, several side by side under the one quota of the client; `progress` hears how many
@@ -436,7 +404,8 @@ impl Reader<'_, '_> {
             ..
         } = *self.read;
         let received = posts.len() as u64;
-        let place = Place {
+        let page = Page {
+            run: sink.run,
             source: source.kind(),
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
@@ -444,8 +413,10 @@ impl Reader<'_, '_> {
             ranks,
             after,
             newest,
+            posts: sink.authors.ready(posts),
+            now: sink.clock.now().into(),
         };
-        let stored = sink.save(posts, place).await?;
+        let stored = sink.store.save_page(&page).await?;
         self.report.pages += 1;
         self.report.posts += received;
         self.report.new += stored.new;

@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod words;
+mod quota;
 mod redact;
 mod sources;
 
@@ -14,6 +15,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::words::UnknownWord;
@@ -345,10 +347,8 @@ impl Authors {
 /// Posts whose authors are named as they may be stored. Only [`Authors::ready`] makes them, so that nothing is stored
 /// whose authors nobody thought of.
 ///
-/// ```
-/// use topicmill::domain::Authors;
-///
-/// assert!(Authors::Hashed("key".into()).ready(Vec::new()).is_empty());
+/// ```compile_fail
+/// topicmill::domain::ReadyPosts(Vec::new());
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadyPosts(Vec<Post>);

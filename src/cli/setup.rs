@@ -20,9 +20,10 @@ use crate::gpu::GpuWatch;
 use crate::pipeline::{Context, RunRecord};
 use crate::pipeline_file::Pipeline;
 use crate::record::RunSettings;
+use crate::source::SourceSettings;
+use crate::source::arctic_shift::ArcticShiftSettings;
 use crate::source::http::Timeouts;
-use crate::source::reddit::{self, Reddit};
-use crate::source::{SourceSettings, arctic_shift};
+use crate::source::reddit::{Reddit, RedditSettings};
 use crate::store::{Access, Store};
 use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
@@ -150,9 +151,9 @@ impl Setup {
     }
 
     /// The section `[reddit]` as the client takes it.
-    pub fn reddit_settings(&self) -> reddit::Settings {
+    pub fn reddit_settings(&self) -> RedditSettings {
         let set = &self.settings().reddit;
-        reddit::Settings {
+        RedditSettings {
             auth_url: set.auth_url.clone(),
             api_url: set.api_url.clone(),
             client_id: set.client_id.clone(),
@@ -188,7 +189,7 @@ impl Setup {
         let set = &self.settings().arctic_shift;
         let reddit = self.reddit_settings();
         SourceSettings {
-            arctic_shift: arctic_shift::Settings {
+            arctic_shift: ArcticShiftSettings {
                 api_url: set.api_url.clone(),
                 user_agent: reddit.user_agent.clone(),
                 requests_per_minute: set.requests_per_minute,

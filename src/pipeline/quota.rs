@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::clock::SharedClock;
 use crate::source::Source;
-use crate::source::http::keeper::{Keeper, Slot, Terms};
-use crate::store::{QuotaTerms, Store};
+use crate::source::http::keeper::Keeper;
+use crate::store::Store;
 
 /// From now on the slots of this client are those of every process with its client id and this database.
 pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
@@ -18,20 +18,11 @@ pub(super) fn share(source: &dyn Source, store: &Store, clock: &SharedClock) {
     let shared = Arc::new((store.clone(), clock.clone(), id));
     let for_hold = shared.clone();
     source.http().share_quota(Keeper {
-        reserve: Box::new(move |terms: Terms| {
+        reserve: Box::new(move |terms| {
             let shared = shared.clone();
             Box::pin(async move {
                 let (store, clock, id) = &*shared;
-                let terms = QuotaTerms {
-                    interval: terms.interval,
-                    burst: terms.burst,
-                    patience: terms.patience,
-                };
-                let slot = store.reserve_slot(id, terms, clock.now()).await?;
-                Ok(Slot {
-                    wait: slot.wait,
-                    held: slot.held,
-                })
+                Ok(store.reserve_slot(id, terms, clock.now()).await?)
             })
         }),
         hold: Box::new(move |wait| {

@@ -14,20 +14,22 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use reqwest::{Client, Url};
 use serde::Deserialize;
+use serde::de::Error;
 use serde_json::{Value, json};
 
 use super::error::SourceError;
 use super::http::{
-    self, Answer, Manners, Meaning, PoliteClient, Purpose, Timeouts, Trouble, Verdict, extend,
+    self, Answer, Judgement, Manners, PoliteClient, Purpose, Timeouts, Trouble, extend,
     is_loopback, retry_after,
 };
-use super::listing::mend_surrogates;
+use super::listing::{ListingError, mended};
 use super::page::{
     Archived, Asked, LARGEST_PAGE, PAGE_LIMIT, Paging, Rejected, Source, TimePage, Way,
     check_subreddit, site_of,
 };
 use super::post::{post_from_value, time_of_post};
 use super::reddit::check_user_agent;
+use super::verdict::Judge;
 use crate::clock::SharedClock;
 use crate::domain::{Outcome, SourceKind, Timestamp};
 
@@ -40,7 +42,7 @@ const USER_AGENT: &str = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct ArcticShiftSettings {
     /// Base URL, `https://arctic-shift.photon-reddit.com`.
     pub api_url: String,
     /// In Reddit's form; in any other, `topicmill/<version>` is sent.
@@ -66,7 +68,7 @@ impl ArcticShift {
     ///
     /// # Errors
     /// A setting that cannot work; the message names it and shows what it should look like.
-    pub fn new(settings: &Settings, clock: SharedClock) -> Result<Self, SourceError> {
+    pub fn new(settings: &ArcticShiftSettings, clock: SharedClock) -> Result<Self, SourceError> {
         let mut search_url = http::base_url(&settings.api_url, "").map_err(|(url, reason)| {
             SourceError::BaseUrl {
                 setting: "arctic_shift.api_url",
@@ -129,11 +131,11 @@ impl ArcticShift {
             http.get(self.url(subreddit, way, border, limit))
         };
         let judge = |answer: &Answer| match judge(&what, answer, self.clock.now()) {
-            Verdict::Again(trouble) if trouble.last_resort.is_some() => {
+            Judgement::Again(trouble) if trouble.last_resort.is_some() => {
                 let asked = limit.load(Ordering::Relaxed);
                 let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
                 limit.store(fewer, Ordering::Relaxed);
-                Verdict::Again(Trouble {
+                Judgement::Again(Trouble {
                     last_resort: trouble.last_resort.filter(|_| asked > 1),
                     ..trouble
                 })
@@ -173,7 +175,11 @@ impl ArcticShift {
     fn read(&self, what: &str, rows: Vec<Value>, limit: u32) -> Result<TimePage, SourceError> {
         let ends_at = rows.iter().rev().find_map(posted_at);
         if ends_at.is_none() && !rows.is_empty() {
-            return Err(unknown_shape(what, None));
+            return Err(SourceError::Shape {
+                site: site_of(SourceKind::ArcticShift),
+                what: what.to_owned(),
+                source: None,
+            });
         }
         let mut page = TimePage {
             posts: Vec::with_capacity(rows.len()),
@@ -236,103 +242,49 @@ impl Archived for ArcticShift {
 
 /// What every answer looks like: rows, or an error.
 #[derive(Debug, Default, Deserialize)]
-struct Envelope {
+struct SearchAnswer {
     data: Option<Vec<Value>>,
     error: Option<String>,
 }
 
 /// The rows of an answer, or what it means that there are none.
-fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Verdict<Vec<Value>, SourceError> {
+fn judge(what: &str, answer: &Answer, now: DateTime<Utc>) -> Judgement<Vec<Value>, SourceError> {
     let status = answer.status.as_u16();
-    let again = |detail: String| Trouble {
-        detail,
-        ..Trouble::default()
-    };
-    let parsed = parse(&answer.body);
+    let text = String::from_utf8_lossy(&answer.body);
+    let parsed = mended(&text, |text| serde_json::from_str::<SearchAnswer>(text));
     let told = parsed.as_ref().ok().and_then(|parsed| parsed.error.clone());
     let told: String = told.unwrap_or_default().chars().take(200).collect();
     // It says so with status 422, both of a page that takes too long and of too many requests.
     if status != 429 && says_too_much(&told) {
-        return Verdict::Again(Trouble {
+        return Judgement::Again(Trouble {
+            detail: format!("`{told}` ({status})"),
             wait: retry_after(&answer.headers, now),
             is_rate_limit: true,
             last_resort: Some(LONG_WAIT),
-            ..again(format!("`{told}` ({status})"))
+            source: None,
         });
     }
-    let (outcome, detail) = match answer.meaning(now) {
-        Meaning::Good => {
-            return match parsed {
-                Ok(Envelope {
-                    data: Some(rows), ..
-                }) => Verdict::Take(rows),
-                Err(error) if !error.is_data() => {
-                    Verdict::Again(again("the answer is not whole JSON".to_owned()))
-                }
-                Ok(_) => Verdict::Never(unknown_shape(what, None)),
-                Err(error) => Verdict::Never(unknown_shape(what, Some(error))),
-            };
-        }
-        Meaning::TooMany(wait) => {
-            return Verdict::Again(Trouble {
-                wait,
-                is_rate_limit: true,
-                ..again("too many requests (429)".to_owned())
-            });
-        }
-        Meaning::Trouble(wait) => {
-            return Verdict::Again(Trouble {
-                wait,
-                ..again(format!("status {status}"))
-            });
-        }
-        Meaning::WebPage => (
-            Outcome::EdgeBlocked,
-            "a web page came in place of JSON; check `arctic_shift.api_url` and the way to the internet"
-                .to_owned(),
-        ),
-        Meaning::Redirect(to) => (
-            Outcome::Server,
-            format!("a redirect to `{to}`, which is not followed; check `arctic_shift.api_url`"),
-        ),
-        Meaning::Refused => match status {
-            401 | 403 => (
-                Outcome::EdgeBlocked,
-                "it does not answer this program or this network".to_owned(),
-            ),
-            404 => (
-                Outcome::Missing,
-                "there is nothing of that name".to_owned(),
-            ),
-            451 => (Outcome::Banned, "closed for legal reasons".to_owned()),
-            _ => (
-                Outcome::Server,
-                format!("the request was not understood: `{told}`"),
-            ),
-        },
+    let judge = Judge {
+        kind: SourceKind::ArcticShift,
+        what,
+        now,
+        longest: Duration::MAX,
     };
-    Verdict::Never(SourceError::Refused {
-        site: site_of(SourceKind::ArcticShift),
-        what: what.to_owned(),
-        outcome,
-        status,
-        detail,
-    })
-}
-
-fn unknown_shape(what: &str, source: Option<serde_json::Error>) -> SourceError {
-    SourceError::Shape {
-        site: site_of(SourceKind::ArcticShift),
-        what: what.to_owned(),
-        source,
-    }
-}
-
-fn parse(body: &[u8]) -> serde_json::Result<Envelope> {
-    let text = String::from_utf8_lossy(body);
-    serde_json::from_str(&text).or_else(|error| match mend_surrogates(&text) {
-        Some(mended) => serde_json::from_str(&mended),
-        None => Err(error),
+    let rows = |_: &[u8]| -> Result<_, ListingError> {
+        let rows = parsed?.data;
+        Ok(rows.ok_or_else(|| serde_json::Error::missing_field("data"))?)
+    };
+    judge.judge(answer, rows, |status, redirect| match status {
+        _ if redirect.is_some() => None,
+        401 | 403 => Some((
+            Outcome::EdgeBlocked,
+            "it does not answer this program or this network".to_owned(),
+        )),
+        404 | 451 => None,
+        _ => Some((
+            Outcome::Server,
+            format!("the request was not understood: `{told}`"),
+        )),
     })
 }
 

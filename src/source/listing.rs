@@ -54,10 +54,7 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
             serde_json::from_str(text).map(|listing| vec![listing])
         }
     };
-    let listings = envelopes(text).or_else(|error| match mend_surrogates(text) {
-        Some(mended) => envelopes(&mended),
-        None => Err(error),
-    })?;
+    let listings = mended(text, envelopes)?;
 
     let mut page = ListingPage::default();
     let mut position = 0;
@@ -84,10 +81,21 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
     Ok(page)
 }
 
+/// Parses JSON, and once more with its surrogates mended where it is refused for them.
+pub(super) fn mended<T>(
+    text: &str,
+    parse: impl Fn(&str) -> serde_json::Result<T>,
+) -> serde_json::Result<T> {
+    parse(text).or_else(|error| match mend_surrogates(text) {
+        Some(mended) => parse(&mended),
+        None => Err(error),
+    })
+}
+
 /// JSON with each half of a surrogate pair that stands alone replaced by U+FFFD; `None` if there is none.
 ///
 /// Posts cut in the middle of an emoji hold such halves; one of them would cost the whole page.
-pub(super) fn mend_surrogates(json: &str) -> Option<String> {
+fn mend_surrogates(json: &str) -> Option<String> {
     let unit = |at: usize| -> Option<u16> {
         let escape = json.get(at..at + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(escape, 16).ok()

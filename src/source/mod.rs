@@ -27,6 +27,7 @@ pub mod page;
 pub mod post;
 pub mod reddit;
 pub mod sample;
+mod verdict;
 
 pub use error::SourceError;
 pub use open::{SourceSettings, open};

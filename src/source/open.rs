@@ -1,10 +1,10 @@
 //! Makes a source of what the settings say.
 
-use super::arctic_shift::{self, ArcticShift};
+use super::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use super::error::SourceError;
 use super::http::PoliteClient;
 use super::page::{Paging, Source};
-use super::reddit::{self, Reddit};
+use super::reddit::{Reddit, RedditSettings};
 use super::sample::SampleReddit;
 use crate::clock::SharedClock;
 use crate::domain::SourceKind;
@@ -13,9 +13,9 @@ use crate::domain::SourceKind;
 #[derive(Debug, Clone)]
 pub struct SourceSettings {
     /// For Reddit, and for the client that reads the sample Reddit.
-    pub reddit: reddit::Settings,
+    pub reddit: RedditSettings,
     /// For the archive.
-    pub arctic_shift: arctic_shift::Settings,
+    pub arctic_shift: ArcticShiftSettings,
 }
 
 /// Makes the source of this kind. Nothing is sent yet.
@@ -47,7 +47,7 @@ pub async fn open(
 /// # Errors
 /// Where the loopback interface has no port to give, or a setting cannot work.
 pub async fn sample(
-    mut settings: reddit::Settings,
+    mut settings: RedditSettings,
     clock: SharedClock,
 ) -> Result<(Reddit, SampleReddit), SourceError> {
     let started = SampleReddit::start(clock.now().into()).await;

@@ -25,6 +25,8 @@ use crate::domain::{
 };
 use topicmill_score::{LabelSet, Mode, PairLogits, Scores};
 
+pub use crate::domain::{QuotaSlot, QuotaTerms};
+
 pub use self::query::{Asked, Inquiry, Part, Parts, Table, parts};
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
@@ -205,26 +207,6 @@ pub struct Gap {
     pub from_at: Timestamp,
     /// The oldest post that was listed.
     pub until_at: Timestamp,
-}
-
-/// The limit under which a slot of a shared quota is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QuotaTerms {
-    /// Time between two slots.
-    pub interval: Duration,
-    /// Slots that may be taken at once after a rest.
-    pub burst: u32,
-    /// A slot further ahead than this is not taken.
-    pub patience: Duration,
-}
-
-/// A slot of a shared quota: taken, unless it lies further ahead than the terms allow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QuotaSlot {
-    /// How long until it comes.
-    pub wait: Duration,
-    /// Whether that is because of [`Store::hold_quota`].
-    pub held: bool,
 }
 
 /// How far a file was imported, and what came of it.

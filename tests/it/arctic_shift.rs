@@ -14,7 +14,7 @@ use topicmill::clock::{Clock, ManualClock};
 use topicmill::collect::Pace;
 use topicmill::domain::{Listing, Outcome, PurgeReason, SourceKind, Stage, Topic, TopicReport};
 use topicmill::pipeline::Context;
-use topicmill::source::arctic_shift::{ArcticShift, Settings};
+use topicmill::source::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use topicmill::store::{Checked, Store};
 use wiremock::ResponseTemplate;
 
@@ -808,7 +808,7 @@ async fn it_says_who_asks_and_sends_no_key() {
     let ours = concat!("topicmill/", env!("CARGO_PKG_VERSION"));
     for (given, sent) in [(named, named), ("", ours), ("Mozilla/5.0 (X11)", ours)] {
         let archive = Archive::start(Borders::LeftOut).await;
-        let settings = Settings {
+        let settings = ArcticShiftSettings {
             user_agent: given.to_owned(),
             ..settings(&archive.server.uri())
         };

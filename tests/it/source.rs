@@ -8,9 +8,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use topicmill::clock::ManualClock;
 use topicmill::domain::{Listing, Outcome, SourceKind, Timestamp};
 use topicmill::source::http::{HttpError, Waited};
+use topicmill::source::page::Paging;
 use topicmill::source::reddit::Reddit;
 use topicmill::source::sample::SampleReddit;
-use topicmill::source::{ListingPage, Source, SourceError};
+use topicmill::source::{ListingPage, Source, SourceError, SourceSettings, open};
 use wiremock::matchers::{body_string, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -30,6 +31,32 @@ fn status(code: u16) -> ResponseTemplate {
 
 fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
+}
+
+#[tokio::test]
+async fn each_source_of_the_table_opens_as_what_the_table_says() {
+    for kind in SourceKind::ALL {
+        let nobody = "http://127.0.0.1:9";
+        let settings = SourceSettings {
+            reddit: settings(nobody),
+            arctic_shift: crate::support::arctic_shift::settings(nobody),
+        };
+        let clock = ManualClock::at(now().into());
+        let about = kind.about();
+        match open(*kind, settings, clock).await {
+            Ok(source) => {
+                assert_eq!(source.kind(), *kind);
+                assert!(!about.listings.is_empty(), "{kind}");
+                let archived = matches!(source.paging(), Paging::Archived(_));
+                assert_eq!(archived, !about.is_live, "{kind}");
+                assert_eq!(source.shared_quota().is_some(), about.needs_key, "{kind}");
+            }
+            Err(error) => {
+                assert!(matches!(error, SourceError::Files), "{error}");
+                assert!(about.listings.is_empty(), "{kind}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -474,7 +501,7 @@ async fn a_name_that_is_none_sends_nothing() {
 
 #[tokio::test]
 async fn settings_that_cannot_work_are_refused_with_an_example() {
-    let refused = |change: &dyn Fn(&mut topicmill::source::reddit::Settings)| {
+    let refused = |change: &dyn Fn(&mut topicmill::source::reddit::RedditSettings)| {
         let mut settings = settings("http://127.0.0.1:9");
         change(&mut settings);
         let clock = ManualClock::at(chrono::DateTime::UNIX_EPOCH);

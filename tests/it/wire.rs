@@ -34,7 +34,11 @@ const LONG: Duration = Duration::from_mins(1);
 /// Waited for in earnest, and long enough for a token from a machine that is busy.
 const SHORT: Duration = Duration::from_secs(1);
 
-fn impatient(url: &str, read: Duration, total: Duration) -> topicmill::source::reddit::Settings {
+fn impatient(
+    url: &str,
+    read: Duration,
+    total: Duration,
+) -> topicmill::source::reddit::RedditSettings {
     let mut settings = settings(url);
     settings.tries = 2;
     settings.timeouts = Timeouts {

@@ -22,8 +22,7 @@ use crate::source::post::is_comment;
 
 use super::filter::Filter;
 use super::lines::Lines;
-
-use super::row::{LONGEST_LINE, Position, Record, Row, Rows};
+use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows};
 use super::table::columns::{Column, TableError};
 use super::table::csv::Csv;
 use super::table::parquet::Parquet;
@@ -199,15 +198,15 @@ impl Blocks {
         let (mut text, start) = (0, self.rows.position().bytes);
         let end = loop {
             match self.rows.next_row() {
-                Some(Row::Record(record)) if self.filter.takes(&record.post) => {
+                Some(FileRow::Record(record)) if self.filter.takes(&record.post) => {
                     text += record.post.title.len() + record.post.selftext.len();
                     records.push(record);
                 }
-                Some(Row::Record(_)) => self.left_out += 1,
-                Some(Row::Rejected(row)) => rejected.push(row),
+                Some(FileRow::Record(_)) => self.left_out += 1,
+                Some(FileRow::Rejected(row)) => rejected.push(row),
                 // While an earlier reading is made up for, the position stands still.
-                Some(Row::Quiet) if self.rows.position().bytes == start => break None,
-                Some(Row::Quiet) => {}
+                Some(FileRow::Quiet) if self.rows.position().bytes == start => break None,
+                Some(FileRow::Quiet) => {}
                 None if self.rows.broken() => break Some(End::Broken),
                 None => break Some(End::Whole),
             }
@@ -426,7 +425,7 @@ fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
 
 /// The children of a listing that is in memory.
 struct Children {
-    rows: std::vec::IntoIter<Row>,
+    rows: std::vec::IntoIter<FileRow>,
     read: u64,
 }
 
@@ -435,8 +434,8 @@ impl Children {
         let posts = page
             .posts
             .into_iter()
-            .map(|post| Row::Record(Record { post, topic: None }));
-        let rejected = page.rejected.into_iter().map(Row::Rejected);
+            .map(|post| FileRow::Record(Record { post, topic: None }));
+        let rejected = page.rejected.into_iter().map(FileRow::Rejected);
         let rows: Vec<_> = posts.chain(rejected).collect();
         Self {
             rows: rows.into_iter(),
@@ -446,7 +445,7 @@ impl Children {
 }
 
 impl Rows for Children {
-    fn next_row(&mut self) -> Option<Row> {
+    fn next_row(&mut self) -> Option<FileRow> {
         self.read += 1;
         self.rows.next()
     }
@@ -456,12 +455,6 @@ impl Rows for Children {
             rows: self.read,
             ..Position::default()
         }
-    }
-
-    fn resume(&mut self, _: Position) {}
-
-    fn broken(&self) -> bool {
-        false
     }
 }
 

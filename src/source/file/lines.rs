@@ -9,10 +9,10 @@ use std::io::{self, BufRead};
 use serde_json::Value;
 
 use super::filter::Filter;
-use super::row::{LONGEST_LINE, Position, Record, Row, Rows, topic_named};
+use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, topic_named};
 use super::sparse;
 use crate::domain::SourceKind;
-use crate::source::listing::mend_surrogates;
+use crate::source::listing::mended;
 use crate::source::page::Rejected;
 use crate::source::post::post_from_value;
 
@@ -135,17 +135,17 @@ impl<R: BufRead> Lines<R> {
         Ok(Line::Whole)
     }
 
-    fn rejected(row: u64, reason: String) -> Row {
-        Row::Rejected(Rejected {
+    fn rejected(row: u64, reason: String) -> FileRow {
+        FileRow::Rejected(Rejected {
             at: format!("line {row}"),
             reason,
         })
     }
 
-    fn try_next(&mut self) -> io::Result<Option<Row>> {
+    fn try_next(&mut self) -> io::Result<Option<FileRow>> {
         loop {
             if self.pass_over()? {
-                return Ok(Some(Row::Quiet));
+                return Ok(Some(FileRow::Quiet));
             }
             let read = self.read_line()?;
             let row = self.position.rows;
@@ -168,7 +168,7 @@ impl<R: BufRead> Lines<R> {
                 continue;
             }
             return Ok(Some(match record(text) {
-                Ok(record) => Row::Record(record),
+                Ok(record) => FileRow::Record(record),
                 Err(reason) => Self::rejected(row, reason),
             }));
         }
@@ -176,7 +176,7 @@ impl<R: BufRead> Lines<R> {
 }
 
 impl<R: BufRead + Send> Rows for Lines<R> {
-    fn next_row(&mut self) -> Option<Row> {
+    fn next_row(&mut self) -> Option<FileRow> {
         if self.ended {
             return None;
         }
@@ -207,10 +207,7 @@ impl<R: BufRead + Send> Rows for Lines<R> {
 }
 
 fn record(line: &str) -> Result<Record, String> {
-    let parsed = sparse::parse(line).or_else(|error| match mend_surrogates(line) {
-        Some(mended) => sparse::parse(&mended),
-        None => Err(error),
-    });
+    let parsed = mended(line, sparse::parse);
     let value = parsed.map_err(|error| {
         // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
         if error.is_eof() {
@@ -239,21 +236,21 @@ mod tests {
         rows(bytes)
             .into_iter()
             .map(|row| match row {
-                Row::Record(record) => record.post.fullname.to_string(),
-                Row::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
-                Row::Quiet => unreachable!("the file is short"),
+                FileRow::Record(record) => record.post.fullname.to_string(),
+                FileRow::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
+                FileRow::Quiet => unreachable!("the file is short"),
             })
             .collect()
     }
 
-    fn rows(bytes: &[u8]) -> Vec<Row> {
+    fn rows(bytes: &[u8]) -> Vec<FileRow> {
         let mut lines = Lines::new(bytes, Filter::default());
         std::iter::from_fn(|| lines.next_row()).collect()
     }
 
-    fn reason(row: Option<Row>) -> String {
+    fn reason(row: Option<FileRow>) -> String {
         match row {
-            Some(Row::Rejected(Rejected { at, reason })) => format!("{at}: {reason}"),
+            Some(FileRow::Rejected(Rejected { at, reason })) => format!("{at}: {reason}"),
             other => panic!("not rejected: {other:?}"),
         }
     }
@@ -294,7 +291,7 @@ mod tests {
         let records: Vec<_> = rows(file.as_bytes())
             .into_iter()
             .map(|row| match row {
-                Row::Record(record) => record,
+                FileRow::Record(record) => record,
                 other => panic!("not a record: {other:?}"),
             })
             .collect();
@@ -329,7 +326,7 @@ mod tests {
         let mut lines = Lines::new(reader, Filter::default());
         assert_eq!(reason(lines.next_row()), "line 1: longer than 16 MiB");
         assert!(lines.line.capacity() <= 2 * LONGEST_LINE);
-        assert!(matches!(lines.next_row(), Some(Row::Record(_))));
+        assert!(matches!(lines.next_row(), Some(FileRow::Record(_))));
         assert!(lines.next_row().is_none());
         assert_eq!(lines.position().rows, 2);
     }
@@ -347,7 +344,7 @@ mod tests {
             BufReader::new(head.as_bytes().chain(Broken)),
             Filter::default(),
         );
-        assert!(matches!(lines.next_row(), Some(Row::Record(_))));
+        assert!(matches!(lines.next_row(), Some(FileRow::Record(_))));
         let why = reason(lines.next_row());
         assert!(
             why.contains("line 2") && why.contains("disk on fire"),
@@ -375,7 +372,7 @@ mod tests {
             let reader = BufReader::with_capacity(capacity, file.as_bytes());
             let mut lines = Lines::new(reader, filter.clone());
             let rows: Vec<_> = std::iter::from_fn(|| lines.next_row()).collect();
-            assert!(rows.iter().all(|row| matches!(row, Row::Record(_))));
+            assert!(rows.iter().all(|row| matches!(row, FileRow::Record(_))));
             let end = Position {
                 bytes: file.len() as u64,
                 rows: 60,

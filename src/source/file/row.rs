@@ -35,7 +35,7 @@ pub struct Position {
     clippy::large_enum_variant,
     reason = "one at a time is held, and most are records"
 )]
-pub enum Row {
+pub enum FileRow {
     /// A post that may be wanted.
     Record(Record),
     /// None, or not a whole one.
@@ -47,13 +47,16 @@ pub enum Row {
 /// The rows of a file in order.
 pub trait Rows: Send {
     /// The next one; `None` at the end, and when what follows cannot be read.
-    fn next_row(&mut self) -> Option<Row>;
+    fn next_row(&mut self) -> Option<FileRow>;
     /// How far this is.
     fn position(&self) -> Position;
-    /// Goes on from a position that a reading of the same file was at; called before the first row.
-    fn resume(&mut self, position: Position);
+    /// Goes on from a position that a reading of the same file was at; called before the first row. Formats that are
+    /// never resumed have nothing to do.
+    fn resume(&mut self, _position: Position) {}
     /// Whether it ended because what follows cannot be read.
-    fn broken(&self) -> bool;
+    fn broken(&self) -> bool {
+        false
+    }
 }
 
 /// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.

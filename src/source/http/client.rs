@@ -139,7 +139,7 @@ pub(crate) enum Purpose {
 }
 
 /// What to do about an answer.
-pub(crate) enum Verdict<T, E> {
+pub(crate) enum Judgement<T, E> {
     /// It is what was asked for.
     Take(T),
     /// Asking again may help.
@@ -231,7 +231,7 @@ impl PoliteClient {
         purpose: Purpose,
         what: &str,
         request: impl Fn(&Client) -> RequestBuilder,
-        judge: impl Fn(&Answer) -> Verdict<T, E>,
+        judge: impl Fn(&Answer) -> Judgement<T, E>,
     ) -> Result<T, E> {
         let no_slot = |no_slot| self.no_slot(what, no_slot);
         let mut backoff = backoff(self.tries);
@@ -256,9 +256,9 @@ impl PoliteClient {
             tries += 1;
             let trouble = match self.attempt(purpose, what, request(&self.http)).await? {
                 Ok(answer) => match judge(&answer) {
-                    Verdict::Take(taken) => return Ok(taken),
-                    Verdict::Never(error) => return Err(error),
-                    Verdict::Again(trouble) => trouble,
+                    Judgement::Take(taken) => return Ok(taken),
+                    Judgement::Never(error) => return Err(error),
+                    Judgement::Again(trouble) => trouble,
                 },
                 Err(trouble) => trouble,
             };

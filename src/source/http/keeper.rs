@@ -11,34 +11,16 @@ use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
+use crate::domain::{QuotaSlot, QuotaTerms};
+
 /// Whatever the keeper failed with.
 pub type KeeperError = Box<dyn Error + Send + Sync>;
 
 /// What the keeper will have answered.
 pub type Kept<T> = Pin<Box<dyn Future<Output = Result<T, KeeperError>> + Send>>;
 
-/// The limit that a slot is asked for under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terms {
-    /// Time between two slots.
-    pub interval: Duration,
-    /// Slots that may be taken at once after a rest.
-    pub burst: u32,
-    /// A slot further ahead than this is not wanted, and not taken.
-    pub patience: Duration,
-}
-
-/// A slot: taken, unless it lies further ahead than the terms allow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
-    /// How long until it comes.
-    pub wait: Duration,
-    /// Whether that is because some process was told to wait.
-    pub held: bool,
-}
-
 /// Takes the next slot.
-pub type Reserve = Box<dyn Fn(Terms) -> Kept<Slot> + Send + Sync>;
+pub type Reserve = Box<dyn Fn(QuotaTerms) -> Kept<QuotaSlot> + Send + Sync>;
 /// Lets nobody through for that long.
 pub type Hold = Box<dyn Fn(Duration) -> Kept<()> + Send + Sync>;
 

@@ -22,10 +22,10 @@ use governor::state::{InMemoryState, NotKeyed};
 use reqwest::header::HeaderMap;
 
 use super::answer::{SHORTEST_WAIT, number, reset};
-use super::keeper::{Keeper, KeeperError, Slot, Terms};
+use super::keeper::{Keeper, KeeperError};
 use super::traffic::{Cause, Meter, QuotaLeft};
 use crate::clock::SharedClock;
-use crate::domain::Timestamp;
+use crate::domain::{QuotaSlot, QuotaTerms, Timestamp};
 
 /// Two answers whose windows end this close together speak of the same window.
 const SAME_WINDOW: Duration = Duration::from_secs(2);
@@ -86,12 +86,12 @@ impl Quota {
         let Some(keeper) = self.keeper.get() else {
             return Ok(());
         };
-        let terms = Terms {
+        let terms = QuotaTerms {
             interval: Duration::from_mins(1) / self.per_minute.get(),
             burst: self.per_minute.get(),
             patience: self.budget,
         };
-        let Slot { wait, held } = (keeper.reserve)(terms).await.map_err(NoSlot::Keeper)?;
+        let QuotaSlot { wait, held } = (keeper.reserve)(terms).await.map_err(NoSlot::Keeper)?;
         if wait.is_zero() {
             return Ok(());
         }
@@ -431,7 +431,7 @@ mod tests {
         let told: Arc<Mutex<Vec<Duration>>> = Arc::default();
         let hears = told.clone();
         let keeper = Keeper {
-            reserve: Box::new(move |_| Box::pin(async move { Ok(Slot { wait, held }) })),
+            reserve: Box::new(move |_| Box::pin(async move { Ok(QuotaSlot { wait, held }) })),
             hold: Box::new(move |wait| {
                 hears.lock().unwrap().push(wait);
                 Box::pin(async { Ok(()) })

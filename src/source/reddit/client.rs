@@ -4,21 +4,24 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use reqwest::{Client, RequestBuilder, Url};
+use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
 use super::info::{self, Fate};
-use super::settings::{self, Settings};
+use super::settings::{self, RedditSettings};
 use super::token::{Grant, Token, Tokens};
-use super::verdict::Judge;
+use super::verdict::refusal;
 use crate::clock::SharedClock;
 use crate::domain::{Fullname, Listing, SourceKind, Timestamp};
 use crate::source::error::SourceError;
-use crate::source::http::{Manners, PoliteClient, Purpose, QuotaLeft, extend, is_loopback};
+use crate::source::http::{
+    Answer, Judgement, Manners, PoliteClient, Purpose, QuotaLeft, extend, is_loopback,
+};
 use crate::source::listing::{ListingError, parse_listing};
 use crate::source::page::{
     Asked, Listed, ListingPage, PAGE_LIMIT, Paging, Source, check_subreddit, site_of,
 };
+use crate::source::verdict::Judge;
 use topicmill_score::hex;
 
 /// Posts that Reddit tells about in one answer of `/api/info` at most.
@@ -27,7 +30,7 @@ pub const INFO_LIMIT: u32 = 100;
 /// The client.
 pub struct Reddit {
     http: PoliteClient,
-    settings: Settings,
+    settings: RedditSettings,
     token_url: Url,
     api_url: Url,
     kind: SourceKind,
@@ -54,7 +57,7 @@ impl Reddit {
     /// # Errors
     /// A setting that cannot work; the message names it and shows what it should look like.
     pub fn new(
-        settings: Settings,
+        settings: RedditSettings,
         kind: SourceKind,
         clock: SharedClock,
     ) -> Result<Self, SourceError> {
@@ -237,14 +240,18 @@ impl Reddit {
         request: impl Fn(&Client) -> RequestBuilder,
         decode: impl Fn(&[u8]) -> Result<T, ListingError>,
     ) -> Result<T, SourceError> {
-        let judge = |answer: &_| {
+        let judge = |answer: &Answer| {
+            if answer.status == StatusCode::UNAUTHORIZED {
+                return Judgement::Never(SourceError::Unauthorized(what.to_owned()));
+            }
             let judge = Judge {
-                site: site_of(self.kind),
+                kind: self.kind,
                 what,
                 now: self.clock.now(),
                 longest: self.settings.retry_after_cap,
             };
-            judge.judge(answer, &decode)
+            let refusal = |status, redirect: Option<&str>| refusal(answer, status, redirect);
+            judge.judge(answer, &decode, refusal)
         };
         self.http.exchange(purpose, what, request, judge).await
     }

@@ -16,6 +16,6 @@ mod verdict;
 
 pub use client::{Credentials, INFO_LIMIT, Reddit};
 pub use info::Fate;
-pub use settings::Settings;
+pub use settings::RedditSettings;
 
 pub(super) use settings::check_user_agent;

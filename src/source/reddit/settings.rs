@@ -10,7 +10,7 @@ use crate::source::http::{self, Timeouts};
 
 /// What the client needs to know; plain values, filled from the configuration by the caller.
 #[derive(Clone)]
-pub struct Settings {
+pub struct RedditSettings {
     /// Base URL of the token endpoint, `https://www.reddit.com`.
     pub auth_url: String,
     /// Base URL of the API, `https://oauth.reddit.com`.
@@ -39,10 +39,10 @@ pub struct Settings {
     pub timeouts: Timeouts,
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for RedditSettings {
     /// Without the secrets, and without the account's name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("RedditSettings")
             .field("auth_url", &self.auth_url)
             .field("api_url", &self.api_url)
             .field("user_agent", &self.user_agent)
@@ -57,51 +57,39 @@ impl fmt::Debug for Settings {
 }
 
 /// Refuses numbers under which nothing could be read.
-pub(super) fn check_numbers(settings: &Settings) -> Result<(), SourceError> {
-    let upto = |most: u64, value: Duration| value <= Duration::from_secs(most);
-    let above_0 = |most: u64, value: Duration| !value.is_zero() && upto(most, value);
-    let Timeouts {
-        connect,
-        read,
-        total,
-    } = settings.timeouts;
-    let per_minute = settings.requests_per_minute;
-    for (setting, works, least, most) in [
-        (
-            "reddit.requests_per_minute",
-            (1..=10_000).contains(&per_minute),
-            1,
-            10_000,
-        ),
-        ("reddit.tries", (1..=20).contains(&settings.tries), 1, 20),
-        (
-            "reddit.wait_budget_secs",
-            upto(86_400, settings.wait_budget),
-            0,
-            86_400,
-        ),
-        (
-            "reddit.retry_after_cap_secs",
-            above_0(86_400, settings.retry_after_cap),
-            1,
-            86_400,
-        ),
-        (
-            "reddit.token_margin_secs",
-            upto(3_600, settings.token_margin),
-            0,
-            3_600,
-        ),
+pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
+    const HOUR: u64 = 3_600;
+    const DAY: u64 = 24 * HOUR;
+    let at_least = |given: Duration| {
+        given
+            .as_secs()
+            .saturating_add(u64::from(given.subsec_nanos() > 0))
+    };
+    let timeouts = settings.timeouts;
+    let per_minute = u64::from(settings.requests_per_minute);
+    let (tries, margin) = (u64::from(settings.tries), settings.token_margin);
+    let (budget, cap) = (settings.wait_budget, settings.retry_after_cap);
+    for (setting, given, least, most) in [
+        ("reddit.requests_per_minute", per_minute, 1, 10_000),
+        ("reddit.tries", tries, 1, 20),
+        ("reddit.wait_budget_secs", at_least(budget), 0, DAY),
+        ("reddit.retry_after_cap_secs", at_least(cap), 1, DAY),
+        ("reddit.token_margin_secs", at_least(margin), 0, HOUR),
         (
             "reddit.connect_timeout_secs",
-            above_0(3_600, connect),
+            at_least(timeouts.connect),
             1,
-            3_600,
+            HOUR,
         ),
-        ("reddit.read_timeout_secs", above_0(3_600, read), 1, 3_600),
-        ("reddit.total_timeout_secs", above_0(3_600, total), 1, 3_600),
+        ("reddit.read_timeout_secs", at_least(timeouts.read), 1, HOUR),
+        (
+            "reddit.total_timeout_secs",
+            at_least(timeouts.total),
+            1,
+            HOUR,
+        ),
     ] {
-        if !works {
+        if !(least..=most).contains(&given) {
             return Err(SourceError::Number {
                 setting,
                 least,

@@ -1,99 +1,24 @@
-//! What Reddit's answers mean: take it, ask again, or never ask again. Pure: the waiting itself is the client's.
+//! What Reddit means by a refusal.
 
-use std::time::Duration;
-
-use chrono::{DateTime, Utc};
 use reqwest::header::WWW_AUTHENTICATE;
 use serde_json::Value;
 
 use crate::domain::Outcome;
-use crate::source::error::SourceError;
-use crate::source::http::{Answer, Meaning, Site, Trouble, Verdict};
-use crate::source::listing::ListingError;
+use crate::source::http::Answer;
+use crate::source::verdict::Refusal;
 
-/// How the answers to one question are judged.
-pub(super) struct Judge<'a> {
-    pub site: Site,
-    /// What was asked for.
-    pub what: &'a str,
-    pub now: DateTime<Utc>,
-    /// A wait that an answer asks for counts as this at most.
-    pub longest: Duration,
-}
-
-impl Judge<'_> {
-    /// Judges an answer by its status, its headers and what its body says of the reason.
-    pub(super) fn judge<T>(
-        &self,
-        answer: &Answer,
-        decode: impl Fn(&[u8]) -> Result<T, ListingError>,
-    ) -> Verdict<T, SourceError> {
-        let again = |detail: String, wait: Option<Duration>, is_rate_limit| {
-            Verdict::Again(Trouble {
-                detail,
-                wait: wait.map(|wait| wait.min(self.longest)),
-                is_rate_limit,
-                ..Trouble::default()
-            })
-        };
-        let status = answer.status.as_u16();
-        let (outcome, detail) = match answer.meaning(self.now) {
-            Meaning::Good => {
-                return match decode(&answer.body) {
-                    Ok(decoded) => Verdict::Take(decoded),
-                    Err(error @ ListingError::Json(_)) => again(error.to_string(), None, false),
-                    Err(ListingError::Shape(source)) => Verdict::Never(SourceError::Shape {
-                        site: self.site,
-                        what: self.what.to_owned(),
-                        source: Some(source),
-                    }),
-                };
-            }
-            Meaning::TooMany(wait) => {
-                return again("too many requests (429)".to_owned(), wait, true);
-            }
-            Meaning::Trouble(wait) => return again(format!("status {status}"), wait, false),
-            Meaning::Refused if status == 401 => {
-                return Verdict::Never(SourceError::Unauthorized(self.what.to_owned()));
-            }
-            Meaning::WebPage => (
-                Outcome::EdgeBlocked,
-                "a web page came in place of JSON; check `reddit.api_url` and the way to the internet"
-                    .to_owned(),
-            ),
-            Meaning::Redirect(to) => redirected(&to),
-            Meaning::Refused => {
-                let (outcome, detail) = refused(status, answer);
-                (outcome, detail.to_owned())
-            }
-        };
-        Verdict::Never(SourceError::Refused {
-            site: self.site,
-            what: self.what.to_owned(),
-            outcome,
-            status,
-            detail,
-        })
-    }
-}
-
-fn redirected(location: &str) -> (Outcome, String) {
-    let path = location.split_once("://").map_or(location, |(_, rest)| {
-        rest.find('/').map_or("", |slash| &rest[slash..])
-    });
-    if path.starts_with("/subreddits/search") {
+/// What it means, where it is more than what everybody means. A JSON 403 is the API answering, anything else the edge
+/// in front of it.
+pub(super) fn refusal(answer: &Answer, status: u16, redirect: Option<&str>) -> Option<Refusal> {
+    if let Some(location) = redirect {
+        let path = location.split_once("://").map_or(location, |(_, rest)| {
+            rest.find('/').map_or("", |slash| &rest[slash..])
+        });
         let detail = "there is no subreddit of that name".to_owned();
-        return (Outcome::Missing, detail);
+        return path
+            .starts_with("/subreddits/search")
+            .then_some((Outcome::Missing, detail));
     }
-    let detail = format!(
-        "a redirect to `{location}`, which is not followed because the token would go with it; \
-         check `reddit.api_url`"
-    );
-    (Outcome::Server, detail)
-}
-
-/// Why it is refused. A JSON 403 is the API answering, anything else the edge in front of it.
-fn refused(status: u16, answer: &Answer) -> (Outcome, &'static str) {
     let body: Option<Value> = serde_json::from_slice(&answer.body)
         .ok()
         .filter(Value::is_object);
@@ -102,13 +27,8 @@ fn refused(status: u16, answer: &Answer) -> (Outcome, &'static str) {
     let challenge = answer.headers.get(WWW_AUTHENTICATE);
     let scope =
         challenge.is_some_and(|c| c.as_bytes().windows(18).any(|w| w == b"insufficient_scope"));
-    match (status, reason.as_deref()) {
+    let (outcome, detail) = match (status, reason.as_deref()) {
         (403 | 404, Some("banned")) => (Outcome::Banned, "Reddit has closed it"),
-        (404, _) => (Outcome::Missing, "there is nothing of that name"),
-        (451, _) => (
-            Outcome::Banned,
-            "closed for legal reasons where this machine is",
-        ),
         (403, _) if body.is_none() => (
             Outcome::EdgeBlocked,
             "blocked before the API; check `reddit.user_agent`, and whether Reddit allows this network",
@@ -124,14 +44,21 @@ fn refused(status: u16, answer: &Answer) -> (Outcome, &'static str) {
             Outcome::Private,
             "it may not be read, and Reddit does not say why",
         ),
-        _ => (Outcome::Server, "the request was not understood"),
-    }
+        _ => return None,
+    };
+    Some((outcome, detail.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::SourceKind;
+    use crate::source::error::SourceError;
+    use crate::source::http::Judgement;
+    use crate::source::verdict::Judge;
+    use chrono::DateTime;
     use reqwest::StatusCode;
+    use std::time::Duration;
 
     const HOUR: Duration = Duration::from_hours(1);
 
@@ -150,29 +77,28 @@ mod tests {
         status: u16,
         headers: &[(&'static str, &str)],
         body: &str,
-    ) -> Verdict<(), SourceError> {
+    ) -> Judgement<(), SourceError> {
         let judge = Judge {
-            site: Site {
-                name: "Reddit",
-                section: "reddit",
-            },
+            kind: SourceKind::Reddit,
             what: "r/climate",
             now: DateTime::UNIX_EPOCH,
             longest: HOUR,
         };
-        judge.judge(&answer(status, headers, body), |_| Ok(()))
+        let answer = answer(status, headers, body);
+        let refusal = |status, redirect: Option<&str>| refusal(&answer, status, redirect);
+        judge.judge(&answer, |_| Ok(()), refusal)
     }
 
     fn outcome_of(status: u16, headers: &[(&'static str, &str)], body: &str) -> Outcome {
         match judged(status, headers, body) {
-            Verdict::Never(error) => error.outcome(),
+            Judgement::Never(error) => error.outcome(),
             _ => panic!("{status} was not refused"),
         }
     }
 
     fn wait(status: u16, headers: &[(&'static str, &str)]) -> Option<f64> {
         match judged(status, headers, "") {
-            Verdict::Again(trouble) => trouble.wait.map(|wait| wait.as_secs_f64()),
+            Judgement::Again(trouble) => trouble.wait.map(|wait| wait.as_secs_f64()),
             _ => panic!("{status} is not asked again"),
         }
     }

@@ -11,9 +11,10 @@ use std::time::Duration;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
 
+use super::super::Result;
 use super::super::dialect::Dialect;
-use super::super::{QuotaSlot, QuotaTerms, Result};
 use super::{Doing, SqlStore};
+use crate::domain::{QuotaSlot, QuotaTerms};
 
 /// Patience that other processes may have at least: what they reserved within it is believed.
 const OTHERS_PATIENCE: Duration = Duration::from_mins(10);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use topicmill::clock::ManualClock;
-use topicmill::source::arctic_shift::{ArcticShift, Settings};
+use topicmill::source::arctic_shift::{ArcticShift, ArcticShiftSettings};
 use wiremock::matchers::{method, path};
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
@@ -146,8 +146,8 @@ impl Archive {
 }
 
 /// Settings of a client that talks to `base_url`.
-pub fn settings(base_url: &str) -> Settings {
-    Settings {
+pub fn settings(base_url: &str) -> ArcticShiftSettings {
+    ArcticShiftSettings {
         api_url: base_url.to_owned(),
         user_agent: String::new(),
         requests_per_minute: 60,

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use topicmill::clock::ManualClock;
 use topicmill::domain::SourceKind;
 use topicmill::source::http::Timeouts;
-use topicmill::source::reddit::{Reddit, Settings};
+use topicmill::source::reddit::{Reddit, RedditSettings};
 use wiremock::matchers::{method, path, path_regex};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
 /// Settings of a client that talks to `base_url`.
-pub fn settings(base_url: &str) -> Settings {
-    Settings {
+pub fn settings(base_url: &str) -> RedditSettings {
+    RedditSettings {
         auth_url: base_url.to_owned(),
         api_url: base_url.to_owned(),
         client_id: "an-id".to_owned(),
@@ -40,7 +40,7 @@ pub fn client(base_url: &str) -> (Arc<Reddit>, Arc<ManualClock>) {
 }
 
 /// A client with settings of its own.
-pub fn client_with(settings: Settings) -> (Arc<Reddit>, Arc<ManualClock>) {
+pub fn client_with(settings: RedditSettings) -> (Arc<Reddit>, Arc<ManualClock>) {
     let start = chrono::DateTime::from_timestamp(1_790_000_000, 0).expect("a valid time");
     let clock = ManualClock::at(start);
     let reddit = Reddit::new(settings, SourceKind::Reddit, clock.clone()).expect("good settings");

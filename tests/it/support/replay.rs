@@ -18,7 +18,7 @@ use topicmill::clock::ManualClock;
 use topicmill::domain::{Fullname, Listing, SourceKind};
 use topicmill::source::SourceError;
 use topicmill::source::http::{HttpError, Timeouts};
-use topicmill::source::reddit::{Reddit, Settings};
+use topicmill::source::reddit::{Reddit, RedditSettings};
 
 /// A request and its answer, as recorded.
 #[derive(Debug, Clone, Deserialize)]
@@ -130,9 +130,9 @@ async fn answer(State(exchange): State<Arc<Exchange>>, request: Request) -> Resp
     answer
 }
 
-fn settings(url: String) -> Settings {
+fn settings(url: String) -> RedditSettings {
     let patient = Duration::from_hours(1);
-    Settings {
+    RedditSettings {
         auth_url: url.clone(),
         api_url: url,
         client_id: "replay".into(),

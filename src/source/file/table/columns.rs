@@ -9,7 +9,7 @@ use parquet::errors::ParquetError;
 use serde_json::{Map, Value};
 
 use crate::domain::SourceKind;
-use crate::source::file::row::{Record, Row, topic_named};
+use crate::source::file::row::{FileRow, Record, topic_named};
 use crate::source::page::Rejected;
 use crate::source::post::post_from_value;
 
@@ -212,13 +212,13 @@ fn epoch_secs(value: &Value) -> Option<i64> {
     Some(time.or_else(midnight)?.and_utc().timestamp())
 }
 
-pub(super) fn row_of(number: u64, record: Result<Record, String>) -> Row {
-    record.map_or_else(|reason| rejected(number, reason), Row::Record)
+pub(super) fn row_of(number: u64, record: Result<Record, String>) -> FileRow {
+    record.map_or_else(|reason| rejected(number, reason), FileRow::Record)
 }
 
-pub(super) fn rejected(number: u64, reason: String) -> Row {
+pub(super) fn rejected(number: u64, reason: String) -> FileRow {
     let at = format!("row {number}");
-    Row::Rejected(Rejected { at, reason })
+    FileRow::Rejected(Rejected { at, reason })
 }
 
 #[cfg(test)]

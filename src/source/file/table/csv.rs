@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use serde_json::Value;
 
 use super::columns::{Column, TableError, find, record, rejected, row_of};
-use crate::source::file::row::{Position, Row, Rows};
+use crate::source::file::row::{FileRow, Position, Rows};
 
 /// A row of a table above this is none, but a quote that nobody closed.
 const LONGEST_ROW: u64 = 32 << 20;
@@ -69,7 +69,7 @@ impl<R: Read> Csv<R> {
 }
 
 impl<R: Read + Send> Rows for Csv<R> {
-    fn next_row(&mut self) -> Option<Row> {
+    fn next_row(&mut self) -> Option<FileRow> {
         if self.broken {
             return None;
         }
@@ -109,8 +109,6 @@ impl<R: Read + Send> Rows for Csv<R> {
         }
     }
 
-    fn resume(&mut self, _: Position) {}
-
     fn broken(&self) -> bool {
         self.broken
     }
@@ -125,12 +123,12 @@ mod tests {
     fn csv(text: &str, wanted: &[Column]) -> Result<Vec<String>, TableError> {
         let mut rows = Csv::new(text.as_bytes(), wanted)?;
         let fates = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
-            Row::Record(Record { post, topic }) => {
+            FileRow::Record(Record { post, topic }) => {
                 let secs = post.created_at.as_datetime().timestamp();
                 format!("{} {secs} {topic:?}", post.fullname)
             }
-            Row::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
-            Row::Quiet => unreachable!("every row of a table is one"),
+            FileRow::Rejected(Rejected { at, reason }) => format!("{at}: {reason}"),
+            FileRow::Quiet => unreachable!("every row of a table is one"),
         });
         Ok(fates.collect())
     }
@@ -194,7 +192,8 @@ mod tests {
         let head = "id,title,subreddit,created_utc\na1,\"One";
         let mut rows = Csv::new(head.as_bytes().chain(Endless), &[]).unwrap();
         let row = rows.next_row();
-        let told = matches!(&row, Some(Row::Rejected(row)) if row.reason.contains("not closed"));
+        let told =
+            matches!(&row, Some(FileRow::Rejected(row)) if row.reason.contains("not closed"));
         assert!(told, "{row:?}");
         assert!(rows.next_row().is_none() && rows.broken());
     }

@@ -116,7 +116,7 @@ fn unpacked(codec: Compression, packed: impl Read) -> u64 {
 }
 
 fn count(unpacked: impl Read) -> u64 {
-    let mut counted = Counted {
+    let mut counted = CountedBytes {
         bytes: 0,
         reader: unpacked.take(LARGEST_PAGE + 1),
     };
@@ -130,12 +130,12 @@ fn count(unpacked: impl Read) -> u64 {
 }
 
 /// Counts what is read.
-struct Counted<R> {
+struct CountedBytes<R> {
     bytes: u64,
     reader: R,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountedBytes<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.reader.read(buffer)?;
         self.bytes += n as u64;
@@ -149,7 +149,7 @@ fn damaged(why: &str) -> ParquetError {
 
 /// What a header says of its page.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Page {
+struct PageSize {
     is_dictionary: bool,
     unpacked: u64,
     packed: u64,
@@ -165,8 +165,8 @@ impl<R: Read> Header<R> {
     /// The struct `PageHeader`: 1 is its kind, 2 and 3 its sizes, 8 what pages of version 2 say, of which 5 and 6 are
     /// sizes, too
     /// (<https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift>).
-    fn read(&mut self) -> io::Result<Page> {
-        let mut page = Page::default();
+    fn read(&mut self) -> io::Result<PageSize> {
+        let mut page = PageSize::default();
         let mut field = 0;
         while let Some(kind) = self.field(&mut field)? {
             match (field, kind) {
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    fn header(bytes: &[u8]) -> io::Result<Page> {
+    fn header(bytes: &[u8]) -> io::Result<PageSize> {
         Header(bytes.take(LONGEST_HEADER)).read()
     }
 
@@ -302,7 +302,7 @@ mod tests {
             0x15, 0, 0x15, 0xd8, 4, 0x15, 40, 0x15, 9, 0x1c, 0x15, 2, 0x18, 3, b'a', b'b', b'c', 0,
             0,
         ];
-        let expected = Page {
+        let expected = PageSize {
             is_dictionary: false,
             unpacked: 300,
             packed: 20,

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use super::columns::{Column, TableError, find, record, rejected, row_of};
 use super::pages;
-use crate::source::file::row::{LONGEST_LINE, Position, Row, Rows};
+use crate::source::file::row::{FileRow, LONGEST_LINE, Position, Rows};
 
 /// A cell above this is no post's, as a line of NDJSON above it is none.
 const LONGEST_CELL: usize = LONGEST_LINE;
@@ -177,7 +177,7 @@ fn cell(value: Field, scale: i64) -> Value {
 }
 
 impl Rows for Parquet {
-    fn next_row(&mut self) -> Option<Row> {
+    fn next_row(&mut self) -> Option<FileRow> {
         if self.broken {
             return None;
         }
@@ -224,8 +224,6 @@ impl Rows for Parquet {
             ..Position::default()
         }
     }
-
-    fn resume(&mut self, _: Position) {}
 
     fn broken(&self) -> bool {
         self.broken
