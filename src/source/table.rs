@@ -22,7 +22,7 @@ use super::reddit::listing::post_from_value;
 use crate::domain::SourceKind;
 
 /// What a column can hold.
-pub const FIELDS: [&str; 17] = [
+pub const FIELDS: [&str; 18] = [
     "id",
     "name",
     "title",
@@ -39,6 +39,7 @@ pub const FIELDS: [&str; 17] = [
     "over_18",
     "is_self",
     "removed_by_category",
+    "crosspost_parent",
     "topic",
 ];
 

@@ -9,7 +9,6 @@
 //! The client is our own rather than roux's because roux follows redirects, takes an error page for a
 //! listing, and asks for a new token per subreddit; its envelope of a listing is used.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +31,7 @@ mod token;
 mod traffic;
 
 pub use error::RedditError;
-pub use info::Fate;
+pub use info::{Fate, Fates};
 pub use settings::{Settings, Timeouts, check_subreddit};
 pub use traffic::{QuotaLeft, Traffic, Waited, Waits};
 
@@ -197,10 +196,7 @@ impl Reddit {
     ///
     /// # Errors
     /// [`RedditError::outcome`] says what it means.
-    pub async fn info(
-        &self,
-        fullnames: &[Fullname],
-    ) -> Result<Option<HashMap<Fullname, Fate>>, RedditError> {
+    pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<Fates>, RedditError> {
         let mut url = self.api_url.clone();
         extend(&mut url, &["api", "info"]);
         let names: Vec<&str> = fullnames.iter().map(Fullname::as_str).collect();
