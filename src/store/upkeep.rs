@@ -306,25 +306,11 @@ impl SqlStore<Postgres> {
             let said = format!("only the owner of table {table} may rewrite it");
             return Err(StoreError::Denied(said));
         }
-        // Later than every purge that left the note.
-        let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
-            .fetch_one(&mut *connection)
-            .await
-            .doing(WHAT)?;
-        // Rather than rewrite everything for nothing; and who read but for a moment is gone soon.
-        let mut waited = Duration::ZERO;
-        while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, &now).await? {
-            let waits_on = waited < Duration::from_millis(REWRITE_PATIENCE_MS.into());
-            if !waits_on || !matches!(why, Rewritten::EarlierStateIsRead { .. }) {
-                return Ok(why);
-            }
-            #[expect(
-                clippy::disallowed_methods,
-                reason = "another session's work does not go by our clock"
-            )]
-            tokio::time::sleep(LOOK_EVERY).await;
-            waited += LOOK_EVERY;
-        }
+        // Rather than rewrite everything for nothing.
+        let now = match Self::read_by_nobody(connection).await? {
+            Ok(now) => now,
+            Err(why) => return Ok(why),
+        };
         let mut sizes = Vec::with_capacity(TABLES.len());
         for table in TABLES {
             let size: i64 = sqlx::query_scalar("SELECT pg_total_relation_size($1::regclass)")
@@ -363,6 +349,29 @@ impl SqlStore<Postgres> {
             .fetch_optional(connection)
             .await
             .doing("look what is to be rewritten")
+    }
+
+    /// A transaction later than all that was deleted until now, once nobody reads a state before it; or who does after
+    /// the time that whoever reads but for a moment takes.
+    async fn read_by_nobody(connection: &mut PgConnection) -> Result<Result<String, Rewritten>> {
+        let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
+            .fetch_one(&mut *connection)
+            .await
+            .doing("look whether anybody reads an earlier state")?;
+        let mut waited = Duration::ZERO;
+        while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, &now).await? {
+            let waits_on = waited < Duration::from_millis(REWRITE_PATIENCE_MS.into());
+            if !waits_on || !matches!(why, Rewritten::EarlierStateIsRead { .. }) {
+                return Ok(Err(why));
+            }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "another session's work does not go by our clock"
+            )]
+            tokio::time::sleep(LOOK_EVERY).await;
+            waited += LOOK_EVERY;
+        }
+        Ok(Ok(now))
     }
 
     /// Vacuums a table; says why rows that were deleted before the transaction `now` are in it still, if they are.
@@ -430,11 +439,10 @@ impl SqlStore<Postgres> {
             let cleared = sqlx::query(clear).bind(column).execute(&mut *connection);
             cleared.await.doing(WHAT)?;
         }
-        // Later than what was just deleted.
-        let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
-            .fetch_one(&mut *connection)
-            .await
-            .doing(WHAT)?;
+        let now = match Self::read_by_nobody(connection).await? {
+            Ok(now) => now,
+            Err(why) => return Ok(Some(why)),
+        };
         let table = "pg_catalog.pg_statistic";
         if let Some(why) = Self::vacuum(connection, "FULL, FREEZE", table, &now).await? {
             return Ok(Some(why));

@@ -455,6 +455,7 @@ async fn a_crosspost_does_not_come_back_from_a_table_that_does_not_say_what_it_s
         let mut gone = crate::purge::removed();
         gone["name"] = json!("t3_p");
         scene.gone(&[("p", gone)]).await;
+        scene.clock.advance(Duration::from_hours(1));
         scene.check().await;
         assert_eq!(scene.tombstones().await, ["t3_p removed", "t3_x shown"]);
         let table = Post {
