@@ -115,14 +115,17 @@ words! {
         Missing = "missing",
         /// Somebody asked for it here.
         Requested = "requested",
+        /// It shows a post that was purged, and went with it.
+        Shown = "shown",
     }
 }
 
 impl PurgeReason {
     /// Whether the post may be stored again once Reddit shows it again: moderators approve what they
-    /// removed, and subreddits come back. What its author deleted, or somebody asked for, stays away.
+    /// removed, and subreddits come back; a crosspost may be stored again once no post that it shows is purged. What
+    /// its author deleted, or somebody asked for, stays away.
     pub const fn lifts(self) -> bool {
-        matches!(self, Self::Removed | Self::Missing)
+        matches!(self, Self::Removed | Self::Missing | Self::Shown)
     }
 }
 

@@ -11,6 +11,7 @@
 mod listing;
 mod wire;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -238,6 +239,14 @@ impl Hub {
             fs::create_dir_all(above).map_err(write)?;
         }
         make_folder(&scratch)?;
+        // What an earlier mirror or precision left here is no part of this model.
+        let parts = listing
+            .names()
+            .into_iter()
+            .map(|name| format!("{name}.part"));
+        let mut named: BTreeSet<String> = parts.collect();
+        named.extend(listing.names().into_iter().map(str::to_owned));
+        remove_others(&scratch, &scratch, &named).map_err(write)?;
         heard(Step::Expect(bytes(&small)));
         for file in &small {
             self.file(wanted, &listing.sha, file, &scratch, heard)
@@ -253,6 +262,8 @@ impl Hub {
             self.file(wanted, &listing.sha, file, &scratch, heard)
                 .await?;
         }
+        let named = all.iter().map(|file| file.name.clone()).collect();
+        remove_others(&scratch, &scratch, &named).map_err(write)?;
         fs::rename(&scratch, &wanted.to).map_err(|source| PullError::Write {
             path: wanted.to.clone(),
             source,
@@ -315,7 +326,7 @@ impl Hub {
         let part = folder.join(format!("{}.part", file.name));
         not_a_link(&path)?;
         not_a_link(&part)?;
-        if path.is_file() && file.is(&path)? {
+        if file.has_hash() && path.is_file() && file.is(&path)? {
             heard(Step::Came(file.size.unwrap_or(0)));
             return Ok(());
         }
@@ -494,6 +505,24 @@ fn partial(to: &Path, commit: &str) -> PathBuf {
         .collect();
     name.push(format!(".{short}.partial"));
     to.with_file_name(name)
+}
+
+/// Removes what lies in a folder and is not named, by paths from `top`. A link in the place of what is named stays, and
+/// is refused when that is written.
+fn remove_others(top: &Path, folder: &Path, named: &BTreeSet<String>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let below = path.strip_prefix(top).expect("a path below the folder");
+        let is_named = named.iter().any(|name| Path::new(name).starts_with(below));
+        let is_folder = path.symlink_metadata()?.is_dir();
+        match (is_named, is_folder) {
+            (true, true) => remove_others(top, &path, named)?,
+            (true, false) => {}
+            (false, true) => fs::remove_dir_all(&path)?,
+            (false, false) => fs::remove_file(&path)?,
+        }
+    }
+    Ok(())
 }
 
 fn bytes(files: &[Sibling]) -> u64 {

@@ -165,8 +165,15 @@ impl Context {
             () = life::last_word(&self.stop) => Err(StoreError::Away),
         };
         // Whoever copies the file of a SQLite database gets what this run wrote.
-        if let Err(error) = self.store.fold().await {
-            tracing::debug!("the database's log was not folded into its file: {error}");
+        match self.store.fold().await {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(
+                "another program reads an earlier state of the database, so that its file alone lacks what this run \
+                 wrote last: copy it with `topicmill db backup`"
+            ),
+            Err(error) => {
+                tracing::debug!("the database's log was not folded into its file: {error}");
+            }
         }
         let record = RunRecord {
             id,

@@ -15,7 +15,7 @@ use crate::clock::SharedClock;
 use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
 use crate::source::error::SourceError;
 use crate::source::page::Source;
-use crate::source::reddit::{Fate, INFO_LIMIT, Reddit};
+use crate::source::reddit::{Fate, Fates, INFO_LIMIT, Reddit};
 use crate::store::{Checked, Due, Purged, Rewritten, RunId, Store, StoreError};
 
 /// Posts of one transaction that asks nobody.
@@ -110,6 +110,8 @@ impl Report {
             PurgeReason::Removed => self.removed += 1,
             PurgeReason::Missing => self.missing += 1,
             PurgeReason::Requested => self.requested += 1,
+            // The store counts them.
+            PurgeReason::Shown => {}
         }
     }
 }
@@ -288,13 +290,14 @@ async fn check_deleted(
         };
         report.checked += asked.len() as u64;
         progress(Step::Asked(asked.len() as u64));
-        let Some(fates) = answer else {
+        let Some(Fates { fates, shows }) = answer else {
             unclear += u32::try_from(asked.len()).expect("at most INFO_LIMIT");
             report.unclear += asked.len() as u64;
             continue;
         };
         let mut checked = sort_out(asked, &fates, report);
         add_shown(&mut checked, &fates, report);
+        checked.shows = shows;
         // A clock that was set back must not make the same posts due again.
         let now = worker.now().max(started);
         report.add(worker.store.purge(worker.run, &checked, now).await?);
@@ -315,13 +318,14 @@ async fn ask(
     asked: &[Fullname],
     report: &mut Report,
     budget: u64,
-) -> Result<Option<HashMap<Fullname, Fate>>, PurgeError> {
+) -> Result<Option<Fates>, PurgeError> {
     report.requests += 1;
-    let Some(fates) = reddit.info(asked).await? else {
+    let Some(answer) = reddit.info(asked).await? else {
         return Ok(None);
     };
-    if asked.iter().any(|fullname| fates.contains_key(fullname)) {
-        return Ok(Some(fates));
+    let knows = |name: &Fullname| answer.fates.contains_key(name);
+    if asked.iter().any(knows) {
+        return Ok(Some(answer));
     }
     if report.requests >= budget {
         return Ok(None);
@@ -332,11 +336,11 @@ async fn ask(
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;
-    let fates = reddit.info(&question).await?;
+    let answer = reddit.info(&question).await?;
     let shown = |fates: &HashMap<_, _>| question.iter().any(|name| fates.contains_key(name));
     // In a small database there may be nothing to compare with.
     let few = controls.is_empty() && asked.len() < CONTROLS as usize;
-    Ok(fates.filter(|fates| few || shown(fates)))
+    Ok(answer.filter(|answer| few || shown(&answer.fates)))
 }
 
 /// Adds the posts that are gone and nobody asked about: crossposts told of them.

@@ -1,10 +1,26 @@
 -- The post that a crosspost shows: its text is that post's, and goes with it. NULL: no crosspost.
 ALTER TABLE posts ADD COLUMN crosspost_parent TEXT;
--- Crossposts that earlier versions stored have a link to that post, and its body.
+-- Crossposts that earlier versions stored have a link to that post, and its body. A link that is a path is Reddit's own;
+-- people write whole addresses, too, with a body of their own: such a post is a crosspost where body, title or hash is
+-- the other post's. Where that is not stored, the next `purge --check-deleted` asks Reddit about these first.
+CREATE TABLE links_to_posts AS
+SELECT fullname, lower(url) NOT LIKE 'http%' AS is_path,
+       't3_' || ltrim(substring(lower(url) FROM '/comments/([0-9a-z]+)(?:[/?#]|$)'), '0') AS shown
+  FROM posts
+ WHERE NOT is_self AND selftext <> '' AND (lower(url) LIKE '/r/%/comments/_%' OR lower(url) LIKE '/u%/comments/_%'
+        OR lower(url) LIKE 'http%://%reddit.com/%/comments/_%');
+DELETE FROM links_to_posts WHERE shown IS NULL OR shown = 't3_' OR shown = fullname;
 UPDATE posts
-   SET crosspost_parent = 't3_' || lower(split_part(substr(url, strpos(url, '/comments/') + 10), '/', 1))
- WHERE NOT is_self AND selftext <> '' AND (url LIKE '/r/%/comments/_%' OR url LIKE '/user/%/comments/_%'
-        OR url LIKE 'http%://%reddit.com/%/comments/_%');
+   SET crosspost_parent = (SELECT shown FROM links_to_posts l WHERE l.fullname = posts.fullname)
+ WHERE fullname IN (SELECT l.fullname FROM links_to_posts l WHERE l.is_path)
+    OR fullname IN (SELECT l.fullname FROM links_to_posts l
+                      JOIN posts p ON p.fullname = l.fullname
+                      JOIN posts shown ON shown.fullname = l.shown
+                     WHERE shown.text_hash = p.text_hash OR shown.selftext = p.selftext
+                        OR (shown.title = p.title AND shown.text_purged_at IS NULL));
+UPDATE posts SET checked_at = NULL
+ WHERE crosspost_parent IS NULL AND fullname IN (SELECT fullname FROM links_to_posts);
+DROP TABLE links_to_posts;
 CREATE INDEX posts_crosspost_parent ON posts (crosspost_parent) WHERE crosspost_parent IS NOT NULL;
 
 -- When a run last showed that it lives. NULL: it has not yet, or is of an earlier version.
@@ -12,11 +28,16 @@ ALTER TABLE runs ADD COLUMN heartbeat_at TIMESTAMPTZ;
 
 -- An id is a number, and earlier versions took `t3_0aa1` for another post than `t3_aa1`: past its tombstone, too. Labels of
 -- such a post are made again, from the logits that are stored.
+-- Reddit does not know such a spelling: that it showed no post of that name says nothing about the post.
 DELETE FROM posts
- WHERE fullname IN (SELECT 't3_' || ltrim(substr(fullname, 4), '0') FROM tombstones WHERE substr(fullname, 4, 1) = '0');
+ WHERE fullname IN (SELECT 't3_' || ltrim(substr(fullname, 4), '0') FROM tombstones
+                     WHERE substr(fullname, 4, 1) = '0' AND reason IN ('deleted', 'requested'));
 INSERT INTO tombstones (fullname, reason, purged_at, run_id)
-SELECT 't3_' || ltrim(substr(fullname, 4), '0'), reason, purged_at, run_id FROM tombstones
- WHERE substr(fullname, 4, 1) = '0' ON CONFLICT (fullname) DO NOTHING;
+SELECT 't3_' || ltrim(substr(fullname, 4), '0'), MAX(reason), MAX(purged_at), MAX(run_id) FROM tombstones
+ WHERE substr(fullname, 4, 1) = '0' AND reason IN ('deleted', 'requested') AND ltrim(substr(fullname, 4), '0') <> ''
+ GROUP BY 1
+    ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason
+ WHERE tombstones.reason IN ('removed', 'missing');
 DELETE FROM tombstones WHERE substr(fullname, 4, 1) = '0';
 DELETE FROM posts
  WHERE substr(fullname, 4, 1) = '0'
@@ -54,13 +75,25 @@ DELETE FROM classifications
  WHERE EXISTS (SELECT 1 FROM mislabelled m
                 WHERE m.text_hash = classifications.text_hash AND classifications.classified_at >= m.since);
 
--- Earlier versions kept the crossposts of posts that were purged. They go, as those posts did.
-DELETE FROM posts WHERE crosspost_parent IN (SELECT fullname FROM tombstones);
+-- Earlier versions kept the crossposts of posts that were purged. They go, as those posts did, and so do crossposts of
+-- these; a tombstone of their own keeps them from coming back out of a file that does not say what they show.
+INSERT INTO tombstones (fullname, reason, purged_at)
+  WITH RECURSIVE gone (fullname) AS (
+       SELECT p.fullname FROM posts p WHERE p.crosspost_parent IN (SELECT t.fullname FROM tombstones t)
+        UNION
+       SELECT p.fullname FROM posts p JOIN gone ON p.crosspost_parent = gone.fullname)
+SELECT fullname, 'shown', now() FROM gone WHERE TRUE
+    ON CONFLICT (fullname) DO NOTHING;
+DELETE FROM posts WHERE fullname IN (SELECT fullname FROM tombstones WHERE reason = 'shown');
+  WITH RECURSIVE taken (fullname) AS (
+       SELECT p.fullname FROM posts p JOIN posts shown ON shown.fullname = p.crosspost_parent
+        WHERE shown.text_purged_at IS NOT NULL
+        UNION
+       SELECT p.fullname FROM posts p JOIN taken ON p.crosspost_parent = taken.fullname)
 UPDATE posts
    SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, flair = NULL,
        text_purged_at = now()
- WHERE text_purged_at IS NULL
-   AND crosspost_parent IN (SELECT fullname FROM posts shown WHERE shown.text_purged_at IS NOT NULL);
+ WHERE text_purged_at IS NULL AND fullname IN (SELECT fullname FROM taken);
 
 -- What models said of texts that were edited away, and are no post's any more.
 DELETE FROM pair_logits WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = pair_logits.text_hash);
@@ -69,6 +102,19 @@ DELETE FROM pair_logits WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_has
 INSERT INTO meta (key, value)
 SELECT 'rewrite_due', 'since schema 11'
  WHERE EXISTS (SELECT 1 FROM tombstones) OR EXISTS (SELECT 1 FROM posts WHERE text_purged_at IS NOT NULL);
+
+-- Nobody searches by these columns, and what ANALYZE stores of them outlives a purge. What it stored before goes with
+-- the next `db vacuum`.
+ALTER TABLE posts
+    ALTER COLUMN title SET STATISTICS 0,
+    ALTER COLUMN selftext SET STATISTICS 0,
+    ALTER COLUMN url SET STATISTICS 0,
+    ALTER COLUMN permalink SET STATISTICS 0,
+    ALTER COLUMN author SET STATISTICS 0,
+    ALTER COLUMN flair SET STATISTICS 0;
+INSERT INTO meta (key, value)
+SELECT 'statistics_due', 'since schema 11'
+ WHERE EXISTS (SELECT 1 FROM posts) OR EXISTS (SELECT 1 FROM tombstones);
 
 -- As before, and with what else a post has. `author` is hashed unless it was asked for; `permalink` begins with a slash.
 CREATE OR REPLACE VIEW labeled_posts AS
@@ -89,7 +135,8 @@ SELECT p.fullname,
        p.url,
        p.permalink,
        p.author,
-       p.source
+       p.source,
+       p.crosspost_parent
   FROM posts p
   LEFT JOIN classifications c
     ON c.model_id = (SELECT model_id FROM current_target)
@@ -114,7 +161,8 @@ SELECT p.fullname,
        p.url,
        p.permalink,
        p.author,
-       p.source
+       p.source,
+       p.crosspost_parent
   FROM classifications c
   JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
   LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label

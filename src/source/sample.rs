@@ -373,7 +373,9 @@ fn marked_as(mut wire: Value, fate: Option<&Fate>) -> Option<Value> {
             wire["author"] = json!("[deleted]");
             return Some(wire);
         }
-        Some(Fate::Gone(PurgeReason::Missing | PurgeReason::Requested)) => return None,
+        Some(Fate::Gone(PurgeReason::Missing | PurgeReason::Requested | PurgeReason::Shown)) => {
+            return None;
+        }
         Some(Fate::Gone(PurgeReason::Deleted)) => ("deleted", "[deleted]"),
         Some(Fate::Gone(PurgeReason::Removed)) => ("moderator", "[removed]"),
     };

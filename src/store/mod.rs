@@ -462,6 +462,8 @@ pub struct Checked {
     pub authorless: Vec<Fullname>,
     /// They are not.
     pub gone: Vec<(Fullname, PurgeReason)>,
+    /// Crossposts with the posts that they show, the one whose text it is first.
+    pub shows: Vec<(Fullname, Vec<Fullname>)>,
 }
 
 /// What a purge took.

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sqlx::{Executor, Postgres, Row, Sqlite};
+use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite};
 
 use super::sql::{Doing, SqlStore, TABLES};
 use super::{Result, StoreError};
@@ -16,6 +16,8 @@ use super::{Result, StoreError};
 /// [`LOG_IS_LEFT`] where only the log is still to be emptied.
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
 const LOG_IS_LEFT: &str = "log";
+/// The note of the migration that ended it: PostgreSQL's statistics have texts of posts, or had.
+const STATISTICS_DUE: &str = "statistics_due";
 
 /// How long the end of a run waits for readers of the log.
 const FOLD_PATIENCE_MS: u32 = 1_000;
@@ -27,12 +29,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOG_OVERHEAD: u64 = 100;
 
 /// How rewriting the files ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rewritten {
     /// Nothing of what was purged is left in them.
     Whole,
     /// The file is rewritten; somebody reads an earlier state, which stays in the log until they are done.
     LogIsRead,
+    /// Somebody reads an earlier state of a server's database, in which the rows are that were deleted since. A table
+    /// that is rewritten meanwhile has them still.
+    EarlierStateIsRead {
+        /// Whoever does, as far as the server shows it to us.
+        by: Vec<String>,
+    },
+    /// A table was not free for as long as anybody may be made to wait.
+    TableIsUsed {
+        /// The table.
+        table: &'static str,
+    },
+    /// The tables are rewritten; the server's statistics, which had texts before schema 11, are not.
+    StatisticsAreLeft,
     /// Not begun: there is not enough room.
     NoRoom {
         /// Bytes that it takes beside the file.
@@ -44,10 +59,27 @@ pub enum Rewritten {
 
 impl Rewritten {
     /// What to do where bytes linger still.
-    pub fn remedy(self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         const MB: u64 = 1_000_000;
         match self {
             Self::Whole => None,
+            Self::EarlierStateIsRead { by } => {
+                let by = match by.as_slice() {
+                    [] => "a session that your user may not see".to_owned(),
+                    some => some.join(", "),
+                };
+                Some(format!(
+                    "{by} reads an earlier state of it; end that, then run `topicmill db vacuum` again"
+                ))
+            }
+            Self::TableIsUsed { table } => Some(format!(
+                "another program uses the table {table}; end it, then run `topicmill db vacuum` again"
+            )),
+            Self::StatisticsAreLeft => Some(
+                "the server's statistics have texts of posts from before the upgrade; have the owner of the database, \
+                 on servers before version 18 a superuser, run `topicmill db vacuum` once"
+                    .to_owned(),
+            ),
             Self::LogIsRead => Some(
                 "another program reads an earlier state of it; the next run that ends after it empties the log"
                     .to_owned(),
@@ -215,31 +247,75 @@ impl SqlStore<Sqlite> {
     }
 }
 
+/// The table that shows whether somebody reads an earlier state, because it is small.
+const SMALL: &str = "meta";
+/// VACUUM FREEZE sets `relfrozenxid` to the oldest transaction that anybody reads or writes in: rows that were deleted
+/// after it are still there (<https://www.postgresql.org/docs/current/routine-vacuuming.html#VACUUM-FOR-WRAPAROUND>).
+/// Whoever it is, a session, a prepared transaction or a replica, and whether we may see it, makes no difference.
+const READS_EARLIER: &str =
+    "SELECT age(relfrozenxid) > age($2::text::xid) FROM pg_class WHERE oid = $1::regclass";
+/// Whoever reads as of a transaction before this one, or writes in one, in another database too.
+const READERS: &str = "\
+SELECT 'process ' || pid FROM pg_stat_activity \
+ WHERE pid <> pg_backend_pid() AND (age(backend_xid) > age($1::text::xid) \
+        OR ((datname = current_database() OR backend_type = 'walsender') \
+            AND age(backend_xmin) > age($1::text::xid))) \
+ UNION ALL \
+SELECT 'prepared transaction ' || quote_literal(gid) FROM pg_prepared_xacts \
+ WHERE age(transaction) > age($1::text::xid) \
+ UNION ALL \
+SELECT 'replication slot ' || slot_name FROM pg_replication_slots \
+ WHERE GREATEST(age(xmin), age(catalog_xmin)) > age($1::text::xid)";
+/// Whether texts are in the statistics of posts.
+const TEXTS_IN_STATISTICS: &str = "\
+SELECT attname::text FROM pg_stats WHERE schemaname = current_schema() AND tablename = 'posts' \
+   AND attname IN ('title', 'selftext', 'url', 'permalink', 'author', 'flair')";
+/// Whether the user may rewrite a table of the server's own.
+const MAY_REWRITE_CATALOG: &str = "\
+SELECT pg_has_role(datdba, 'USAGE') OR EXISTS ( \
+         SELECT 1 FROM pg_roles WHERE rolname = 'pg_maintain' AND pg_has_role(oid, 'USAGE')) \
+  FROM pg_database WHERE datname = current_database()";
+
 impl SqlStore<Postgres> {
     /// See [`super::Store::rewrite`].
     pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the tables";
-        let due: Option<String> = sqlx::query_scalar("SELECT value FROM meta WHERE key = $1")
-            .bind(REWRITE_DUE)
-            .fetch_optional(&self.pool)
-            .await
-            .doing(WHAT)?;
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        // Whoever comes behind us waits for as long as we do.
+        let patience = format!("SET lock_timeout = {REWRITE_PATIENCE_MS}");
+        let set = connection.execute(sqlx::AssertSqlSafe(patience)).await;
+        set.doing(WHAT)?;
+        let rewritten = Self::rewrite_by(&mut connection, progress).await;
+        let reset = connection.execute("RESET lock_timeout").await;
+        let rewritten = rewritten?;
+        reset.doing(WHAT)?;
+        Ok(rewritten)
+    }
+
+    async fn rewrite_by(connection: &mut PgConnection, progress: OnBytes<'_>) -> Result<Rewritten> {
+        const WHAT: &str = "rewrite the tables";
+        let due = Self::note(connection, REWRITE_DUE).await?;
         // The server would pass over a table of somebody else's, and say so to nobody.
         let others: Option<String> = sqlx::query_scalar(
             "SELECT relname::text FROM pg_class WHERE oid = 'posts'::regclass AND NOT pg_has_role(relowner, 'USAGE')",
         )
-        .fetch_optional(&self.pool)
+        .fetch_optional(&mut *connection)
         .await
         .doing(WHAT)?;
         if let Some(table) = others {
             let said = format!("only the owner of table {table} may rewrite it");
             return Err(StoreError::Denied(said));
         }
+        // Rather than rewrite everything for nothing.
+        let now = match Self::read_by_nobody(connection).await? {
+            Ok(now) => now,
+            Err(why) => return Ok(why),
+        };
         let mut sizes = Vec::with_capacity(TABLES.len());
         for table in TABLES {
             let size: i64 = sqlx::query_scalar("SELECT pg_total_relation_size($1::regclass)")
                 .bind(table)
-                .fetch_one(&self.pool)
+                .fetch_one(&mut *connection)
                 .await
                 .doing(WHAT)?;
             sizes.push((table, size.unsigned_abs()));
@@ -248,21 +324,136 @@ impl SqlStore<Postgres> {
         let mut done = 0;
         for (table, size) in sizes {
             progress(done, all);
-            let vacuum = sqlx::AssertSqlSafe(format!("VACUUM (FULL, ANALYZE) {table}"));
-            sqlx::raw_sql(vacuum)
-                .execute(&self.pool)
-                .await
-                .doing(WHAT)?;
+            let how = "FULL, FREEZE, ANALYZE";
+            if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
+                return Ok(why);
+            }
             done += size;
         }
         progress(all, all);
+        if let Some(why) = Self::clear_statistics(connection).await? {
+            return Ok(why);
+        }
         sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
             .bind(REWRITE_DUE)
             .bind(due)
-            .execute(&self.pool)
+            .execute(&mut *connection)
             .await
             .doing(WHAT)?;
         Ok(Rewritten::Whole)
+    }
+
+    async fn note(connection: &mut PgConnection, key: &str) -> Result<Option<String>> {
+        sqlx::query_scalar("SELECT value FROM meta WHERE key = $1")
+            .bind(key)
+            .fetch_optional(connection)
+            .await
+            .doing("look what is to be rewritten")
+    }
+
+    /// A transaction later than all that was deleted until now, once nobody reads a state before it; or who does after
+    /// the time that whoever reads but for a moment takes.
+    async fn read_by_nobody(connection: &mut PgConnection) -> Result<Result<String, Rewritten>> {
+        let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
+            .fetch_one(&mut *connection)
+            .await
+            .doing("look whether anybody reads an earlier state")?;
+        let mut waited = Duration::ZERO;
+        while let Some(why) = Self::vacuum(connection, "FULL, FREEZE", SMALL, &now).await? {
+            let waits_on = waited < Duration::from_millis(REWRITE_PATIENCE_MS.into());
+            if !waits_on || !matches!(why, Rewritten::EarlierStateIsRead { .. }) {
+                return Ok(Err(why));
+            }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "another session's work does not go by our clock"
+            )]
+            tokio::time::sleep(LOOK_EVERY).await;
+            waited += LOOK_EVERY;
+        }
+        Ok(Ok(now))
+    }
+
+    /// Vacuums a table; says why rows that were deleted before the transaction `now` are in it still, if they are.
+    async fn vacuum(
+        connection: &mut PgConnection,
+        how: &str,
+        table: &'static str,
+        now: &str,
+    ) -> Result<Option<Rewritten>> {
+        const WHAT: &str = "rewrite the tables";
+        let vacuum = sqlx::AssertSqlSafe(format!("VACUUM ({how}) {table}"));
+        match sqlx::raw_sql(vacuum).execute(&mut *connection).await {
+            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("55P03") => {
+                return Ok(Some(Rewritten::TableIsUsed { table }));
+            }
+            ended => drop(ended.doing(WHAT)?),
+        }
+        let reads_earlier: bool = sqlx::query_scalar(READS_EARLIER)
+            .bind(table)
+            .bind(now)
+            .fetch_one(&mut *connection)
+            .await
+            .doing(WHAT)?;
+        if !reads_earlier {
+            return Ok(None);
+        }
+        let by = sqlx::query_scalar(READERS)
+            .bind(now)
+            .fetch_all(connection)
+            .await
+            .doing("look who reads an earlier state")?;
+        Ok(Some(Rewritten::EarlierStateIsRead { by }))
+    }
+
+    /// Clears the statistics of texts that were made before schema 11; since then none are.
+    async fn clear_statistics(connection: &mut PgConnection) -> Result<Option<Rewritten>> {
+        const WHAT: &str = "clear the statistics of texts";
+        let Some(due) = Self::note(connection, STATISTICS_DUE).await? else {
+            return Ok(None);
+        };
+        let columns: Vec<String> = sqlx::query_scalar(TEXTS_IN_STATISTICS)
+            .fetch_all(&mut *connection)
+            .await
+            .doing(WHAT)?;
+        let (may, superuser, version): (bool, bool, i32) =
+            sqlx::query_as(sqlx::AssertSqlSafe(format!(
+                "SELECT ({MAY_REWRITE_CATALOG}), current_setting('is_superuser') = 'on', \
+                    current_setting('server_version_num')::int"
+            )))
+            .fetch_one(&mut *connection)
+            .await
+            .doing(WHAT)?;
+        // pg_clear_attribute_stats came with version 18.
+        if !may || !(columns.is_empty() || superuser || version >= 180_000) {
+            return Ok(Some(Rewritten::StatisticsAreLeft));
+        }
+        for column in columns {
+            let clear = if superuser {
+                "DELETE FROM pg_catalog.pg_statistic s USING pg_catalog.pg_attribute a \
+                  WHERE a.attrelid = 'posts'::regclass AND a.attname = $1 \
+                    AND s.starelid = a.attrelid AND s.staattnum = a.attnum"
+            } else {
+                "SELECT pg_clear_attribute_stats(current_schema()::text, 'posts', $1, FALSE)"
+            };
+            let cleared = sqlx::query(clear).bind(column).execute(&mut *connection);
+            cleared.await.doing(WHAT)?;
+        }
+        let now = match Self::read_by_nobody(connection).await? {
+            Ok(now) => now,
+            Err(why) => return Ok(Some(why)),
+        };
+        let table = "pg_catalog.pg_statistic";
+        if let Some(why) = Self::vacuum(connection, "FULL, FREEZE", table, &now).await? {
+            return Ok(Some(why));
+        }
+        sqlx::query("DELETE FROM meta WHERE key = $1 AND value = $2")
+            .bind(STATISTICS_DUE)
+            .bind(due)
+            .execute(&mut *connection)
+            .await
+            .doing(WHAT)?;
+        Ok(None)
     }
 
     /// See [`super::Store::fold`].

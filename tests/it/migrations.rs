@@ -239,6 +239,10 @@ async fn a_database_of_any_earlier_schema_is_migrated_with_all_that_it_holds() {
             assert!(matches!(old, StoreError::NotMigrated(_)), "{old}");
             let store = database.open().await;
             assert_eq!(store.info().await.unwrap().schema, latest);
+            // A note for the next rewrite.
+            database
+                .run("DELETE FROM meta WHERE key = 'statistics_due'")
+                .await;
             assert_eq!(contents(url, &shape).await, before, "{url} from {version}");
             right_values(&store).await;
             store.close().await.unwrap();
@@ -258,7 +262,7 @@ INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author,
    '2026-01-01T09:00:00+00:00', '2026-01-05T10:00:00+00:00', '2026-01-05T10:00:00+00:00', NULL, NULL),
   ('t3_early', 's', 'Same', 'text', NULL, NULL, NULL, 0, NULL, 0, NULL, FALSE, TRUE, 'reddit', BYTES(aaaaaaaaaaaaaaaa),
    '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, NULL),
-  ('t3_shows', 's', 'Look', 'the body of a purged post', 'https://www.reddit.com/r/s/comments/Gone1/title/', NULL, NULL,
+  ('t3_shows', 's', 'Look', 'the body of a purged post', '/r/s/comments/gone1/title/', NULL, NULL,
    0, NULL, 0, NULL, FALSE, FALSE, 'reddit', BYTES(cccccccccccccccc),
    '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, NULL),
   ('t3_shows2', 's', 'Look', 'the body of a post whose text was taken', '/r/s/comments/taken/title/', NULL, NULL,
@@ -279,6 +283,127 @@ INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label,
   ('t3_right', 1, 1, BYTES(bbbbbbbbbbbbbbbb), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-02T11:00:00+00:00'),
   ('t3_shows2', 1, 1, BYTES(dddddddddddddddd), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-02T11:00:00+00:00');
 INSERT INTO backlog (model_id, label_set_id, fullname) VALUES (1, 1, 't3_right')";
+
+/// Posts of version 10 that link to another one: number, title, body, address.
+const LINKS: [(&str, &str, &str, &str); 13] = [
+    ("p1", "Stored", "The body of a stored post", ""),
+    (
+        "body",
+        "Look",
+        "The body of a stored post",
+        "https://www.reddit.com/r/s/comments/p1/stored/",
+    ),
+    (
+        "title",
+        "Stored",
+        "A body",
+        "https://old.reddit.com/r/s/comments/P1",
+    ),
+    (
+        "best",
+        "Worth reading",
+        "Why I think so",
+        "https://www.reddit.com/r/s/comments/p1/stored/",
+    ),
+    (
+        "bestgone",
+        "Worth reading",
+        "Why I think so",
+        "https://www.reddit.com/r/s/comments/gone1/title/",
+    ),
+    (
+        "query",
+        "Look",
+        "A text",
+        "/r/s/comments/gone1?utm_source=share",
+    ),
+    ("hash", "Look", "A text", "/user/s/comments/gone1#top"),
+    ("upper", "Look", "A text", "/R/s/Comments/GONE1/title/"),
+    ("zero", "Look", "A text", "/r/s/comments/0gone1/title/"),
+    ("second", "Look", "A text", "/r/s/comments/query/look/"),
+    ("third", "Look", "A text", "/r/s/comments/second/look/"),
+    (
+        "evil",
+        "Look",
+        "A text",
+        "https://www.reddit.com/r/s/comments/../../x",
+    ),
+    ("aa1", "Alive", "A text", ""),
+];
+
+#[tokio::test]
+async fn only_what_is_surely_a_crosspost_is_taken_for_one_by_an_upgrade() {
+    for database in databases() {
+        let url = database.url.as_str();
+        database_of(url, 10).await;
+        let posts = LINKS.map(|(id, title, body, link)| {
+            let (link, is_self) = match link {
+                "" => ("NULL".to_owned(), "TRUE"),
+                link => (format!("'{link}'"), "FALSE"),
+            };
+            format!(
+                "('t3_{id}', 's', '{title}', '{body}', {link}, NULL, NULL, 0, NULL, 0, NULL, FALSE, {is_self}, 'reddit', \
+                 BYTES({id:x<16}), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', \
+                 NULL, NULL, '2026-01-01T10:00:00+00:00')"
+            )
+        });
+        execute(
+            url,
+            &format!(
+                "INSERT INTO posts (fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, \
+                 num_comments, flair, over_18, is_self, source, text_hash, created_at, collected_at, updated_at, \
+                 removed_at, text_purged_at, checked_at) VALUES {}; \
+                 INSERT INTO tombstones (fullname, reason, purged_at) VALUES \
+                 ('t3_gone1', 'deleted', '2026-01-02T10:00:00+00:00'), \
+                 ('t3_0aa1', 'missing', '2026-01-02T10:00:00+00:00'), \
+                 ('t3_0bb1', 'requested', '2026-01-02T10:00:00+00:00')",
+                posts.join(", ")
+            ),
+        )
+        .await;
+        let store = database.open().await;
+        let rows = async |sql: &str| -> Vec<String> {
+            let words = |row: &Vec<Value>| {
+                let words: Vec<&str> = row.iter().map(|v| v.as_str().unwrap_or("")).collect();
+                words.join(" ").trim().to_owned()
+            };
+            query(&store, sql).await.iter().map(words).collect()
+        };
+        let left = "SELECT fullname, crosspost_parent FROM posts \
+                     WHERE fullname NOT IN ('t3_a1', 't3_a2', 't3_a3', 't3_a4') ORDER BY fullname";
+        assert_eq!(
+            rows(left).await,
+            [
+                "t3_aa1",
+                "t3_best",
+                "t3_bestgone",
+                "t3_body t3_p1",
+                "t3_evil",
+                "t3_p1",
+                "t3_title t3_p1"
+            ],
+            "{url}"
+        );
+        assert_eq!(
+            rows("SELECT fullname, reason FROM tombstones ORDER BY fullname").await,
+            [
+                "t3_bb1 requested",
+                "t3_gone1 deleted",
+                "t3_hash shown",
+                "t3_query shown",
+                "t3_second shown",
+                "t3_third shown",
+                "t3_upper shown",
+                "t3_zero shown"
+            ],
+            "{url}"
+        );
+        // Reddit is asked first about what may be a crosspost.
+        let first = "SELECT fullname FROM posts WHERE checked_at IS NULL AND fullname LIKE 't3_best%' ORDER BY fullname";
+        assert_eq!(rows(first).await, ["t3_best", "t3_bestgone"]);
+        store.close().await.unwrap();
+    }
+}
 
 #[tokio::test]
 async fn labels_of_taken_texts_and_crossposts_of_purged_posts_are_repaired() {

@@ -1,13 +1,12 @@
 //! The client of Reddit's API.
 
-use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use reqwest::{Client, RequestBuilder, StatusCode, Url};
 use sha2::{Digest, Sha256};
 
-use super::info::{self, Fate};
+use super::info::{self, Fates};
 use super::settings::{self, RedditSettings};
 use super::token::{Grant, Token, Tokens};
 use super::verdict::refusal;
@@ -131,10 +130,7 @@ impl Reddit {
     ///
     /// # Errors
     /// [`SourceError::outcome`] says what it means.
-    pub async fn info(
-        &self,
-        fullnames: &[Fullname],
-    ) -> Result<Option<HashMap<Fullname, Fate>>, SourceError> {
+    pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<Fates>, SourceError> {
         let mut url = self.api_url.clone();
         extend(&mut url, &["api", "info"]);
         let names: Vec<&str> = fullnames.iter().map(Fullname::as_str).collect();

@@ -25,12 +25,24 @@ pub enum Fate {
     Gone(PurgeReason),
 }
 
-/// Decodes an answer: how each post that it speaks of fares. `None` in place of the whole if a child cannot
-/// be told: then nothing can be said of those that are not there either.
-pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<HashMap<Fullname, Fate>>, ListingError> {
+/// What Reddit says of some posts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fates {
+    /// How each post that it speaks of fares.
+    pub fates: HashMap<Fullname, Fate>,
+    /// Crossposts with the posts that they show, the one whose text it is first.
+    pub shows: Vec<(Fullname, Vec<Fullname>)>,
+}
+
+/// Decodes an answer. `None` in place of the whole if a child cannot be told: then nothing can be said of those that
+/// are not there either.
+pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<Fates>, ListingError> {
     let text = String::from_utf8_lossy(bytes);
     let listing: BasicThing<Children<Value>> = serde_json::from_str(&text)?;
-    let mut fates = HashMap::new();
+    let Fates {
+        mut fates,
+        mut shows,
+    } = Fates::default();
     for child in &listing.data.children {
         let told = child.get("data").and_then(|data| Some((data, fate(data)?)));
         let Some((data, (fullname, fate))) = told else {
@@ -40,9 +52,30 @@ pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<HashMap<Fullname, Fate>>
             // What Reddit says of the post itself counts for more.
             fates.entry(shown).or_insert(gone);
         }
+        let shown = shown_by(data, &fullname);
+        if !shown.is_empty() {
+            shows.push((fullname.clone(), shown));
+        }
         fates.insert(fullname, fate);
     }
-    Ok(Some(fates))
+    Ok(Some(Fates { fates, shows }))
+}
+
+/// The posts that a crosspost shows, in the order in which a listing looks for the one whose text it is.
+fn shown_by(data: &Value, own: &Fullname) -> Vec<Fullname> {
+    let above = data
+        .get("crosspost_parent_list")
+        .and_then(|list| list.get(0));
+    let name = |of: Option<&Value>, field: &str| {
+        let name: Fullname = of?.get(field)?.as_str()?.trim().parse().ok()?;
+        (name != *own).then_some(name)
+    };
+    let names = [
+        name(above, "crosspost_parent"),
+        name(Some(data), "crosspost_parent"),
+        name(above, "name").or_else(|| name(above, "id")),
+    ];
+    names.into_iter().flatten().collect()
 }
 
 /// The post that a crosspost shows, where Reddit does not show it any more: it may not be stored here, so that nobody
@@ -127,7 +160,12 @@ mod tests {
                 json!({"name": "t3_x", "title": "X", "crosspost_parent_list": [parent]});
             let children = json!([{"data": other}, {"data": crosspost}]);
             let listing = json!({"kind": "Listing", "data": {"children": children}});
-            let fates = parse_info(listing.to_string().as_bytes()).unwrap().unwrap();
+            let answer = parse_info(listing.to_string().as_bytes()).unwrap().unwrap();
+            assert_eq!(
+                answer.shows,
+                [("x".parse().unwrap(), vec!["p".parse().unwrap()])]
+            );
+            let fates = answer.fates;
             (fates.len(), fates.get(&"p".parse().unwrap()).copied())
         };
         let other = json!({"name": "t3_other", "title": "O"});
@@ -146,8 +184,8 @@ mod tests {
             parse_info(listing.to_string().as_bytes())
         };
         let post = json!({"kind": "t3", "data": {"id": "a"}});
-        assert_eq!(answer(json!([post])).unwrap().unwrap().len(), 1);
-        assert_eq!(answer(json!([])).unwrap().unwrap().len(), 0);
+        assert_eq!(answer(json!([post])).unwrap().unwrap().fates.len(), 1);
+        assert_eq!(answer(json!([])).unwrap().unwrap().fates.len(), 0);
         for odd in [
             json!(null),
             json!({"kind": "t3"}),

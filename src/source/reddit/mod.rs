@@ -15,7 +15,7 @@ mod token;
 mod verdict;
 
 pub use client::{Credentials, INFO_LIMIT, Reddit};
-pub use info::Fate;
+pub use info::{Fate, Fates};
 pub use settings::RedditSettings;
 
 pub(super) use settings::check_user_agent;

@@ -14,6 +14,7 @@ use sqlx::{
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
+use super::work::OTHER_TEXT;
 use super::{Doing, SqlStore, at, count, is_older};
 use crate::domain::{
     Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord,
@@ -32,7 +33,8 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      topic = COALESCE(excluded.topic, posts.topic), \
      title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
      selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
-     crosspost_parent = COALESCE(excluded.crosspost_parent, posts.crosspost_parent), \
+     crosspost_parent = CASE WHEN excluded.source IN ('reddit', 'sample') THEN excluded.crosspost_parent \
+       ELSE COALESCE(excluded.crosspost_parent, posts.crosspost_parent) END, \
      url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
      permalink = CASE WHEN posts.text_purged_at IS NULL \
        THEN COALESCE(excluded.permalink, posts.permalink) END, \
@@ -128,13 +130,14 @@ where
                 }
             }
             let purged = Self::tombstoned(&mut tx, &round).await?;
-            let all = round.len();
-            // Nor what shows a post that was purged.
-            round.retain(|row| !row.names().any(|name| purged.contains(name)));
-            upserted.tombstoned += (all - round.len()) as u64;
+            // Nor what shows a post that was purged; where an earlier version stored it, it was not known to.
+            let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
+            let refused: Vec<&Row<'_>> = refused.collect();
+            upserted.tombstoned += refused.len() as u64;
+            Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
             let taken = Self::without_text(&mut tx, &round).await?;
             let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
-            Self::upsert_posts(&mut tx, &shown, &mut upserted).await?;
+            Self::upsert_posts(&mut tx, &shown, &taken, &mut upserted).await?;
             rounds.push(round);
             pending = again;
         }
@@ -176,21 +179,30 @@ where
         if rows_found.is_empty() {
             return Ok(HashSet::new());
         }
-        let alive: HashSet<&str> = rows
+        let mut alive: HashMap<&str, Option<&str>> = rows
             .iter()
             .filter(|row| row.post.source.is_live() && !row.post.removed)
-            .map(|row| row.post.fullname.as_str())
+            .map(|row| (row.post.fullname.as_str(), row.shown()))
             .collect();
         let (mut stay, mut lifted) = (HashSet::new(), Vec::new());
         for row in &rows_found {
             let fullname: String = row.try_get(0).doing(WHAT)?;
             let reason: String = row.try_get(1).doing(WHAT)?;
             let lifts = reason.parse().is_ok_and(PurgeReason::lifts);
-            if lifts && alive.contains(fullname.as_str()) {
+            if lifts && alive.contains_key(fullname.as_str()) {
                 lifted.push(fullname);
             } else {
                 stay.insert(fullname);
             }
+        }
+        // A crosspost stays away as long as anything does that it shows, however it is found out.
+        while let Some(at) = lifted.iter().position(|name| {
+            let shown = alive.get(name.as_str()).copied().flatten();
+            shown.is_some_and(|shown| stay.contains(shown))
+        }) {
+            let fullname = lifted.swap_remove(at);
+            alive.remove(fullname.as_str());
+            stay.insert(fullname);
         }
         if !lifted.is_empty() {
             let delete = format!("DELETE FROM tombstones WHERE fullname IN {}", DB::AMONG);
@@ -201,6 +213,38 @@ where
                 .doing("lift tombstones")?;
         }
         Ok(stay)
+    }
+
+    /// Purges stored posts that turn out to show a post that was purged, and the crossposts of these.
+    async fn purge_late_crossposts(
+        tx: &mut Transaction<'static, DB>,
+        refused: &[&Row<'_>],
+        purged: &HashSet<String>,
+    ) -> Result<()> {
+        let late = refused
+            .iter()
+            .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
+        let late: Vec<&Row<'_>> = late.copied().collect();
+        let Some(page) = late.first().map(|row| row.page) else {
+            return Ok(());
+        };
+        let stored = format!("SELECT fullname FROM posts WHERE fullname IN {}", DB::AMONG);
+        let stored: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(stored))
+            .bind(names(late.iter().map(|row| row.post.fullname.as_str())))
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("look up crossposts of purged posts")?;
+        if stored.is_empty() {
+            return Ok(());
+        }
+        // As a purge does: nobody else may store one of them meanwhile who has seen no tombstone.
+        Self::lock_tombstones(tx).await?;
+        let mut out = Self::crossposts_of(tx, stored.iter().map(String::as_str)).await?;
+        out.extend(stored);
+        Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
+        Self::purge_crossposts(tx, page.run, &out, page.now).await?;
+        Self::note_rewrite_due(tx).await
     }
 
     /// Which of the posts that crossposts show have lost their text to retention.
@@ -294,6 +338,7 @@ where
     async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
         rows: &[Row<'_>],
+        taken: &HashSet<String>,
         upserted: &mut Upserted,
     ) -> Result<()> {
         let known = format!(
@@ -317,8 +362,17 @@ where
         let mut before_edits: Vec<&[u8]> = Vec::new();
         // Collected for a topic by a source that changes nothing of them.
         let mut for_topic: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        let (mut as_before, mut show_taken, mut loses_text) = (Vec::new(), Vec::new(), false);
         for row in rows {
             let fullname = row.post.fullname.as_str();
+            let is_shown_taken = row.shown().is_some_and(|shown| taken.contains(shown));
+            if let Some((Some(before), source)) = known.get(fullname)
+                && is_shown_taken
+                && !is_older(&row.post, source)
+            {
+                show_taken.push(fullname);
+                loses_text |= before != row.hash.as_bytes();
+            }
             if let (Some(topic), Some((_, source))) = (row.page.topic, known.get(fullname))
                 && is_older(&row.post, source)
             {
@@ -328,10 +382,10 @@ where
                 None => upserted.new += 1,
                 // Retention took its text, whatever it is now.
                 Some((None, _)) => upserted.unchanged += 1,
-                Some((Some(before), source))
-                    if before == row.hash.as_bytes() || is_older(&row.post, source) =>
-                {
+                Some((Some(_), source)) if is_older(&row.post, source) => upserted.unchanged += 1,
+                Some((Some(before), _)) if before == row.hash.as_bytes() => {
                     upserted.unchanged += 1;
+                    as_before.push(fullname);
                 }
                 Some((before, _)) => {
                     upserted.changed += 1;
@@ -363,7 +417,51 @@ where
             Self::forget_logits(tx, &before_edits).await?;
             Self::forgive_failures(tx, &changed).await?;
         }
+        if !as_before.is_empty() {
+            Self::forgive_other_texts(tx, &as_before).await?;
+        }
+        if !show_taken.is_empty() {
+            loses_text |= Self::forget_addresses(tx, &show_taken).await?;
+        }
+        if loses_text {
+            Self::note_rewrite_due(tx).await?;
+        }
         Ok(())
+    }
+
+    /// A text that somebody changed by hand is the one again that its hash says.
+    async fn forgive_other_texts(
+        tx: &mut Transaction<'static, DB>,
+        restored: &[&str],
+    ) -> Result<()> {
+        let update = format!(
+            "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL WHERE error = $2 AND fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(restored.iter().copied()))
+            .bind(OTHER_TEXT)
+            .execute(&mut **tx)
+            .await
+            .doing("forget that posts had another text")?;
+        Ok(())
+    }
+
+    /// Takes the address of what they show out of crossposts, which an absent one does not erase; whether any had one.
+    async fn forget_addresses(
+        tx: &mut Transaction<'static, DB>,
+        crossposts: &[&str],
+    ) -> Result<bool> {
+        let update = format!(
+            "UPDATE posts SET url = NULL WHERE url IS NOT NULL AND fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(crossposts.iter().copied()))
+            .execute(&mut **tx)
+            .await
+            .map(|done| DB::rows_affected(&done) > 0)
+            .doing("take addresses out of crossposts")
     }
 
     /// A text that changed may be scored where the old one failed.

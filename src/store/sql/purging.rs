@@ -122,24 +122,23 @@ where
             .map(|(fullname, reason)| (fullname.as_str(), *reason))
             .collect();
         Self::lock_tombstones(&mut tx).await?;
-        let crossposts = Self::crossposts_of(&mut tx, gone.keys().copied()).await?;
-        let crossposts: BTreeSet<&str> = crossposts.iter().map(String::as_str).collect();
-        let out: BTreeSet<&str> = gone.keys().chain(&crossposts).copied().collect();
+        let showing = Self::showing(&mut tx, &gone, &checked.shows).await?;
+        let out = gone.keys().copied().chain(showing.iter().copied());
+        let mut crossposts = Self::crossposts_of(&mut tx, out).await?;
+        crossposts.extend(showing.into_iter().map(str::to_owned));
+        crossposts.retain(|name| !gone.contains_key(name.as_str()));
+        let names = crossposts.iter().map(String::as_str);
+        let out: BTreeSet<&str> = gone.keys().copied().chain(names).collect();
         let stay = checked.alive.iter().chain(&checked.authorless);
         let all = out.iter().copied().chain(stay.map(Fullname::as_str));
         Self::lock_posts(&mut tx, all).await?;
-        let out: Vec<&str> = out.into_iter().collect();
         let mut purged = Purged::default();
-        for chunk in out.chunks(POSTS_A_STATEMENT) {
-            for fullname in Self::delete_posts(&mut tx, chunk).await? {
-                if gone.contains_key(fullname.as_str()) {
-                    purged.posts += 1;
-                } else {
-                    purged.crossposts += 1;
-                }
-            }
-        }
         let gone: Vec<(&str, PurgeReason)> = gone.into_iter().collect();
+        for chunk in gone.chunks(POSTS_A_STATEMENT) {
+            let names: Vec<&str> = chunk.iter().map(|(name, _)| *name).collect();
+            purged.posts += Self::delete_posts(&mut tx, &names).await?.len() as u64;
+        }
+        purged.crossposts = Self::purge_crossposts(&mut tx, run, &crossposts, now).await?;
         for chunk in gone.chunks(POSTS_A_STATEMENT) {
             Self::leave_tombstones(&mut tx, run, chunk, now).await?;
         }
@@ -154,20 +153,113 @@ where
                 .await
                 .doing("note which posts are still there")?;
         }
+        let mut forgotten = 0;
         for chunk in checked.authorless.chunks(POSTS_A_STATEMENT) {
-            let mut update =
-                QueryBuilder::<DB>::new("UPDATE posts SET author = NULL WHERE fullname IN (");
+            let mut update = QueryBuilder::<DB>::new(
+                "UPDATE posts SET author = NULL WHERE author IS NOT NULL AND fullname IN (",
+            );
             push_list(&mut update, chunk.iter().map(Fullname::as_str));
-            update
+            forgotten += update
                 .build()
                 .execute(&mut *tx)
                 .await
+                .map(|done| DB::rows_affected(&done))
                 .doing("forget authors whose accounts are gone")?;
         }
-        if purged != Purged::default() {
+        forgotten += Self::learn_what_is_shown(&mut tx, &checked.shows, now).await?;
+        if purged != Purged::default() || forgotten > 0 {
             Self::note_rewrite_due(&mut tx).await?;
         }
         tx.commit().await.doing("purge posts")?;
+        Ok(purged)
+    }
+
+    /// Those of the posts that Reddit says to show one that is purged, now or before.
+    async fn showing<'c>(
+        tx: &mut Transaction<'static, DB>,
+        gone: &BTreeMap<&str, PurgeReason>,
+        shows: &'c [(Fullname, Vec<Fullname>)],
+    ) -> Result<BTreeSet<&'c str>> {
+        if shows.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let purged = format!(
+            "SELECT fullname FROM tombstones WHERE fullname IN {}",
+            DB::AMONG
+        );
+        let shown = shows.iter().flat_map(|(_, shown)| shown);
+        let purged: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(purged))
+            .bind(names(shown.map(Fullname::as_str)).as_str())
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("look up purged posts")?;
+        let purged: BTreeSet<&str> = purged.iter().map(String::as_str).collect();
+        let is_purged =
+            |name: &Fullname| purged.contains(name.as_str()) || gone.contains_key(name.as_str());
+        let showing = shows
+            .iter()
+            .filter(|(_, shown)| shown.iter().any(is_purged));
+        Ok(showing.map(|(name, _)| name.as_str()).collect())
+    }
+
+    /// Stores what crossposts show, where that was not known, and takes the texts of those that show a post whose text
+    /// retention took; how many.
+    async fn learn_what_is_shown(
+        tx: &mut Transaction<'static, DB>,
+        shows: &[(Fullname, Vec<Fullname>)],
+        now: Timestamp,
+    ) -> Result<u64> {
+        const WHAT: &str = "store what crossposts show";
+        let mut late = Vec::new();
+        for (name, shown) in shows {
+            let Some(shown) = shown.first() else { continue };
+            let learned = sqlx::query::<DB>(
+                "UPDATE posts SET crosspost_parent = $2 \
+                  WHERE fullname = $1 AND COALESCE(crosspost_parent, '') <> $2",
+            )
+            .bind(name.as_str())
+            .bind(shown.as_str())
+            .execute(&mut **tx)
+            .await
+            .doing(WHAT)?;
+            if DB::rows_affected(&learned) == 0 {
+                continue;
+            }
+            let taken = sqlx::query::<DB>(
+                "SELECT 1 FROM posts WHERE fullname = $1 AND text_purged_at IS NOT NULL",
+            )
+            .bind(shown.as_str())
+            .fetch_optional(&mut **tx)
+            .await
+            .doing(WHAT)?;
+            if taken.is_some() {
+                late.push(name.as_str());
+            }
+        }
+        Self::take_texts(tx, &late, now).await
+    }
+
+    /// Deletes crossposts of what is purged, and leaves tombstones of those that were there; how many.
+    pub(super) async fn purge_crossposts(
+        tx: &mut Transaction<'static, DB>,
+        run: RunId,
+        crossposts: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<u64> {
+        let crossposts: Vec<&str> = crossposts.iter().map(String::as_str).collect();
+        let mut purged = 0;
+        for chunk in crossposts.chunks(POSTS_A_STATEMENT) {
+            let deleted = Self::delete_posts(tx, chunk).await?;
+            if deleted.is_empty() {
+                continue;
+            }
+            purged += deleted.len() as u64;
+            let gone = deleted
+                .iter()
+                .map(|name| (name.as_str(), PurgeReason::Shown));
+            Self::leave_tombstones(tx, run, &gone.collect::<Vec<_>>(), now).await?;
+        }
         Ok(purged)
     }
 
@@ -182,7 +274,7 @@ where
     }
 
     /// The posts that show any of these, and those that show them in turn.
-    async fn crossposts_of(
+    pub(super) async fn crossposts_of(
         tx: &mut Transaction<'static, DB>,
         shown: impl Iterator<Item = &str>,
     ) -> Result<BTreeSet<String>> {
@@ -211,7 +303,7 @@ where
     }
 
     /// Locks posts, those that are there, before any of them is changed. See [`Dialect::LOCK_POSTS`].
-    async fn lock_posts(
+    pub(super) async fn lock_posts(
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,
     ) -> Result<()> {
@@ -310,7 +402,7 @@ where
         // What may be lifted gives way to what may not, never the other way round.
         insert.push(
             " ON CONFLICT (fullname) DO UPDATE SET reason = excluded.reason \
-               WHERE tombstones.reason IN ('removed', 'missing')",
+               WHERE tombstones.reason IN ('removed', 'missing', 'shown')",
         );
         let left = insert.build().execute(&mut **tx).await;
         left.doing("leave tombstones")?;
@@ -362,9 +454,23 @@ where
         old.extend(crossposts);
         Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
         let old: Vec<&str> = old.iter().map(String::as_str).collect();
+        let purged = Self::take_texts(&mut tx, &old, now).await?;
+        if purged > 0 {
+            Self::note_rewrite_due(&mut tx).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(purged)
+    }
+
+    /// Takes what retention takes of posts that still have it; how many had.
+    async fn take_texts(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+        now: Timestamp,
+    ) -> Result<u64> {
         let mut purged = 0;
-        for chunk in old.chunks(POSTS_A_STATEMENT) {
-            Self::take_from_workers(&mut tx, chunk).await?;
+        for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
+            Self::take_from_workers(tx, chunk).await?;
             let mut update = QueryBuilder::<DB>::new(
                 "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
                  flair = NULL, text_purged_at = ",
@@ -375,20 +481,16 @@ where
             push_list(&mut update, chunk.iter().copied());
             purged += update
                 .build()
-                .execute(&mut *tx)
+                .execute(&mut **tx)
                 .await
                 .map(|done| DB::rows_affected(&done))
-                .doing(WHAT)?;
+                .doing("purge texts")?;
         }
-        if purged > 0 {
-            Self::note_rewrite_due(&mut tx).await?;
-        }
-        tx.commit().await.doing(WHAT)?;
         Ok(purged)
     }
 
     /// Bytes of what this transaction takes may linger in the files.
-    async fn note_rewrite_due(tx: &mut Transaction<'static, DB>) -> Result<()> {
+    pub(super) async fn note_rewrite_due(tx: &mut Transaction<'static, DB>) -> Result<()> {
         let note = format!(
             "INSERT INTO meta (key, value) VALUES ($1, {}) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",

@@ -25,7 +25,7 @@ const MANY: u64 = 1_000;
 /// Deaths of its workers after which a post is claimed alone, so that a further one can only be its own.
 const ALONE_AFTER: u32 = 5;
 /// What the backlog tells of a post whose text somebody changed by hand.
-const OTHER_TEXT: &str =
+pub(super) const OTHER_TEXT: &str =
     "its text is not the one that its hash says: collect or import the post again";
 /// What the backlog tells of a post that was taken back.
 const DIED: &str = "the worker that held it died, or stood still for longer than its lease";

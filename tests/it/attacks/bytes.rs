@@ -280,6 +280,10 @@ async fn happen(
             }
         }
         Event::Purge(number) => {
+            if let Place::Postgres(_, database) = place {
+                // As the server does by itself: what it stores of columns outlives their rows.
+                database.run("ANALYZE posts").await;
+            }
             model.purge(number);
             let ids: Vec<Fullname> = vec![id(number).parse().unwrap()];
             scene
@@ -324,7 +328,8 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
         })
         .await;
     if matches!(place, Place::Postgres(..)) {
-        scene.store().rewrite(&|_, _| {}).await.unwrap();
+        let rewritten = scene.store().rewrite(&|_, _| {}).await.unwrap();
+        prop_assert_eq!(rewritten, topicmill::store::Rewritten::Whole);
     }
     prop_assert!(!scene.store().is_rewrite_due().await.unwrap());
     let left = words_in(&place.files().await);

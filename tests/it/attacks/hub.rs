@@ -251,6 +251,37 @@ async fn links_that_lie_in_the_way_are_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_lay_in_the_unfinished_folder_becomes_part_of_the_model() {
+    let files = files_of(EXPORTED);
+    let hub = Server::start(hub_of(files.clone())).await;
+    let program = Program::new();
+    let models = program.folder.path().join("in/here/models");
+    let scratch = models.join(format!("tiny.{}.partial", &COMMIT[..12]));
+    fs::create_dir_all(scratch.join("onnx/deeper")).unwrap();
+    let elsewhere = program.folder.path().join("elsewhere");
+    fs::write(&elsewhere, "mine").unwrap();
+    std::os::unix::fs::symlink(&elsewhere, scratch.join("link")).unwrap();
+    // Of a stranger's mirror, and of a pull with another precision that was stopped.
+    let manifest = fs::read(repository(MADE).join("manifest.toml")).unwrap();
+    fs::write(scratch.join("manifest.toml"), manifest).unwrap();
+    for name in [
+        "onnx/model_fp16.onnx.part",
+        "onnx/model.onnx.part.part",
+        "onnx/deeper/x",
+    ] {
+        fs::write(scratch.join(name), "harm").unwrap();
+    }
+    let ran = pulled(&program, &hub.url, None).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let listed = |path: &Path| files.iter().any(|(name, _)| path.ends_with(name));
+    for (path, _) in everything(&models.join("tiny")) {
+        assert!(listed(&path), "{}", path.display());
+    }
+    assert_eq!(fs::read(elsewhere).unwrap(), b"mine");
+    assert!(!scratch.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_token_goes_to_the_endpoint_alone_at_every_redirect() {
     let files = files_of(EXPORTED);
     let other = Arc::new(Mutex::new(String::new()));

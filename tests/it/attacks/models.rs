@@ -262,6 +262,35 @@ fn a_graph_reads_no_weights_outside_of_its_folder() {
 }
 
 #[test]
+fn a_graph_hides_no_weights_behind_a_long_number_of_a_field() {
+    use topicmill_score::ModelFolder;
+    let dir = copy(EXPORTED);
+    let whole = graph_with_weights_in("numbers", &[0x08, 4]);
+    // The field with the name of the file: its number with bits above the 32 that ONNX Runtime takes.
+    let at = whole.iter().position(|byte| *byte == 0x6a).unwrap();
+    let mut hidden = whole.clone();
+    hidden.splice(at..=at, [0xea, 0x80, 0x80, 0x80, 0x10]);
+    // And with the tensor and the graph around it as much longer.
+    let longer = |hidden: &mut Vec<u8>, key: u8| {
+        let at = hidden.iter().position(|byte| *byte == key).unwrap();
+        hidden[at + 1] += 4;
+    };
+    longer(&mut hidden, 0x3a);
+    longer(&mut hidden, 0x2a);
+    fs::write(dir.path().join("numbers"), [0; 16]).unwrap();
+    let open = |graph: &[u8]| {
+        fs::write(dir.path().join("model.onnx"), graph).unwrap();
+        ModelFolder::open(dir.path(), None)
+    };
+    open(&whole).unwrap();
+    let error = open(&hidden).err().unwrap().to_string();
+    assert!(error.contains("no ONNX graph"), "{error}");
+    let mut nameless = whole;
+    nameless.extend([0x02, 0]);
+    assert!(open(&nameless).is_err());
+}
+
+#[test]
 fn weights_under_any_name_are_part_of_a_models_identity() {
     use topicmill_score::folder::ModelFolder;
     let dir = copy(EXPORTED);

@@ -116,15 +116,11 @@ async fn what_has_no_text_or_another_one_is_never_claimed() {
         );
         // Only these are left: that is the end, and no endless search.
         assert!(scene.claim(target).await.1.posts.is_empty());
-        // The post that is collected again is labelled.
+        // The post that is collected again is labelled, though its text is the one that was stored first.
         scene.save(SourceKind::Import, &posts).await;
-        let edited = Post {
-            title: "Edited on Reddit".into(),
-            ..posts[0].clone()
-        };
-        scene.save(SourceKind::Import, &[edited]).await;
         let (_, claim) = scene.claim(target).await;
-        assert_eq!(claim.posts[0].fullname, "t3_edited");
+        assert_eq!(claim.posts[0].fullname, "t3_edited", "{}", database.url);
+        assert_eq!(claim.posts[0].title, "Title-edited");
     }
 }
 
@@ -259,7 +255,8 @@ async fn a_crosspost_goes_with_the_post_it_shows_and_no_import_brings_it_back() 
         assert_eq!((report.purged, report.crossposts), (1, 2));
         assert_eq!(scene.stored().await, ["t3_other"], "{}", database.url);
         assert_eq!(count(&scene, "pair_logits").await, "1");
-        assert_eq!(scene.tombstones().await, ["t3_p requested"]);
+        let tombstones = ["t3_p requested", "t3_x shown", "t3_y shown"];
+        assert_eq!(scene.tombstones().await, tombstones);
 
         // Neither from a file nor from Reddit, while the post that it shows stays away.
         for source in [SourceKind::Import, SourceKind::Reddit] {
@@ -284,7 +281,7 @@ async fn reddit_tells_by_a_crosspost_that_a_post_is_gone_which_is_not_stored() {
         let report = scene.check().await;
         assert_eq!((report.deleted, report.crossposts), (1, 1));
         assert_eq!(scene.stored().await, ["t3_other"], "{}", database.url);
-        assert_eq!(scene.tombstones().await, ["t3_p deleted"]);
+        assert_eq!(scene.tombstones().await, ["t3_p deleted", "t3_x shown"]);
     }
 }
 
@@ -321,5 +318,219 @@ async fn retention_takes_a_text_out_of_crossposts_too() {
             "{}",
             database.url
         );
+    }
+}
+
+/// As an earlier version stored a crosspost of a picture: with the body, and without a word of what it shows.
+fn nameless(id: &str, of: &Post) -> Post {
+    Post {
+        url: Some("https://i.redd.it/picture.jpg".into()),
+        crosspost_parent: None,
+        ..crosspost(id, of)
+    }
+}
+
+#[tokio::test]
+async fn a_crosspost_that_is_found_out_late_goes_with_the_post_it_shows() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let parent = post("p", "A secret");
+        let showing = Post {
+            crosspost_parent: "x".parse().ok(),
+            ..crosspost("y", &parent)
+        };
+        let stored = [nameless("x", &parent), showing, parent.clone()];
+        scene.save(SourceKind::Reddit, &stored).await;
+        assert_eq!(scene.request("p").await.crossposts, 0);
+        assert_eq!(scene.stored().await, ["t3_x", "t3_y"]);
+        assert!(
+            database.url.starts_with("postgres") || !scene.store().is_rewrite_due().await.unwrap()
+        );
+        // Reddit lists it again, now with what it shows.
+        let again = scene
+            .save(SourceKind::Reddit, &[crosspost("x", &parent)])
+            .await;
+        assert_eq!(again.tombstoned, 1);
+        assert!(scene.stored().await.is_empty(), "{}", database.url);
+        let tombstones = ["t3_p requested", "t3_x shown", "t3_y shown"];
+        assert_eq!(scene.tombstones().await, tombstones);
+        assert!(scene.store().is_rewrite_due().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_crosspost_that_reddit_names_when_asked_goes_with_the_post_it_shows() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let (gone, named) = (post("p", "A secret"), post("q", "Another"));
+        let (taken, there) = (post("r", "Too old"), post("s", "There"));
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&taken))
+            .await;
+        scene.clock.advance(Duration::from_hours(49));
+        let stored = [
+            nameless("x", &gone),
+            nameless("y", &named),
+            nameless("z", &taken),
+            nameless("alive", &there),
+        ];
+        scene.save(SourceKind::Import, &stored).await;
+        let plan = Plan {
+            ids: vec![named.fullname.clone()],
+            retention_hours: Some(48),
+            ..Plan::default()
+        };
+        assert_eq!(scene.purge(&plan).await.texts, 1);
+        let mut fates = deleted();
+        fates["name"] = json!("t3_p");
+        // Named as a parent alone, and with all that Reddit says of it.
+        scene
+            .gone(&[
+                ("x", json!({"crosspost_parent_list": [fates]})),
+                ("y", json!({"crosspost_parent": "t3_q"})),
+                ("z", json!({"crosspost_parent": "t3_r"})),
+                ("alive", json!({"crosspost_parent": "t3_s"})),
+            ])
+            .await;
+        let report = scene.check().await;
+        assert_eq!((report.deleted, report.crossposts), (1, 2));
+        let left = "SELECT fullname, selftext, COALESCE(crosspost_parent, '') FROM posts ORDER BY fullname";
+        assert_eq!(
+            scene.rows(left).await,
+            ["t3_alive Body of There t3_s", "t3_r  ", "t3_z  t3_r"],
+            "{}",
+            database.url
+        );
+        // What was learned counts for a later purge.
+        assert_eq!(scene.request("s").await.crossposts, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_crosspost_that_is_found_out_after_retention_loses_what_it_shows() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let parent = post("p", "A secret");
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&parent))
+            .await;
+        scene.clock.advance(Duration::from_hours(49));
+        scene
+            .save(SourceKind::Reddit, &[nameless("x", &parent)])
+            .await;
+        let retention = Plan {
+            retention_hours: Some(48),
+            ..Plan::default()
+        };
+        assert_eq!(scene.purge(&retention).await.texts, 1);
+        scene.store().rewrite(&|_, _| {}).await.unwrap();
+        assert!(!scene.store().is_rewrite_due().await.unwrap());
+        let named = Post {
+            url: Some("https://i.redd.it/picture.jpg".into()),
+            title: "Look".into(),
+            ..crosspost("x", &parent)
+        };
+        for due in [true, false] {
+            scene
+                .save(SourceKind::Reddit, std::slice::from_ref(&named))
+                .await;
+            let left = "SELECT title, selftext, url FROM posts WHERE fullname = 't3_x'";
+            assert_eq!(scene.rows(left).await, ["Look  null"], "{}", database.url);
+            assert_eq!(scene.store().is_rewrite_due().await.unwrap(), due);
+            scene.store().rewrite(&|_, _| {}).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_crosspost_does_not_come_back_from_a_table_that_does_not_say_what_it_shows() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let parent = post("p", "A secret");
+        scene
+            .save(
+                SourceKind::Reddit,
+                &[crosspost("x", &parent), parent.clone()],
+            )
+            .await;
+        let mut gone = crate::purge::removed();
+        gone["name"] = json!("t3_p");
+        scene.gone(&[("p", gone)]).await;
+        scene.clock.advance(Duration::from_hours(1));
+        scene.check().await;
+        assert_eq!(scene.tombstones().await, ["t3_p removed", "t3_x shown"]);
+        let table = Post {
+            crosspost_parent: None,
+            ..crosspost("x", &parent)
+        };
+        for source in [SourceKind::Import, SourceKind::ArcticShift] {
+            let again = scene.save(source, std::slice::from_ref(&table)).await;
+            assert_eq!((again.new, again.tombstoned), (0, 1), "{}", database.url);
+        }
+        // Reddit shows it still, with a post that it does not show: that lifts nothing.
+        scene
+            .save(SourceKind::Reddit, &[crosspost("x", &parent)])
+            .await;
+        assert_eq!(scene.tombstones().await, ["t3_p removed", "t3_x shown"]);
+        assert!(scene.stored().await.is_empty());
+        // Once Reddit shows both again, both are stored.
+        let both = [crosspost("x", &parent), parent.clone()];
+        assert_eq!(scene.save(SourceKind::Reddit, &both).await.new, 2);
+        assert!(scene.tombstones().await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn reddit_corrects_what_a_post_was_taken_to_show() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let wrong = crosspost("x", &post("p", "Another post"));
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&wrong))
+            .await;
+        let own = Post {
+            crosspost_parent: None,
+            ..wrong
+        };
+        let shown = "SELECT COALESCE(crosspost_parent, '') FROM posts";
+        // A file may leave out what another one had.
+        scene
+            .save(SourceKind::Import, std::slice::from_ref(&own))
+            .await;
+        assert_eq!(scene.rows(shown).await, ["t3_p"]);
+        scene.save(SourceKind::Reddit, &[own]).await;
+        assert_eq!(scene.rows(shown).await, [""], "{}", database.url);
+        scene.request("p").await;
+        assert_eq!(scene.stored().await, ["t3_x"]);
+    }
+}
+
+#[tokio::test]
+async fn an_authors_name_that_is_forgotten_is_noted_for_the_files() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene.save(SourceKind::Reddit, &some(&["a"])).await;
+        let name: topicmill::domain::Fullname = "a".parse().unwrap();
+        let checked = topicmill::store::Checked {
+            alive: vec![name.clone()],
+            authorless: vec![name],
+            ..Default::default()
+        };
+        let now = topicmill::clock::Clock::now(&*scene.clock).into();
+        for due in [true, false] {
+            let run = scene
+                .store()
+                .begin_run(topicmill::domain::Stage::Purge, "w", now)
+                .await;
+            scene
+                .store()
+                .purge(run.unwrap(), &checked, now)
+                .await
+                .unwrap();
+            assert_eq!(scene.rows("SELECT author FROM posts").await, ["null"]);
+            let noted = scene.store().is_rewrite_due().await.unwrap();
+            assert_eq!(noted, due, "{}", database.url);
+            scene.store().rewrite(&|_, _| {}).await.unwrap();
+        }
     }
 }

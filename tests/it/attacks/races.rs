@@ -297,6 +297,7 @@ impl Scene {
                         (name("p2"), PurgeReason::Deleted),
                         (name("p0"), PurgeReason::Requested),
                     ],
+                    shows: Vec::new(),
                 };
                 self.step(store, "purge").await;
                 store.purge(run, &checked, at(2026)).await.map(drop)

@@ -57,7 +57,7 @@ async fn ask(exchange: &Exchange, url: String) -> String {
     let outcome = if exchange.url.contains("/api/info") {
         let name: Fullname = "t3_replay".parse().expect("a fullname");
         match reddit.info(&[name]).await {
-            Ok(Some(fates)) => format!("ok: the fate of {} posts", fates.len()),
+            Ok(Some(answer)) => format!("ok: the fate of {} posts", answer.fates.len()),
             Ok(None) => "ok: unclear".to_owned(),
             Err(error) => refused(&error),
         }

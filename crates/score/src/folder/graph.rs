@@ -98,7 +98,7 @@ impl Reader {
             return Err(damaged());
         }
         while self.at < end {
-            let key = self.varint()?;
+            let key = self.key()?;
             match key & 7 {
                 0 => drop(self.varint()?),
                 1 => self.skip(8, end)?,
@@ -131,7 +131,7 @@ impl Reader {
         let end = self.at + length;
         let (mut key, mut value) = (Vec::new(), Vec::new());
         while self.at < end {
-            let field = self.varint()?;
+            let field = self.key()?;
             let length = self.varint()?;
             if field & 7 != 2 || length > end.saturating_sub(self.at) {
                 return Err(damaged());
@@ -159,6 +159,14 @@ impl Reader {
         self.at += bytes;
         self.input
             .seek_relative(i64::try_from(bytes).map_err(|_| damaged())?)
+    }
+
+    /// Number and kind of a field. Readers of the format take the low 32 bits of a longer one, so that a field that we
+    /// pass over would be another one to them.
+    fn key(&mut self) -> io::Result<u64> {
+        let key = self.varint()?;
+        let is_one = u32::try_from(key).is_ok() && key >> 3 != 0;
+        is_one.then_some(key).ok_or_else(damaged)
     }
 
     fn varint(&mut self) -> io::Result<u64> {

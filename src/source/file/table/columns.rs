@@ -14,7 +14,7 @@ use crate::source::page::Rejected;
 use crate::source::post::post_from_value;
 
 /// What a column can hold.
-pub const FIELDS: [&str; 17] = [
+pub const FIELDS: [&str; 18] = [
     "id",
     "name",
     "title",
@@ -31,6 +31,7 @@ pub const FIELDS: [&str; 17] = [
     "over_18",
     "is_self",
     "removed_by_category",
+    "crosspost_parent",
     "topic",
 ];
 
