@@ -5,7 +5,6 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::error::DatabaseError;
 use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
 use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgListener};
@@ -15,6 +14,7 @@ use sqlx::{
 };
 
 use super::bulk::Insert;
+use super::failure::{connect_hint, is_busy, is_missing_database, known_failure};
 use super::{Access, Result, StoreError};
 use crate::domain::redact_url;
 
@@ -268,7 +268,7 @@ impl Dialect for Sqlite {
             }
             connected => connected,
         };
-        connected.map_err(|source| match super::sql::known_failure(&source) {
+        connected.map_err(|source| match known_failure(&source) {
             Some(failure) => failure,
             None => open_error(url, hint)(source),
         })
@@ -296,12 +296,6 @@ async fn connect_in_turn(
         )]
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Whether SQLite says that another connection has the lock: `SQLITE_BUSY` and its extended codes.
-fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(DatabaseError::code);
-    code.is_some_and(|code| code.parse::<u32>().is_ok_and(|code| code & 0xff == 5))
 }
 
 /// Whether a database file is there and nobody has written what is not in it yet.
@@ -417,55 +411,6 @@ async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<String>, sqlx:
     Ok(grants.into_iter().collect())
 }
 
-fn is_missing_database(error: &sqlx::Error) -> bool {
-    error
-        .as_database_error()
-        .and_then(sqlx::error::DatabaseError::code)
-        .as_deref()
-        == Some("3D000")
-}
-
-fn connect_hint(error: &sqlx::Error) -> &'static str {
-    let code = error
-        .as_database_error()
-        .and_then(|e| e.code().map(std::borrow::Cow::into_owned));
-    match code.as_deref() {
-        Some("3D000") => "it does not exist; `topicmill db create` makes it",
-        Some("28P01" | "28000") => "the server refused the user or the password",
-        Some("53300") => "the server has no connection left; try again later",
-        Some(_) => "the server refused",
-        None => "is the server running, and are host and port right?",
-    }
-}
-
-/// Whether a failure passes by itself.
-pub(super) fn is_passing(error: &sqlx::Error) -> bool {
-    match error {
-        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
-        // A server that stops closes a connection that is just being made: no byte came, which sqlx 0.9.0 tells as
-        // the byte 0 (https://github.com/transact-rs/sqlx/issues/4395).
-        sqlx::Error::Protocol(said) => {
-            said.starts_with("unexpected response from SSLRequest: 0x00")
-        }
-        sqlx::Error::Database(error) => {
-            let code = error.code().unwrap_or_default();
-            if error
-                .try_downcast_ref::<sqlx::sqlite::SqliteError>()
-                .is_some()
-            {
-                // Busy or locked, beyond the time that is waited anyway.
-                return code
-                    .parse::<u32>()
-                    .is_ok_and(|code| matches!(code & 0xff, 5 | 6));
-            }
-            // Serialization failure, deadlock, shutdown, crash, starting up, connection failures.
-            matches!(&*code, "40001" | "40P01" | "57P01" | "57P02" | "57P03")
-                || code.starts_with("08")
-        }
-        _ => false,
-    }
-}
-
 /// How often a watcher looks whether a file was written to.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -535,25 +480,6 @@ fn watching(source: sqlx::Error) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn a_server_that_closes_while_one_connects_is_tried_again() {
-        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("postgres://me@{}/db", server.local_addr().unwrap());
-        let closing = async {
-            let (mut socket, _) = server.accept().await.unwrap();
-            let mut request = [0; 8];
-            tokio::io::AsyncReadExt::read_exact(&mut socket, &mut request)
-                .await
-                .unwrap();
-        };
-        let connecting = <sqlx::PgConnection as sqlx::Connection>::connect(&url);
-        let (connected, ()) = tokio::join!(connecting, closing);
-        let error = connected.unwrap_err();
-        assert!(is_passing(&error), "{error:?}");
-        let other = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x48".into());
-        assert!(!is_passing(&other));
-    }
 
     #[test]
     fn a_url_of_no_known_database_is_refused() {

@@ -6,6 +6,7 @@
 
 mod bulk;
 mod dialect;
+mod failure;
 mod query;
 mod sql;
 mod upkeep;
@@ -145,7 +146,7 @@ impl StoreError {
     /// transactions stood in each other's way.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Statement { source, .. } => dialect::is_passing(source),
+            Self::Statement { source, .. } => failure::is_passing(source),
             Self::Away => true,
             _ => false,
         }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use sqlx::{Executor, PgConnection, Postgres, Row, Sqlite};
 
-use super::sql::{Doing, SqlStore, TABLES};
+use super::failure::{Doing, is_lock_timeout};
+use super::sql::{SqlStore, TABLES};
 use super::{Result, StoreError};
 
 /// The note that purged texts may linger in free space. Its value is another one after each purge, and
@@ -384,7 +385,7 @@ impl SqlStore<Postgres> {
         const WHAT: &str = "rewrite the tables";
         let vacuum = sqlx::AssertSqlSafe(format!("VACUUM ({how}) {table}"));
         match sqlx::raw_sql(vacuum).execute(&mut *connection).await {
-            Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("55P03") => {
+            Err(error) if is_lock_timeout(&error) => {
                 return Ok(Some(Rewritten::TableIsUsed { table }));
             }
             ended => drop(ended.doing(WHAT)?),

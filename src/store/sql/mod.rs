@@ -14,7 +14,6 @@ mod runs;
 mod versions;
 mod work;
 
-use sqlx::error::DatabaseError;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
     ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row, Transaction,
@@ -22,6 +21,8 @@ use sqlx::{
 };
 
 use super::dialect::Dialect;
+pub(super) use super::failure::Doing;
+use super::failure::known_failure;
 use super::{Access, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
@@ -70,60 +71,9 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
     }
 }
 
-/// Says what was being done when a statement failed, and recognises the failures that have a remedy.
-pub(super) trait Doing<T> {
-    fn doing(self, what: &'static str) -> Result<T>;
-}
-
-impl<T> Doing<T> for Result<T, sqlx::Error> {
-    fn doing(self, what: &'static str) -> Result<T> {
-        self.map_err(|source| match known_failure(&source) {
-            Some(failure) => failure,
-            None if is_refused(&source) => StoreError::Refused(source),
-            None => StoreError::Statement { what, source },
-        })
-    }
-}
-
-/// The failures that a user can mend.
-pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
-    let error = error.as_database_error()?;
-    let code = error.code()?;
-    if error
-        .try_downcast_ref::<sqlx::sqlite::SqliteError>()
-        .is_some()
-    {
-        // Extended codes carry the primary one in their low byte.
-        return match code.parse::<u32>().ok()? & 0xff {
-            8 => Some(StoreError::ReadOnly),
-            13 => Some(StoreError::Full),
-            11 | 26 => Some(StoreError::Damaged {
-                what: "the database".to_owned(),
-                said: error.message().to_owned(),
-            }),
-            _ => None,
-        };
-    }
-    match code.as_ref() {
-        "25006" => Some(StoreError::ReadOnly),
-        "53100" => Some(StoreError::Full),
-        "42501" => Some(StoreError::Denied(error.message().to_owned())),
-        _ => None,
-    }
-}
-
 /// Whether the server's user lacks the right to what a statement reads.
 fn is_forbidden(error: &StoreError) -> bool {
     matches!(error, StoreError::Denied(_))
-}
-
-/// SQLite's I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
-fn is_refused(error: &sqlx::Error) -> bool {
-    let error = error
-        .as_database_error()
-        .and_then(|error| error.try_downcast_ref::<sqlx::sqlite::SqliteError>());
-    let code = error.and_then(DatabaseError::code);
-    matches!(code.as_deref(), Some("778" | "1034" | "1546" | "4874"))
 }
 
 /// Whether a post comes from a file or an archive and is known from Reddit itself.

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
 
-use sqlx::error::DatabaseError;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
     AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row as _, Transaction,
@@ -13,6 +12,7 @@ use sqlx::{
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
+use super::super::failure::Attempts;
 use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
 use super::work::OTHER_TEXT;
 use super::{Doing, SqlStore, at, count, is_older};
@@ -653,38 +653,6 @@ where
             .and_then(|row| row.try_get(0))
             .doing("read the key for author names")
     }
-}
-
-/// Counts how often a transaction was done again that the database ended for the sake of another one.
-#[derive(Default)]
-pub(super) struct Attempts(u32);
-
-impl Attempts {
-    /// Transactions that are tried before a conflict with other writers is an error.
-    const MOST: u32 = 5;
-
-    /// Whether to do the transaction again that ended in this error.
-    pub(super) fn again(&mut self, error: &StoreError) -> bool {
-        self.0 += 1;
-        let again = self.0 < Self::MOST && is_conflict(error);
-        if again {
-            tracing::debug!(
-                attempt = self.0,
-                "doing again what met another writer: {error}"
-            );
-        }
-        again
-    }
-}
-
-/// Whether a transaction was ended for the sake of another one, and may succeed when it is done again.
-fn is_conflict(error: &StoreError) -> bool {
-    let StoreError::Statement { source, .. } = error else {
-        return false;
-    };
-    let code = source.as_database_error().and_then(DatabaseError::code);
-    // PostgreSQL's deadlock and serialization failure; SQLite's numbers are shorter.
-    matches!(code.as_deref(), Some("40P01" | "40001"))
 }
 
 /// A post of a page.

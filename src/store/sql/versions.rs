@@ -8,6 +8,7 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
 
 use super::super::dialect::Dialect;
+use super::super::failure::Attempts;
 use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
 use super::super::{Classified, Missing, ModelRow, Result, RunId, Sought, StoreError, Target};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
@@ -384,6 +385,23 @@ where
     }
 
     pub(in crate::store) async fn save_relabelled(
+        &self,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        posts: &[Classified],
+    ) -> Result<u64> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.try_save(target, mode, run, now, posts).await {
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_save(
         &self,
         target: Target,
         mode: Mode,

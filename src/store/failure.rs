@@ -1,0 +1,204 @@
+//! What a failure of either database means: the one place that reads the codes of drivers.
+
+use sqlx::error::DatabaseError;
+use sqlx::sqlite::SqliteError;
+
+use super::{Result, StoreError};
+
+/// What the code of a database's error says, in words that both databases share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meaning {
+    /// Written to where one may only read.
+    ReadOnly,
+    /// No room left.
+    Full,
+    /// The file is no database, or a damaged one.
+    Damaged,
+    /// The user lacks a right.
+    Denied,
+    /// The disk did not take what was written.
+    Refused,
+    /// Another writer holds a lock, beyond the time that is waited anyway.
+    Busy,
+    /// Ended for the sake of another transaction.
+    Conflict,
+    /// A lock did not come within the time that was set for it.
+    LockTimeout,
+    /// There is no such database.
+    NoDatabase,
+    /// User or password.
+    Login,
+    /// No connection left.
+    TooManyConnections,
+    /// The server stops, starts, or lost the connection.
+    Unavailable,
+    /// Anything else.
+    Other,
+}
+
+fn meaning(error: &dyn DatabaseError) -> Meaning {
+    let code = error.code().unwrap_or_default();
+    if error.try_downcast_ref::<SqliteError>().is_some() {
+        return of_sqlite(code.parse().unwrap_or_default());
+    }
+    // https://www.postgresql.org/docs/current/errcodes-appendix.html
+    match &*code {
+        "25006" => Meaning::ReadOnly,
+        "53100" => Meaning::Full,
+        "42501" => Meaning::Denied,
+        "40001" | "40P01" => Meaning::Conflict,
+        "55P03" => Meaning::LockTimeout,
+        "3D000" => Meaning::NoDatabase,
+        "28P01" | "28000" => Meaning::Login,
+        "53300" => Meaning::TooManyConnections,
+        "57P01" | "57P02" | "57P03" => Meaning::Unavailable,
+        code if code.starts_with("08") => Meaning::Unavailable,
+        _ => Meaning::Other,
+    }
+}
+
+/// Of a result code of SQLite (<https://www.sqlite.org/rescode.html>).
+fn of_sqlite(code: u32) -> Meaning {
+    match code {
+        // I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
+        778 | 1034 | 1546 | 4874 => Meaning::Refused,
+        // Extended codes carry the primary one in their low byte.
+        _ => match code & 0xff {
+            5 | 6 => Meaning::Busy,
+            8 => Meaning::ReadOnly,
+            11 | 26 => Meaning::Damaged,
+            13 => Meaning::Full,
+            _ => Meaning::Other,
+        },
+    }
+}
+
+fn meaning_of(error: &sqlx::Error) -> Meaning {
+    error
+        .as_database_error()
+        .map_or(Meaning::Other, |error| meaning(error))
+}
+
+/// Says what was being done when a statement failed, and recognises the failures that have a remedy.
+pub(super) trait Doing<T> {
+    fn doing(self, what: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for Result<T, sqlx::Error> {
+    fn doing(self, what: &'static str) -> Result<T> {
+        self.map_err(|source| match known_failure(&source) {
+            Some(failure) => failure,
+            None if meaning_of(&source) == Meaning::Refused => StoreError::Refused(source),
+            None => StoreError::Statement { what, source },
+        })
+    }
+}
+
+/// The failures that a user can mend.
+pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
+    let error = error.as_database_error()?;
+    let said = || error.message().to_owned();
+    match meaning(error) {
+        Meaning::ReadOnly => Some(StoreError::ReadOnly),
+        Meaning::Full => Some(StoreError::Full),
+        Meaning::Denied => Some(StoreError::Denied(said())),
+        Meaning::Damaged => Some(StoreError::Damaged {
+            what: "the database".to_owned(),
+            said: said(),
+        }),
+        _ => None,
+    }
+}
+
+/// Whether SQLite says that another connection has the lock.
+pub(super) fn is_busy(error: &sqlx::Error) -> bool {
+    meaning_of(error) == Meaning::Busy
+}
+
+/// Whether a lock did not come within the time that was set for it.
+pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    meaning_of(error) == Meaning::LockTimeout
+}
+
+/// Whether the server has no database of this name.
+pub(super) fn is_missing_database(error: &sqlx::Error) -> bool {
+    meaning_of(error) == Meaning::NoDatabase
+}
+
+/// Whether a transaction was ended for the sake of another one, and may succeed when it is done again.
+fn is_conflict(error: &StoreError) -> bool {
+    matches!(error, StoreError::Statement { source, .. } if meaning_of(source) == Meaning::Conflict)
+}
+
+/// Counts how often a transaction was done again that the database ended for the sake of another one.
+#[derive(Default)]
+pub(super) struct Attempts(u32);
+
+impl Attempts {
+    /// Transactions that are tried before a conflict with other writers is an error.
+    const MOST: u32 = 5;
+
+    /// Whether to do the transaction again that ended in this error.
+    pub(super) fn again(&mut self, error: &StoreError) -> bool {
+        self.0 += 1;
+        let again = self.0 < Self::MOST && is_conflict(error);
+        if again {
+            tracing::debug!(
+                attempt = self.0,
+                "doing again what met another writer: {error}"
+            );
+        }
+        again
+    }
+}
+
+/// Whether a failure passes by itself.
+pub(super) fn is_passing(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+        // A server that stops closes a connection that is just being made: no byte came, which sqlx 0.9.0 tells as
+        // the byte 0 (https://github.com/transact-rs/sqlx/issues/4395).
+        sqlx::Error::Protocol(said) => {
+            said.starts_with("unexpected response from SSLRequest: 0x00")
+        }
+        error => matches!(
+            meaning_of(error),
+            Meaning::Busy | Meaning::Conflict | Meaning::Unavailable
+        ),
+    }
+}
+
+/// What to do where a server lets nobody in.
+pub(super) fn connect_hint(error: &sqlx::Error) -> &'static str {
+    match meaning_of(error) {
+        Meaning::NoDatabase => "it does not exist; `topicmill db create` makes it",
+        Meaning::Login => "the server refused the user or the password",
+        Meaning::TooManyConnections => "the server has no connection left; try again later",
+        _ if error.as_database_error().is_some() => "the server refused",
+        _ => "is the server running, and are host and port right?",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_closes_while_one_connects_is_tried_again() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://me@{}/db", server.local_addr().unwrap());
+        let closing = async {
+            let (mut socket, _) = server.accept().await.unwrap();
+            let mut request = [0; 8];
+            tokio::io::AsyncReadExt::read_exact(&mut socket, &mut request)
+                .await
+                .unwrap();
+        };
+        let connecting = <sqlx::PgConnection as sqlx::Connection>::connect(&url);
+        let (connected, ()) = tokio::join!(connecting, closing);
+        let error = connected.unwrap_err();
+        assert!(is_passing(&error), "{error:?}");
+        let other = sqlx::Error::Protocol("unexpected response from SSLRequest: 0x48".into());
+        assert!(!is_passing(&other));
+    }
+}
