@@ -38,7 +38,7 @@ pub struct OfGpu {
 
 /// What limits a run, and what to change.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct RunVerdict {
     /// What limits it.
     pub limit: Option<Slow>,
     /// Whether every GPU met both targets; `None` without figures.
@@ -50,7 +50,7 @@ pub struct Verdict {
 }
 
 /// Judges a run.
-pub fn verdict(run: &Labelled) -> Verdict {
+pub fn verdict(run: &Labelled) -> RunVerdict {
     let gpus: Vec<OfGpu> = run.gpu.iter().map(stand).collect();
     let told = gpus
         .iter()
@@ -79,7 +79,7 @@ pub fn verdict(run: &Labelled) -> Verdict {
     }];
     advice.extend(memory(run));
     advice.extend(doubts(run));
-    Verdict {
+    RunVerdict {
         limit,
         on_target,
         gpus,

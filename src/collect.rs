@@ -20,7 +20,7 @@ use crate::source::error::SourceError;
 use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Paging, Rejected, Source};
 use crate::store::{Gap, Page, RunId, Store, StoreError};
 
-pub use self::import::{Imported, Plan, import};
+pub use self::import::{ImportPlan, Imported, import};
 
 /// Posts that Reddit lists at most, whoever asks.
 const MOST_LISTED: u32 = 1_000;

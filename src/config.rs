@@ -109,11 +109,11 @@ impl fmt::Debug for Secret {
 )]
 pub struct Settings {
     pub database: Database,
-    pub reddit: Reddit,
-    pub arctic_shift: ArcticShift,
-    pub collect: Collect,
+    pub reddit: RedditSection,
+    pub arctic_shift: ArcticShiftSection,
+    pub collect: CollectSection,
     pub onnxruntime: OnnxRuntime,
-    pub classify: Classify,
+    pub classify: ClassifySection,
     pub log: Log,
 }
 
@@ -130,7 +130,7 @@ pub struct Database {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct Reddit {
+pub struct RedditSection {
     pub auth_url: String,
     pub api_url: String,
     pub client_id: String,
@@ -152,7 +152,7 @@ pub struct Reddit {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct ArcticShift {
+pub struct ArcticShiftSection {
     pub api_url: String,
     pub requests_per_minute: u32,
     pub wait_budget_secs: u64,
@@ -162,7 +162,7 @@ pub struct ArcticShift {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct Collect {
+pub struct CollectSection {
     pub listing: String,
     pub limit: u32,
     pub concurrency: usize,
@@ -184,7 +184,7 @@ pub struct OnnxRuntime {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct Classify {
+pub struct ClassifySection {
     pub model: PathBuf,
     pub device: String,
     pub precision: String,

@@ -28,7 +28,7 @@ const LIBRARY: &str = if cfg!(windows) {
 
 /// What one GPU told at one moment; `None` is what it does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct GpuReading {
     /// Part of the last moment in which it computed anything, in percent.
     pub gpu_percent: Option<u32>,
     /// Memory in use, by any process, and all there is, in MiB.
@@ -40,7 +40,7 @@ pub struct Reading {
 /// Reads all GPUs that are watched, in their order.
 pub trait Probe: Debug + Send + Sync {
     /// One reading a GPU.
-    fn read(&self) -> Vec<Reading>;
+    fn read(&self) -> Vec<GpuReading>;
 }
 
 /// The GPUs to watch during a run; by default none.
@@ -194,12 +194,12 @@ struct Nvidia {
 }
 
 impl Probe for Nvidia {
-    fn read(&self) -> Vec<Reading> {
+    fn read(&self) -> Vec<GpuReading> {
         self.places
             .iter()
             .map(|place| {
                 let (gpu_percent, memory_mib, watts) = ask(&self.nvml, *place);
-                Reading {
+                GpuReading {
                     gpu_percent: gpu_percent.ok(),
                     memory_mib: memory_mib.ok(),
                     watts: watts.ok(),
@@ -278,7 +278,7 @@ impl Sampler {
 }
 
 /// `GPU 87 % · 61 of 80 GiB · 412 W`; of several GPUs the mean, and the sums.
-fn line(readings: &[Reading]) -> String {
+fn line(readings: &[GpuReading]) -> String {
     let busy: Vec<u32> = readings.iter().filter_map(|gpu| gpu.gpu_percent).collect();
     let memory = readings.iter().filter_map(|gpu| gpu.memory_mib);
     let memory = memory.reduce(|(used, total), (u, t)| (used + u, total + t));
@@ -311,7 +311,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, reading: &Reading) {
+    fn add(&mut self, reading: &GpuReading) {
         self.samples += 1;
         self.gpu_percent.add(reading.gpu_percent);
         self.watts.add(reading.watts);

@@ -165,7 +165,7 @@ pub enum PullError {
 
 /// Where to fetch from, and as whom.
 #[derive(Clone)]
-pub struct Source {
+pub struct HubSource {
     /// `https://huggingface.co`, or a mirror. Where it holds user and password, these are sent instead of the token.
     pub endpoint: String,
     /// Sent to the endpoint, never shown.
@@ -199,7 +199,7 @@ impl Hub {
     ///
     /// # Errors
     /// [`PullError::Transfer`] where the network cannot be used at all, [`PullError::Endpoint`], [`PullError::Token`].
-    pub fn new(source: Source, clock: SharedClock) -> Result<Self, PullError> {
+    pub fn new(source: HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
             wire: Wire::new(&source)?,
             cache: source.cache,
@@ -214,7 +214,7 @@ impl Hub {
     pub async fn pull(
         &self,
         wanted: &Wanted,
-        heard: &mut dyn FnMut(Step),
+        heard: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
         if !is_repository(&wanted.repo) {
             return Err(PullError::Name(wanted.repo.clone()));
@@ -247,7 +247,7 @@ impl Hub {
         let mut named: BTreeSet<String> = parts.collect();
         named.extend(listing.names().into_iter().map(str::to_owned));
         remove_others(&scratch, &scratch, &named).map_err(write)?;
-        heard(Step::Expect(bytes(&small)));
+        heard(PullStep::Expect(bytes(&small)));
         for file in &small {
             self.file(wanted, &listing.sha, file, &scratch, heard)
                 .await?;
@@ -257,7 +257,9 @@ impl Hub {
         let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
         let all: Vec<&Sibling> = small.iter().chain(&large).collect();
         listing::check(&all, &wanted.repo)?;
-        heard(Step::Expect(bytes(&small).saturating_add(bytes(&large))));
+        heard(PullStep::Expect(
+            bytes(&small).saturating_add(bytes(&large)),
+        ));
         for file in &large {
             self.file(wanted, &listing.sha, file, &scratch, heard)
                 .await?;
@@ -312,7 +314,7 @@ impl Hub {
         commit: &str,
         file: &Sibling,
         folder: &Path,
-        heard: &mut dyn FnMut(Step),
+        heard: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
         let path = folder.join(&file.name);
         let write = |source| PullError::Write {
@@ -327,7 +329,7 @@ impl Hub {
         not_a_link(&path)?;
         not_a_link(&part)?;
         if file.has_hash() && path.is_file() && file.is(&path)? {
-            heard(Step::Came(file.size.unwrap_or(0)));
+            heard(PullStep::Came(file.size.unwrap_or(0)));
             return Ok(());
         }
         if !file.has_hash() {
@@ -338,7 +340,7 @@ impl Hub {
         }
         if let Some(cached) = self.cached(&wanted.repo, commit, file) {
             fs::copy(&cached, &part).map_err(write)?;
-            heard(Step::Came(file.size.unwrap_or(0)));
+            heard(PullStep::Came(file.size.unwrap_or(0)));
         } else {
             let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
             let mut pace = Pace::start(&self.clock);
@@ -390,7 +392,7 @@ impl Hub {
         file: &Sibling,
         part: &Path,
         pace: &mut Pace<'_>,
-        heard: &mut dyn FnMut(Step),
+        heard: &mut dyn FnMut(PullStep),
     ) -> Result<(), PullError> {
         let name = &file.name;
         let have = length(part);
@@ -427,7 +429,7 @@ impl Hub {
             .map_err(write)?;
         let mut left = file.limit();
         if goes_on {
-            heard(Step::Came(have));
+            heard(PullStep::Came(have));
             left = left.saturating_sub(have);
         }
         while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
@@ -440,7 +442,7 @@ impl Hub {
             };
             left = rest;
             out.write_all(&piece).map_err(write)?;
-            heard(Step::Came(bytes));
+            heard(PullStep::Came(bytes));
         }
         out.sync_all().map_err(write)
     }
@@ -475,7 +477,7 @@ impl<'c> Pace<'c> {
 
 /// How far fetching is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PullStep {
     /// So many bytes in all, as far as is known.
     Expect(u64),
     /// So many more are there.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::classify::{self, BacklogError};
 use crate::clock::SharedClock;
-use crate::collect::{self, CollectError, Imported, Pace, Plan, Sink};
+use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, Sink};
 use crate::domain::{Authors, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
 use crate::purge::{self, PurgeError};
 use crate::record::Labelled;
@@ -294,7 +294,7 @@ impl Context {
                     );
                 }
                 let mut done = Imported::default();
-                let plan = Plan {
+                let plan = ImportPlan {
                     name: &name,
                     topics: order.topics,
                     left_out: state.as_ref().map_or(0, |state| state.left_out),
@@ -379,10 +379,10 @@ impl Context {
         cascades: Vec<Cascade>,
         set: &LabelSet,
         options: &classify::Options,
-        progress: classify::OnStep<'_>,
+        progress: classify::OnLabelStep<'_>,
     ) -> Result<(Labelled, RunStatus), BacklogError> {
         let work = async |run, done: &mut Labelled| {
-            let worker = classify::Worker {
+            let worker = classify::LabelWorker {
                 store: &self.store,
                 clock: &self.clock,
                 stop: &self.stop,
@@ -442,15 +442,15 @@ impl Context {
     /// Those of the store and of Reddit; what was purged until then is, and is in the record.
     pub async fn purge(
         &self,
-        plan: &purge::Plan,
+        plan: &purge::PurgePlan,
         reddit: Option<&Reddit>,
-        progress: purge::OnStep<'_>,
+        progress: purge::OnPurgeStep<'_>,
     ) -> Result<(purge::Report, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
         }
         let work = async |run, report: &mut purge::Report| {
-            let worker = purge::Worker {
+            let worker = purge::PurgeWorker {
                 store: &self.store,
                 run,
                 clock: &self.clock,

@@ -47,7 +47,7 @@ impl From<SourceError> for PurgeError {
 
 /// What is purged.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct PurgePlan {
     /// These posts, known or not.
     pub ids: Vec<Fullname>,
     /// The texts of posts first stored more hours ago.
@@ -118,7 +118,7 @@ impl Report {
 
 /// Whom a purge works for.
 #[derive(Debug)]
-pub struct Worker<'a> {
+pub struct PurgeWorker<'a> {
     /// The database.
     pub store: &'a Store,
     /// The run that it belongs to.
@@ -131,7 +131,7 @@ pub struct Worker<'a> {
 
 /// What a listener hears of a purge as it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PurgeStep {
     /// Reddit was asked about this many more posts.
     Asked(u64),
     /// The database's file is rewritten without what was purged.
@@ -144,17 +144,17 @@ pub enum Step {
 }
 
 /// Hears steps.
-pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
+pub type OnPurgeStep<'a> = &'a (dyn Fn(PurgeStep) + Send + Sync);
 
-/// Purges what the plan names. Only a plan with [`Plan::check`] needs `reddit`.
+/// Purges what the plan names. Only a plan with [`PurgePlan::check`] needs `reddit`.
 ///
 /// # Errors
 /// See [`PurgeError`]; `report` tells what was done until then.
 pub async fn purge(
-    worker: &Worker<'_>,
-    plan: &Plan,
+    worker: &PurgeWorker<'_>,
+    plan: &PurgePlan,
     reddit: Option<&Reddit>,
-    progress: OnStep<'_>,
+    progress: OnPurgeStep<'_>,
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     let ended = steps(worker, plan, reddit, progress, report).await;
@@ -166,9 +166,9 @@ pub async fn purge(
 /// Sees to it that nothing of what this purge or an earlier one took lingers in the files of a SQLite database. The
 /// tables of a server are others' too: they are rewritten when somebody asks for it.
 async fn rewrite(
-    worker: &Worker<'_>,
-    plan: &Plan,
-    progress: OnStep<'_>,
+    worker: &PurgeWorker<'_>,
+    plan: &PurgePlan,
+    progress: OnPurgeStep<'_>,
     report: &mut Report,
 ) -> Result<(), StoreError> {
     report.lingers = worker.store.is_rewrite_due().await?;
@@ -188,7 +188,7 @@ async fn rewrite(
         );
         return Ok(());
     }
-    let heard = |done, total| progress(Step::Rewriting { done, total });
+    let heard = |done, total| progress(PurgeStep::Rewriting { done, total });
     let rewritten = worker.store.rewrite(&heard).await?;
     report.lingers = rewritten != Rewritten::Whole;
     if let Some(remedy) = rewritten.remedy() {
@@ -198,10 +198,10 @@ async fn rewrite(
 }
 
 async fn steps(
-    worker: &Worker<'_>,
-    plan: &Plan,
+    worker: &PurgeWorker<'_>,
+    plan: &PurgePlan,
     reddit: Option<&Reddit>,
-    progress: OnStep<'_>,
+    progress: OnPurgeStep<'_>,
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     // What needs nobody's answer goes first.
@@ -215,7 +215,7 @@ async fn steps(
     Ok(())
 }
 
-impl Worker<'_> {
+impl PurgeWorker<'_> {
     fn now(&self) -> Timestamp {
         self.clock.now().into()
     }
@@ -227,7 +227,7 @@ impl Worker<'_> {
 }
 
 async fn requested(
-    worker: &Worker<'_>,
+    worker: &PurgeWorker<'_>,
     ids: &[Fullname],
     report: &mut Report,
 ) -> Result<(), PurgeError> {
@@ -247,7 +247,11 @@ async fn requested(
     Ok(())
 }
 
-async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Result<(), PurgeError> {
+async fn old_texts(
+    worker: &PurgeWorker<'_>,
+    hours: u32,
+    report: &mut Report,
+) -> Result<(), PurgeError> {
     let before = worker.hours_ago(hours);
     while !worker.stop.is_cancelled() {
         let taken = worker
@@ -263,10 +267,10 @@ async fn old_texts(worker: &Worker<'_>, hours: u32, report: &mut Report) -> Resu
 }
 
 async fn check_deleted(
-    worker: &Worker<'_>,
+    worker: &PurgeWorker<'_>,
     check: Check,
     reddit: &Reddit,
-    progress: OnStep<'_>,
+    progress: OnPurgeStep<'_>,
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     let started = worker.now();
@@ -289,7 +293,7 @@ async fn check_deleted(
             () = worker.stop.cancelled() => break,
         };
         report.checked += asked.len() as u64;
-        progress(Step::Asked(asked.len() as u64));
+        progress(PurgeStep::Asked(asked.len() as u64));
         let Some(Fates { fates, shows }) = answer else {
             unclear += u32::try_from(asked.len()).expect("at most INFO_LIMIT");
             report.unclear += asked.len() as u64;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, Options, Worker};
+use topicmill::classify::{self, LabelWorker, Options};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Stage, TextHash, post_text};
 use topicmill::gpu::GpuWatch;
@@ -436,7 +436,7 @@ impl Bench {
         let began = self.clock.elapsed();
         let tasks = (0..workers).map(async |_| -> Outcome<u64> {
             let store = Store::open(&self.url, Access::Existing).await?;
-            let worker = Worker {
+            let worker = LabelWorker {
                 store: &store,
                 clock: &self.clock,
                 stop: &stop,

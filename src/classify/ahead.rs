@@ -7,7 +7,7 @@ use super::targets::row_of;
 use crate::clock::SharedClock;
 use crate::domain::{TextHash, post_text};
 use crate::engines::autotune::{self, Allowance, Found};
-use crate::engines::estimate::{self, Cost};
+use crate::engines::estimate::{self, EstimatedCost};
 use crate::store::{Missing, Sought, Store, StoreError};
 use topicmill_score::labeler::{Pair, Prepared};
 use topicmill_score::{Cascade, LabelSet, LabelerError};
@@ -24,7 +24,7 @@ pub async fn dry_run(
     clock: &SharedClock,
     mut cascade: Cascade,
     set: &LabelSet,
-) -> Result<(Missing, Cost), BacklogError> {
+) -> Result<(Missing, EstimatedCost), BacklogError> {
     let prepared = cascade.large.prepare(set)?;
     let sought = sought(store, &cascade, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::leases::LiveLeases;
 use super::patience::Patience;
 use super::watched::Watched;
-use super::{BacklogError, OnStep, Options, Step, Worker};
+use super::{BacklogError, LabelStep, LabelWorker, OnLabelStep, Options};
 use crate::domain::{TextHash, post_text};
 use crate::record::{Labelled, Stages};
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
@@ -63,7 +63,7 @@ enum Event {
 
 /// What all lanes of a process share.
 pub(super) struct Shared<'a> {
-    pub worker: &'a Worker<'a>,
+    pub worker: &'a LabelWorker<'a>,
     pub patience: &'a Patience<'a>,
     /// Cancelled by a signal, or when one lane fails.
     pub halt: &'a CancellationToken,
@@ -89,7 +89,7 @@ pub(super) struct Shared<'a> {
     /// One permit: of posts whose workers died, a process holds one window at a time, so that its death can
     /// be blamed on that one.
     pub suspects: &'a Arc<Semaphore>,
-    pub progress: OnStep<'a>,
+    pub progress: OnLabelStep<'a>,
 }
 
 impl Shared<'_> {
@@ -161,7 +161,7 @@ impl Shared<'_> {
         windows: mpsc::Sender<Window>,
         stages: &mut Stages,
     ) -> Result<(), BacklogError> {
-        let Worker {
+        let LabelWorker {
             store,
             clock,
             name,
@@ -347,7 +347,7 @@ impl Shared<'_> {
         mut events: mpsc::Receiver<Event>,
         done: &mut Labelled,
     ) -> Result<(), BacklogError> {
-        let Worker { store, clock, .. } = *self.worker;
+        let LabelWorker { store, clock, .. } = *self.worker;
         // The engine works on one window at a time, so what waits is of one lease.
         let mut waiting: Vec<Classified> = Vec::new();
         let mut of_lease = None;
@@ -399,7 +399,7 @@ impl Shared<'_> {
         posts: &[Classified],
         done: &mut Labelled,
     ) -> Result<(), BacklogError> {
-        let Worker {
+        let LabelWorker {
             store, clock, run, ..
         } = *self.worker;
         let now = clock.now().into();
@@ -418,7 +418,7 @@ impl Shared<'_> {
             Written::Stored(stored) => {
                 done.posts += stored;
                 // Posts that were deleted meanwhile need no label.
-                (self.progress)(Step::Done(n));
+                (self.progress)(LabelStep::Done(n));
             }
             Written::LeaseLost => {
                 tracing::warn!(

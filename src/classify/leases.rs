@@ -4,13 +4,13 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use super::Worker;
+use super::LabelWorker;
 use super::patience::Patience;
 use crate::store::{Lease, Store, StoreError};
 
 /// Renews the leases of this worker until it is dropped.
 pub(super) async fn heartbeat(
-    worker: &Worker<'_>,
+    worker: &LabelWorker<'_>,
     patience: &Patience<'_>,
     lease: Duration,
     leases: &LiveLeases,

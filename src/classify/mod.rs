@@ -83,7 +83,7 @@ pub struct Options {
 
 /// Who labels, and where.
 #[derive(Debug, Clone, Copy)]
-pub struct Worker<'a> {
+pub struct LabelWorker<'a> {
     /// The database.
     pub store: &'a Store,
     /// For leases and dates.
@@ -98,7 +98,7 @@ pub struct Worker<'a> {
 
 /// What a listener hears of labelling as it goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum LabelStep {
     /// This many posts will have been labelled once nothing can be claimed any more.
     Expect(u64),
     /// This many more are written.
@@ -108,7 +108,7 @@ pub enum Step {
 }
 
 /// Hears steps.
-pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
+pub type OnLabelStep<'a> = &'a (dyn Fn(LabelStep) + Send + Sync);
 
 /// Labels the backlog of a store under a model and a label set, and makes them the current ones where `options`
 /// say so. Each cascade works by itself; all are of the same models. `done` is added to as labels are written.
@@ -119,11 +119,11 @@ pub type OnStep<'a> = &'a (dyn Fn(Step) + Send + Sync);
 /// # Panics
 /// Without a cascade.
 pub async fn label(
-    worker: &Worker<'_>,
+    worker: &LabelWorker<'_>,
     mut cascades: Vec<Cascade>,
     set: &LabelSet,
     options: &Options,
-    progress: OnStep<'_>,
+    progress: OnLabelStep<'_>,
     done: &mut Labelled,
 ) -> Result<(), BacklogError> {
     let store = worker.store;
@@ -245,7 +245,7 @@ impl Shared<'_> {
         sampler: &mut Sampler,
         done: &mut Labelled,
     ) -> Result<(), BacklogError> {
-        let Worker { clock, stop, .. } = *self.worker;
+        let LabelWorker { clock, stop, .. } = *self.worker;
         // Rounds in a row in which nothing came of any post.
         let mut fruitless = 0;
         loop {
@@ -262,7 +262,7 @@ impl Shared<'_> {
             }
             let before = done.posts + done.failed + done.refused;
             self.waiting.store(waiting.claimable, Ordering::Relaxed);
-            (self.progress)(Step::Expect(done.posts + waiting.claimable));
+            (self.progress)(LabelStep::Expect(done.posts + waiting.claimable));
             let round;
             (cascades, round) = self.round(cascades, sampler, done).await;
             let same = done.posts + done.failed + done.refused == before;
@@ -284,7 +284,7 @@ impl Shared<'_> {
 
     /// Puts into the backlog what has no label yet, and counts it; with how long the putting took.
     async fn look(&self) -> Result<(Waiting, Duration), StoreError> {
-        let Worker { store, clock, .. } = *self.worker;
+        let LabelWorker { store, clock, .. } = *self.worker;
         let mut looked = Duration::ZERO;
         let enqueue = async || {
             let began = clock.elapsed();
@@ -298,7 +298,7 @@ impl Shared<'_> {
 
     /// What waits in the backlog.
     async fn count(&self) -> Result<Waiting, StoreError> {
-        let Worker { store, clock, .. } = *self.worker;
+        let LabelWorker { store, clock, .. } = *self.worker;
         let (now, most) = (clock.now().into(), self.options.max_attempts);
         let count = async || store.waiting(self.target, most, now).await;
         self.patience.wait(count).await
@@ -323,7 +323,7 @@ impl Shared<'_> {
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
             never = leases::heartbeat(self.worker, self.patience, lease, self.leases) => match never {},
-            never = sampler.sample(self.worker.clock, |line| (self.progress)(Step::Gpu(line))) => match never {},
+            never = sampler.sample(self.worker.clock, |line| (self.progress)(LabelStep::Gpu(line))) => match never {},
         };
         let (mut cascades, mut outcome) = (Vec::new(), Ok(()));
         for (of_lane, ended) in lanes {
@@ -345,12 +345,12 @@ impl Shared<'_> {
 
 /// Waits until there may be posts to label, resting for a while first; true if a signal came instead.
 async fn wait_for_posts(
-    worker: &Worker<'_>,
+    worker: &LabelWorker<'_>,
     patience: &Patience<'_>,
     watch: &mut Watch,
     rest: Duration,
 ) -> Result<bool, StoreError> {
-    let Worker { clock, stop, .. } = *worker;
+    let LabelWorker { clock, stop, .. } = *worker;
     let changed = async {
         clock.sleep(rest).await;
         tokio::select! {

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::Worker;
+use super::LabelWorker;
 use crate::store::StoreError;
 
 /// Waits between the attempts of one call, each of which may take a while too: long enough for a restart of a
@@ -18,14 +18,14 @@ const AFTER_A_SIGNAL: Duration = Duration::from_secs(3);
 
 /// What all calls of a run know of the database being away.
 pub(super) struct Patience<'a> {
-    worker: &'a Worker<'a>,
+    worker: &'a LabelWorker<'a>,
     endless: bool,
     away: AtomicBool,
 }
 
 impl<'a> Patience<'a> {
     /// `endless`: that of a watcher.
-    pub(super) fn new(worker: &'a Worker<'a>, endless: bool) -> Self {
+    pub(super) fn new(worker: &'a LabelWorker<'a>, endless: bool) -> Self {
         let away = AtomicBool::new(false);
         Self {
             worker,
@@ -44,7 +44,7 @@ impl<'a> Patience<'a> {
         &self,
         mut call: impl AsyncFnMut() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let Worker { clock, stop, .. } = *self.worker;
+        let LabelWorker { clock, stop, .. } = *self.worker;
         let mut ended = call().await;
         let mut waits = WAITS_SECS.into_iter();
         loop {

@@ -1,6 +1,6 @@
 //! Under which rows of `models` and `label_sets` a cascade's work is stored.
 
-use super::Worker;
+use super::LabelWorker;
 use crate::store::{ModelRow, StoreError, Target};
 use topicmill_score::{Cascade, LabelSet, ModelFolder};
 
@@ -15,11 +15,11 @@ pub(super) struct Targets {
 
 /// The rows of what a cascade and a label set are; made where they are not there yet.
 pub(super) async fn targets(
-    worker: &Worker<'_>,
+    worker: &LabelWorker<'_>,
     cascade: &Cascade,
     set: &LabelSet,
 ) -> Result<Targets, StoreError> {
-    let Worker { store, clock, .. } = *worker;
+    let LabelWorker { store, clock, .. } = *worker;
     let folder = cascade.large.folder();
     let label_set = store.ensure_label_set(set, clock.now().into()).await?;
     let target = async |model: &ModelRow| {

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::clock::{Clock, ManualClock};
 use crate::domain::{Authors, Post, SourceKind, Stage, Timestamp};
-use crate::gpu::{Probe, Reading};
+use crate::gpu::{GpuReading, Probe};
 use crate::record::Gpu;
 use crate::store::{Access, Page};
 use topicmill_score::batch::Batch;
@@ -178,7 +178,7 @@ impl Scene {
         labels: &LabelSet,
         options: Options,
     ) -> (Result<(), BacklogError>, Labelled) {
-        let worker = Worker {
+        let worker = LabelWorker {
             store: &self.store,
             clock: &self.clock,
             stop: &self.stop,
@@ -715,10 +715,10 @@ fn a_dead_process_of_this_machine_is_known_and_others_are_left_alone() {
 struct Busy;
 
 impl Probe for Busy {
-    fn read(&self) -> Vec<Reading> {
-        vec![Reading {
+    fn read(&self) -> Vec<GpuReading> {
+        vec![GpuReading {
             gpu_percent: Some(90),
-            ..Reading::default()
+            ..GpuReading::default()
         }]
     }
 }
@@ -741,7 +741,7 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
     };
     let engine = Box::new(Asking(Scripted::default(), 0, engine));
     let labelers = vec![cascade(engine)];
-    let worker = Worker {
+    let worker = LabelWorker {
         store: &scene.store,
         clock: &scene.clock,
         stop: &scene.stop,
@@ -758,7 +758,7 @@ async fn what_the_gpus_do_meanwhile_is_told_and_recorded_also_of_a_run_that_fail
     };
     let mut done = Labelled::default();
     let listen = |step| {
-        if step == Step::Gpu("GPU 90 %".into()) {
+        if step == LabelStep::Gpu("GPU 90 %".into()) {
             heard.store(true, Ordering::Relaxed);
         }
     };

@@ -224,7 +224,7 @@ fn table(rows: &[Value]) -> Table {
 
 /// A table as CSV.
 fn csv(table: &Table) -> Result<String, CliError> {
-    output::render(table, output::Format::Csv)
+    output::render(table, output::OutputFormat::Csv)
 }
 
 /// The shortest and the middle one of some times.

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, Verdict, verdict};
+use crate::advice::{self, GPU_TARGET, MEMORY_TARGET, RunVerdict, verdict};
 use crate::domain::Stage;
 use crate::record::{BudgetOrigin, GpuFigures, Labelled, Summary};
 use crate::store::{Access, RunId, RunRow, Store, Table};
@@ -14,7 +14,7 @@ use crate::store::{Access, RunId, RunRow, Store, Table};
 const RUNS: u32 = 1_000;
 
 /// Tells of a run, or else of the latest one that labelled anything.
-pub async fn run(setup: &Setup, id: Option<i64>, format: Format) -> Result<Exit, CliError> {
+pub async fn run(setup: &Setup, id: Option<i64>, format: OutputFormat) -> Result<Exit, CliError> {
     let store = setup.store(Access::ReadOnly).await?;
     let (run, done) = match id {
         Some(id) => named(&store, id).await?,
@@ -30,9 +30,9 @@ pub async fn run(setup: &Setup, id: Option<i64>, format: Format) -> Result<Exit,
         "verdict": verdict,
     });
     match format {
-        Format::Json | Format::Ndjson => output::print_json(&all, format)?,
-        Format::Csv => output::print_table(&stages(&done), format)?,
-        Format::Table => output::print(&for_people(&run, &done, &verdict))?,
+        OutputFormat::Json | OutputFormat::Ndjson => output::print_json(&all, format)?,
+        OutputFormat::Csv => output::print_table(&stages(&done), format)?,
+        OutputFormat::Table => output::print(&for_people(&run, &done, &verdict))?,
     }
     Ok(Exit::Done)
 }
@@ -83,7 +83,7 @@ fn told(run: RunRow) -> Result<(RunRow, Labelled), CliError> {
     }
 }
 
-fn for_people(run: &RunRow, done: &Labelled, verdict: &Verdict) -> String {
+fn for_people(run: &RunRow, done: &Labelled, verdict: &RunVerdict) -> String {
     let settings = &done.settings;
     let head = format!(
         "Run {} ({}): {} posts in {:.1} s, {:.1} a second",

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
 use crate::advice;
-use crate::classify::{self, Options, Step};
-use crate::engines::estimate::{Cost, Estimate};
+use crate::classify::{self, LabelStep, Options};
+use crate::engines::estimate::{Estimate, EstimatedCost};
 use crate::engines::{Budget, EnginePool, cores};
 use crate::gpu::GpuWatch;
 use crate::pipeline::Context;
@@ -47,7 +47,7 @@ pub struct Classify {
     dry_run: bool,
     /// Print the result of --dry-run in this format
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
-    format: Format,
+    format: OutputFormat,
     #[command(flatten)]
     record: RunFlags,
 }
@@ -90,7 +90,7 @@ impl Classify {
 }
 
 /// What a dry run found, for people and programs.
-fn table((missing, cost): &(Missing, Cost)) -> Table {
+fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
     let row = |what: &str, value: Value| vec![Value::from(what), value];
     let mut rows = vec![
         row("posts not labelled yet", json!(missing.posts)),
@@ -195,10 +195,10 @@ pub async fn label(
         tracing::warn!("GPU figures are missing or doubtful: {note}");
     }
     let bar = Progress::start("classify", "posts", 0);
-    let heard = |step: Step| match step {
-        Step::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
-        Step::Done(n) => bar.add(n),
-        Step::Gpu(line) => bar.note(&line),
+    let heard = |step: LabelStep| match step {
+        LabelStep::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
+        LabelStep::Done(n) => bar.add(n),
+        LabelStep::Gpu(line) => bar.note(&line),
     };
     let labelled = context.classify(cascades, set, &options, &heard).await;
     drop(bar);

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::config::is_secret;
@@ -34,7 +34,7 @@ Examples:\n\
         origin: bool,
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
-        format: Format,
+        format: OutputFormat,
     },
 }
 

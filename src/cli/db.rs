@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::purge::rewriting;
 use super::setup::Setup;
 use super::{CliError, Exit};
@@ -64,7 +64,7 @@ Examples:\n\
     Info {
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
-        format: Format,
+        format: OutputFormat,
     },
 }
 

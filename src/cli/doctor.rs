@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::bottleneck;
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::{ModelFlags, PipelineFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::SourceKind;
@@ -41,7 +41,7 @@ pub struct Doctor {
     run: Option<i64>,
     /// Print in this format; with --bottleneck, json has everything
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// What came of one check.

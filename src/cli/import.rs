@@ -68,7 +68,7 @@ enum Format {
     Parquet,
 }
 
-impl From<Format> for dump::Format {
+impl From<Format> for dump::FileFormat {
     fn from(format: Format) -> Self {
         match format {
             Format::Listing => Self::Listing,

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::{PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::files::{FileJob, WINDOW_ROWS, score_files};
-use crate::hub::{self, Hub, Source, Step, Wanted};
+use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
 use crate::store::Table;
 use crate::telemetry::Progress;
 use topicmill_score::folder::Processor;
@@ -49,7 +49,7 @@ Examples:\n\
     List {
         /// Print in this format
         #[arg(long, value_enum, default_value_t)]
-        format: Format,
+        format: OutputFormat,
     },
     /// Check the hash of every file of a model, and the logits of every graph, against its manifest
     Verify(Verify),
@@ -74,7 +74,7 @@ struct Verify {
     pipeline: PipelineFlags,
     /// Print in this format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// Flags of `model pull`.
@@ -464,8 +464,8 @@ impl Pull {
         let hub = Hub::new(hub_of_the_environment(), setup.clock.clone())?;
         let bar = Progress::bytes("pull", 0);
         let mut heard = |step| match step {
-            Step::Expect(total) => bar.expect(total),
-            Step::Came(bytes) => bar.add(bytes),
+            PullStep::Expect(total) => bar.expect(total),
+            PullStep::Came(bytes) => bar.add(bytes),
         };
         let pulled = hub.pull(&wanted, &mut heard).await;
         drop(bar);
@@ -478,7 +478,7 @@ impl Pull {
 }
 
 /// The variables that the hub's own programs read.
-fn hub_of_the_environment() -> Source {
+fn hub_of_the_environment() -> HubSource {
     let variable = |name: &str| {
         let value = std::env::var_os(name)?;
         Some(value).filter(|value| !value.is_empty())
@@ -491,7 +491,7 @@ fn hub_of_the_environment() -> Source {
     });
     let kept = || std::fs::read_to_string(home.as_ref()?.join("token")).ok();
     let token = text("HF_TOKEN").or_else(kept);
-    Source {
+    HubSource {
         endpoint: text("HF_ENDPOINT").map_or_else(
             || ENDPOINT.to_owned(),
             |url| url.trim_end_matches('/').to_owned(),

@@ -28,7 +28,7 @@ const MOST_DECIMALS: usize = 3;
 
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Aligned columns, for people
     #[default]
     Table,
@@ -46,19 +46,19 @@ pub fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Writes JSON to stdout, over several lines or on one.
-pub fn print_json(value: &Value, format: Format) -> Result<(), CliError> {
+pub fn print_json(value: &Value, format: OutputFormat) -> Result<(), CliError> {
     let text = match format {
-        Format::Ndjson => format!("{value}\n"),
+        OutputFormat::Ndjson => format!("{value}\n"),
         _ => format!("{value:#}\n"),
     };
     write(&harmless::json(&text))
 }
 
 /// Prints a table in a format.
-pub fn print_table(table: &Table, format: Format) -> Result<(), CliError> {
+pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> {
     let text = render(table, format)?;
     match format {
-        Format::Csv if io::stdout().is_terminal() => print(&text),
+        OutputFormat::Csv if io::stdout().is_terminal() => print(&text),
         _ => write(&text),
     }
 }
@@ -81,11 +81,11 @@ pub fn not_written(source: io::Error) -> CliError {
 }
 
 /// A table in a format.
-pub fn render(table: &Table, format: Format) -> Result<String, CliError> {
+pub fn render(table: &Table, format: OutputFormat) -> Result<String, CliError> {
     let mut all = String::new();
     let rows = std::iter::once(table.rows.clone());
     match format {
-        Format::Table => all = for_people(table),
+        OutputFormat::Table => all = for_people(table),
         _ => print_rows(&table.columns, rows, format, false, |text| {
             all.push_str(text);
             Ok(())
@@ -99,18 +99,18 @@ pub fn render(table: &Table, format: Format) -> Result<String, CliError> {
 pub fn print_rows(
     columns: &[String],
     parts: impl Iterator<Item = Vec<Vec<Value>>>,
-    format: Format,
+    format: OutputFormat,
     safe_csv: bool,
     mut to: impl FnMut(&str) -> io::Result<()>,
 ) -> io::Result<()> {
     match format {
-        Format::Table => print_tables(columns, parts, to),
-        Format::Csv => {
+        OutputFormat::Table => print_tables(columns, parts, to),
+        OutputFormat::Csv => {
             let header = columns.iter().cloned().map(Value::from).collect();
             let mut parts = std::iter::once(vec![header]).chain(parts);
             parts.try_for_each(|rows| to(&csv(&rows, safe_csv)?))
         }
-        Format::Json => {
+        OutputFormat::Json => {
             let mut before = "[\n  ";
             for row in parts.flatten() {
                 // A line break is none of a string's, so each begins a line.
@@ -121,7 +121,7 @@ pub fn print_rows(
             }
             to(if before == ",\n  " { "\n]\n" } else { "[]\n" })
         }
-        Format::Ndjson => parts.flatten().try_for_each(|row| {
+        OutputFormat::Ndjson => parts.flatten().try_for_each(|row| {
             let object = serde_json::to_string(&Object(columns, &row))?;
             to(&harmless::json(&object))?;
             to("\n")
@@ -365,15 +365,16 @@ mod tests {
     #[test]
     fn every_format_keeps_the_order_of_columns() {
         assert_eq!(
-            render(&sample(), Format::Csv).unwrap(),
+            render(&sample(), OutputFormat::Csv).unwrap(),
             "topic,n,score\n\"a \"\"b\"\",\nc\",3,0.5\n,40,\n"
         );
-        let ndjson = render(&sample(), Format::Ndjson).unwrap();
+        let ndjson = render(&sample(), OutputFormat::Ndjson).unwrap();
         assert_eq!(
             ndjson.lines().nth(1).unwrap(),
             r#"{"topic":null,"n":40,"score":null}"#
         );
-        let json: Value = serde_json::from_str(&render(&sample(), Format::Json).unwrap()).unwrap();
+        let json: Value =
+            serde_json::from_str(&render(&sample(), OutputFormat::Json).unwrap()).unwrap();
         assert_eq!(json[0]["n"], 3);
     }
 

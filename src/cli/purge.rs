@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 use super::setup::{RunFlags, Setup, word};
 use super::{CliError, Exit};
 use crate::domain::{Fullname, RunStatus, SourceKind};
-use crate::purge::{Check, Plan, Step};
+use crate::purge::{Check, PurgePlan, PurgeStep};
 use crate::source::open::sample;
 use crate::store::Access;
 use crate::telemetry::Progress;
@@ -85,7 +85,7 @@ impl Purge {
             .retention
             .map(|hours| hours.map_or_else(|| setting(setup), Ok))
             .transpose()?;
-        let plan = Plan {
+        let plan = PurgePlan {
             ids: ids.unwrap_or_default(),
             retention_hours,
             check: self.check_deleted.then_some(Check {
@@ -112,8 +112,8 @@ impl Purge {
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
         let heard = |step| match step {
-            Step::Asked(n) => bar.add(n),
-            Step::Rewriting { done, total } => bar.note(&rewriting(done, total)),
+            PurgeStep::Asked(n) => bar.add(n),
+            PurgeStep::Rewriting { done, total } => bar.note(&rewriting(done, total)),
         };
         let purged = context.purge(&plan, reddit.as_ref(), &heard).await;
         drop(bar);

@@ -7,11 +7,11 @@ use std::time::Duration;
 use clap::Args;
 use tokio::sync::mpsc::Receiver;
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::analysis;
-use crate::store::{self, Access, Asked, Inquiry, Part};
+use crate::store::{self, Access, Answered, Inquiry, Part};
 use crate::telemetry::harmless;
 
 /// After a signal, how long the end of the query on the server may take.
@@ -39,7 +39,7 @@ pub struct Sql {
     list: bool,
     /// Print in this format; json and ndjson keep every character, a table shows control characters as symbols
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     /// Print at most this many rows
     #[arg(long, value_name = "ROWS")]
     limit: Option<u64>,
@@ -107,9 +107,9 @@ impl Sql {
         if is_late {
             return Err(CliError::Timeout(self.timeout.unwrap_or_default()));
         }
-        if self.format == Format::Table && asked != Asked::Stopped {
+        if self.format == OutputFormat::Table && asked != Answered::Stopped {
             let s = if rows == 1 { "" } else { "s" };
-            let more = if asked == Asked::Cut {
+            let more = if asked == Answered::Cut {
                 "; there are more"
             } else {
                 ""
@@ -144,7 +144,7 @@ impl Sql {
 
 /// Writes an answer to stdout as its parts come, so that no more than a part is held; how many rows. Whoever reads
 /// may stop reading, which is no error.
-fn write(mut parts: Receiver<Part>, format: Format, safe_csv: bool) -> Result<u64, CliError> {
+fn write(mut parts: Receiver<Part>, format: OutputFormat, safe_csv: bool) -> Result<u64, CliError> {
     let Some(Part::Columns(columns)) = parts.blocking_recv() else {
         return Ok(0); // Refused.
     };
@@ -157,7 +157,7 @@ fn write(mut parts: Receiver<Part>, format: Format, safe_csv: bool) -> Result<u6
         Part::Columns(_) => unreachable!("the columns come once"),
     });
     let mut out = io::BufWriter::with_capacity(64 * 1024, io::stdout().lock());
-    let obeyed = format == Format::Csv && io::stdout().is_terminal();
+    let obeyed = format == OutputFormat::Csv && io::stdout().is_terminal();
     let written = output::print_rows(&columns, rows, format, safe_csv, |text| {
         let harmless = obeyed.then(|| harmless::lines(text));
         out.write_all(harmless.as_deref().unwrap_or(text).as_bytes())

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::classify;
@@ -23,7 +23,7 @@ Examples:\n\
 pub struct Status {
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 impl Status {
@@ -49,12 +49,12 @@ impl Status {
             .failures(setup.settings().classify.max_attempts)
             .await?;
         match self.format {
-            Format::Json | Format::Ndjson => {
+            OutputFormat::Json | OutputFormat::Ndjson => {
                 let all = json!({ "backlog": standing, "failures": failures, "runs": runs, "gaps": gaps });
                 output::print_json(&all, self.format)?;
             }
-            Format::Csv => output::print_table(&backlog(&standing), self.format)?,
-            Format::Table => {
+            OutputFormat::Csv => output::print_table(&backlog(&standing), self.format)?,
+            OutputFormat::Table => {
                 output::print(&output::for_people(&backlog(&standing)))?;
                 if !failures.is_empty() {
                     output::print(

@@ -42,7 +42,7 @@ impl Imported {
 }
 
 /// What is done with the records of a file.
-pub struct Plan<'a> {
+pub struct ImportPlan<'a> {
     /// The file's name in log lines.
     pub name: &'a str,
     /// A record belongs to the topic that it names, else to the one that reads its subreddit, else to none.
@@ -65,7 +65,7 @@ pub struct Plan<'a> {
 pub async fn import(
     sink: &Sink<'_>,
     mut blocks: Blocks,
-    mut plan: Plan<'_>,
+    mut plan: ImportPlan<'_>,
     stop: &CancellationToken,
     done: &mut Imported,
 ) -> Result<()> {
@@ -109,7 +109,7 @@ pub async fn import(
 async fn store_block(
     sink: &Sink<'_>,
     block: Block,
-    plan: &mut Plan<'_>,
+    plan: &mut ImportPlan<'_>,
     done: &mut Imported,
 ) -> Result<()> {
     let Block {

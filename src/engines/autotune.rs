@@ -10,7 +10,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::clock::SharedClock;
-use topicmill_score::batch::Row;
+use topicmill_score::batch::BatchRow;
 use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::{Labeler, LabelerError, Prepared};
 use topicmill_score::text::EncodedText;
@@ -43,7 +43,7 @@ pub enum Trial {
 
 /// One measurement of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
+pub struct TriedBudget {
     /// The budget.
     pub batch_tokens: usize,
     /// Tokens a second; `None` where it needs too much memory.
@@ -56,7 +56,7 @@ pub struct Found {
     /// The budget to take.
     pub batch_tokens: usize,
     /// Every measurement, in order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TriedBudget>,
     /// Whether the search came to its end in time; else its result is not worth remembering.
     pub whole: bool,
 }
@@ -97,7 +97,7 @@ pub fn search<E>(
 }
 
 struct Curve<'a, E> {
-    steps: Vec<Step>,
+    steps: Vec<TriedBudget>,
     /// Nothing larger fits.
     ceiling: usize,
     in_time: bool,
@@ -121,7 +121,7 @@ impl<E> Curve<'_, E> {
                 return Ok(None);
             }
         };
-        self.steps.push(Step {
+        self.steps.push(TriedBudget {
             batch_tokens,
             tokens_per_sec,
         });
@@ -304,7 +304,7 @@ fn measure(
     labeler: &mut Labeler,
     prepared: &Prepared,
     texts: &[EncodedText],
-    rows: &[Row],
+    rows: &[BatchRow],
     budget: usize,
     clock: &SharedClock,
 ) -> Result<Option<f64>, LabelerError> {
@@ -326,12 +326,12 @@ fn measure(
     Ok(Some(speed))
 }
 
-fn tokens_of(rows: &[Row]) -> usize {
+fn tokens_of(rows: &[BatchRow]) -> usize {
     rows.iter().map(|row| row.len).sum()
 }
 
 /// Rows of about so many tokens, evenly from all of them.
-fn some_of(rows: &[Row], tokens: usize) -> Vec<Row> {
+fn some_of(rows: &[BatchRow], tokens: usize) -> Vec<BatchRow> {
     let stride = (tokens_of(rows) / tokens.max(1)).max(1);
     // Rows come text by text with as many labels each: a stride of that number would take one label only.
     let stride = stride + usize::from(stride.is_multiple_of(2));

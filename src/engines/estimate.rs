@@ -58,7 +58,7 @@ fn student(freedom: usize) -> f64 {
 
 /// What a sample told of all texts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Cost {
+pub struct EstimatedCost {
     /// Tokens that the model would read, special ones included and padding not.
     pub tokens: Option<Estimate>,
     /// Seconds on this device.
@@ -78,7 +78,7 @@ pub fn cost(
     sample: &[String],
     pairs: &[Pairs],
     texts: u64,
-) -> Result<Cost, LabelerError> {
+) -> Result<EstimatedCost, LabelerError> {
     let encoded = labeler.encoder().encode(sample)?;
     #[expect(clippy::cast_precision_loss, reason = "a number for people")]
     let texts = texts as f64;
@@ -102,7 +102,7 @@ pub fn cost(
             break;
         }
     }
-    Ok(Cost {
+    Ok(EstimatedCost {
         tokens: total(&tokens, texts),
         seconds: total(&seconds, texts),
         measured_texts,

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use super::*;
 use crate::clock::ManualClock;
 
-fn reading(percent: u32, used: u32, watts: u32) -> Reading {
-    Reading {
+fn reading(percent: u32, used: u32, watts: u32) -> GpuReading {
+    GpuReading {
         gpu_percent: Some(percent),
         memory_mib: Some((used, 81_920)),
         watts: Some(watts),
@@ -19,7 +19,7 @@ fn samples_become_mean_median_p95_and_maximum() {
     for percent in (1..=100).rev() {
         tally.add(&reading(percent, 40_960, 400));
     }
-    tally.add(&Reading::default());
+    tally.add(&GpuReading::default());
     let found = tally.figures(&Gpu::default());
     let percent = found.gpu_percent.unwrap();
     assert_eq!(
@@ -46,7 +46,7 @@ fn samples_become_mean_median_p95_and_maximum() {
 #[test]
 fn what_was_never_told_has_no_figures() {
     let mut tally = Tally::default();
-    tally.add(&Reading::default());
+    tally.add(&GpuReading::default());
     let found = tally.figures(&Gpu::default());
     assert_eq!((found.samples, found.gpu_percent), (1, None));
     assert_eq!((found.memory_percent(), found.watts), (None, None));
@@ -58,7 +58,7 @@ fn the_line_tells_what_there_is() {
     assert_eq!(line(&[one]), "GPU 87 % · 61 of 80 GiB · 412 W");
     let other = reading(90, 81_920, 600);
     assert_eq!(line(&[one, other]), "2 GPUs 89 % · 141 of 160 GiB · 1012 W");
-    let dumb = Reading::default();
+    let dumb = GpuReading::default();
     assert_eq!(
         line(&[one, dumb]),
         "2 GPUs 87 % · 61 of 80 GiB · 412 W",
@@ -139,7 +139,7 @@ fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
     );
     assert_eq!(
         read(&second),
-        [Reading {
+        [GpuReading {
             watts: None,
             ..reading(51, 62_464, 0)
         }]
@@ -168,10 +168,10 @@ fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
 
 /// Tells the next of its readings each time it is asked, and nothing more after the last.
 #[derive(Debug)]
-struct Told(Mutex<Vec<Reading>>);
+struct Told(Mutex<Vec<GpuReading>>);
 
 impl Probe for Told {
-    fn read(&self) -> Vec<Reading> {
+    fn read(&self) -> Vec<GpuReading> {
         vec![self.0.lock().unwrap().pop().unwrap_or_default()]
     }
 }

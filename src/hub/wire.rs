@@ -9,7 +9,7 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION, RANGE};
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 
-use super::{PullError, Source};
+use super::{HubSource, PullError};
 
 /// The hub itself needs two or three.
 const MAX_HOPS: usize = 10;
@@ -25,7 +25,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub fn new(source: &Source) -> Result<Self, PullError> {
+    pub fn new(source: &HubSource) -> Result<Self, PullError> {
         // Another part of the process may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 /// What a post has under a labelling: a slug, or none of these.
-pub type Verdict = Option<String>;
+pub type LabelVerdict = Option<String>;
 
 /// Posts counted by their verdicts under two labellings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Moves {
-    counts: BTreeMap<(Verdict, Verdict), u64>,
+    counts: BTreeMap<(LabelVerdict, LabelVerdict), u64>,
 }
 
-impl FromIterator<(Verdict, Verdict, u64)> for Moves {
-    fn from_iter<I: IntoIterator<Item = (Verdict, Verdict, u64)>>(counts: I) -> Self {
+impl FromIterator<(LabelVerdict, LabelVerdict, u64)> for Moves {
+    fn from_iter<I: IntoIterator<Item = (LabelVerdict, LabelVerdict, u64)>>(counts: I) -> Self {
         let mut moves = Self::default();
         for (from, to, posts) in counts {
             moves.add(from, to, posts);
@@ -23,7 +23,7 @@ impl FromIterator<(Verdict, Verdict, u64)> for Moves {
 
 impl Moves {
     /// Counts posts with these verdicts.
-    pub fn add(&mut self, from: Verdict, to: Verdict, posts: u64) {
+    pub fn add(&mut self, from: LabelVerdict, to: LabelVerdict, posts: u64) {
         *self.counts.entry((from, to)).or_default() += posts;
     }
 
@@ -45,7 +45,7 @@ impl Moves {
 
     /// Posts of which the first labelling, or the second, says none of these.
     pub fn abstained(&self) -> (u64, u64) {
-        let count = |is: fn(&(Verdict, Verdict)) -> bool| {
+        let count = |is: fn(&(LabelVerdict, LabelVerdict)) -> bool| {
             let some = self.counts.iter().filter(|(verdicts, _)| is(verdicts));
             some.map(|(_, posts)| posts).sum()
         };
@@ -64,7 +64,7 @@ impl Moves {
     /// the same, 0 is chance. `None` where chance alone agrees always.
     pub fn kappa(&self) -> Option<f64> {
         let observed = self.agreement()?;
-        let mut shares: BTreeMap<&Verdict, (f64, f64)> = BTreeMap::new();
+        let mut shares: BTreeMap<&LabelVerdict, (f64, f64)> = BTreeMap::new();
         for ((from, to), posts) in &self.counts {
             shares.entry(from).or_default().0 += float(*posts);
             shares.entry(to).or_default().1 += float(*posts);
@@ -75,7 +75,7 @@ impl Moves {
     }
 
     /// The moves from one verdict to another, the most frequent first.
-    pub fn biggest(&self) -> Vec<(&Verdict, &Verdict, u64)> {
+    pub fn biggest(&self) -> Vec<(&LabelVerdict, &LabelVerdict, u64)> {
         let moves = self.counts.iter().filter(|((from, to), _)| from != to);
         let mut moves: Vec<_> = moves.map(|((from, to), n)| (from, to, *n)).collect();
         moves.sort_by_key(|one| std::cmp::Reverse(one.2));

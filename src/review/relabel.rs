@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::compare::{Moves, Verdict};
+use super::compare::{LabelVerdict, Moves};
 use crate::clock::SharedClock;
 use crate::domain::TextHash;
 use crate::store::{Classified, LabelledPost, RunId, Store, StoreError, Target};
@@ -73,9 +73,9 @@ pub struct Moved {
     /// Title.
     pub title: String,
     /// What it is labelled as.
-    pub from: Verdict,
+    pub from: LabelVerdict,
     /// What it would be.
-    pub to: Verdict,
+    pub to: LabelVerdict,
     /// Best score.
     pub score: f64,
 }

@@ -28,7 +28,7 @@ use topicmill_score::{LabelSet, Mode, PairLogits, Scores};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
-pub use self::query::{Asked, Inquiry, Part, Parts, Table, parts};
+pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
 pub use self::versions::{Cost, Failure, LabelSetRow, LabelledPost};
@@ -680,7 +680,7 @@ face! {
     /// What database this is.
     fn info(&self) -> Info;
     /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
-    fn ask(&self, inquiry: Inquiry, into: Parts) -> Asked;
+    fn ask(&self, inquiry: Inquiry, into: Parts) -> Answered;
     /// Answers one read-only statement of the program's own.
     fn query(&self, sql: &str) -> Table;
     /// Closes every connection; SQLite folds its log back into the file.

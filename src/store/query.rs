@@ -58,7 +58,7 @@ pub enum Part {
 
 /// How an answer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum Answered {
     /// With its last row.
     Whole,
     /// At the limit; there are more rows.
@@ -127,7 +127,10 @@ fn names<'n>(columns: impl Iterator<Item = &'n str>) -> Vec<String> {
 }
 
 /// The whole answer to a statement of the program's own.
-async fn whole(sql: &str, ask: impl AsyncFnOnce(Inquiry, Parts) -> Result<Asked>) -> Result<Table> {
+async fn whole(
+    sql: &str,
+    ask: impl AsyncFnOnce(Inquiry, Parts) -> Result<Answered>,
+) -> Result<Table> {
     let (into, mut parts) = parts();
     let inquiry = Inquiry {
         sql: sql.to_owned(),

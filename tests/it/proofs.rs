@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, Options, Worker};
+use topicmill::classify::{self, LabelWorker, Options};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Authors, Post, SourceKind, Stage};
 use topicmill::gpu::GpuWatch;
@@ -116,7 +116,7 @@ pub async fn with_posts(database: &TestDatabase, n: usize) -> Store {
 async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
     let clock: SharedClock = SystemClock::shared();
     let name = classify::worker_name();
-    let worker = Worker {
+    let worker = LabelWorker {
         store,
         clock: &clock,
         stop: &CancellationToken::new(),
@@ -172,7 +172,7 @@ async fn worker() {
     let mut labeler = Some(scripted(engine));
     let (mut posts, mut refused, mut pairs, mut set_aside) = (0, 0, 0, 0);
     loop {
-        let worker = Worker {
+        let worker = LabelWorker {
             store: &store,
             clock: &clock,
             stop: &CancellationToken::new(),
@@ -638,7 +638,7 @@ async fn collecting_labelling_and_reading_do_not_stand_in_each_others_way() {
         let labelling = async {
             // A pool of its own, as another process has.
             let store = database.open().await;
-            let worker = Worker {
+            let worker = LabelWorker {
                 store: &store,
                 clock: &clock,
                 stop: &stop,

@@ -14,7 +14,7 @@ use topicmill::domain::{
     Authors, Fullname, Listing, Outcome, Post, PurgeReason, RunStatus, SourceKind, Stage, Topic,
 };
 use topicmill::pipeline::Context;
-use topicmill::purge::{Check, Plan, Report};
+use topicmill::purge::{Check, PurgePlan, Report};
 use topicmill::source::reddit::{Fate, Reddit};
 use topicmill::source::sample::SampleReddit;
 use topicmill::store::{
@@ -155,23 +155,23 @@ impl Scene {
         self.store().save_page(&page).await.unwrap()
     }
 
-    pub async fn purge(&self, plan: &Plan) -> Report {
+    pub async fn purge(&self, plan: &PurgePlan) -> Report {
         let purged = self.context.purge(plan, Some(&self.reddit), &|_| {}).await;
         purged.unwrap().0
     }
 
     pub async fn check(&self) -> Report {
-        self.purge(&Plan {
+        self.purge(&PurgePlan {
             check: Some(CHECK),
-            ..Plan::default()
+            ..PurgePlan::default()
         })
         .await
     }
 
     pub async fn request(&self, id: &str) -> Report {
-        self.purge(&Plan {
+        self.purge(&PurgePlan {
             ids: vec![id.parse().unwrap()],
-            ..Plan::default()
+            ..PurgePlan::default()
         })
         .await
     }
@@ -481,12 +481,12 @@ async fn those_asked_about_longest_ago_come_first_and_a_budget_ends_it() {
         }
         scene.save(SourceKind::Import, &some(&ids[200..])).await;
 
-        let bounded = |max| Plan {
+        let bounded = |max| PurgePlan {
             check: Some(Check {
                 max_requests: Some(max),
                 older_than_hours: 0,
             }),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         let report = scene.purge(&bounded(1)).await;
         assert_eq!(
@@ -517,9 +517,9 @@ async fn those_asked_about_longest_ago_come_first_and_a_budget_ends_it() {
         };
         scene.clock.advance(Duration::from_mins(30));
         let report = scene
-            .purge(&Plan {
+            .purge(&PurgePlan {
                 check: Some(recent),
-                ..Plan::default()
+                ..PurgePlan::default()
             })
             .await;
         assert_eq!(
@@ -540,9 +540,9 @@ async fn a_stopped_run_keeps_what_it_did_and_the_next_goes_on() {
             .gone(&[("n001", deleted()), ("n201", deleted())])
             .await;
 
-        let plan = Plan {
+        let plan = PurgePlan {
             check: Some(CHECK),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         let stop = scene.context.stop.clone();
         let stopping = |_| stop.cancel();
@@ -634,9 +634,9 @@ async fn retention_takes_the_text_and_leaves_the_label() {
         scene.save(SourceKind::Reddit, &some(&["young"])).await;
         scene.clock.advance(Duration::from_hours(2));
 
-        let plan = Plan {
+        let plan = PurgePlan {
             retention_hours: Some(48),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         assert_eq!(scene.purge(&plan).await.texts, 3, "{}", database.url);
         assert_eq!(scene.purge(&plan).await.texts, 0);
@@ -759,9 +759,9 @@ async fn collecting_labelling_and_purging_at_once_end_in_one_truth() {
             for chunk in ids.chunks(20).rev() {
                 let ids: Vec<Fullname> = chunk.iter().map(|id| id.parse().unwrap()).collect();
                 scene
-                    .purge(&Plan {
+                    .purge(&PurgePlan {
                         ids,
-                        ..Plan::default()
+                        ..PurgePlan::default()
                     })
                     .await;
             }
@@ -806,9 +806,9 @@ async fn purged_text_is_not_left_in_the_file_nor_in_its_log() {
         .map(|i| format!("n{i:04}").parse().unwrap())
         .collect();
     scene
-        .purge(&Plan {
+        .purge(&PurgePlan {
             ids,
-            ..Plan::default()
+            ..PurgePlan::default()
         })
         .await;
     scene.clock.advance(Duration::from_hours(49));
@@ -816,9 +816,9 @@ async fn purged_text_is_not_left_in_the_file_nor_in_its_log() {
         .save(SourceKind::Import, &[post("kept2", "kept-for-good")])
         .await;
     scene
-        .purge(&Plan {
+        .purge(&PurgePlan {
             retention_hours: Some(48),
-            ..Plan::default()
+            ..PurgePlan::default()
         })
         .await;
     // Without closing the database, which would fold the log back by itself.
@@ -881,9 +881,9 @@ async fn the_sample_reddit_tells_which_posts_are_gone() {
         sample.mark(&known[2], gone(PurgeReason::Missing));
         sample.mark(&known[3], Fate::Authorless);
 
-        let plan = Plan {
+        let plan = PurgePlan {
             check: Some(CHECK),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         let purged = scene.context.purge(&plan, Some(&reddit), &|_| {}).await;
         let (report, _) = purged.unwrap();
@@ -934,9 +934,9 @@ async fn the_status_tells_when_the_database_was_reconciled() {
         };
         assert!(
             scene
-                .purge(&Plan {
+                .purge(&PurgePlan {
                     check: Some(older),
-                    ..Plan::default()
+                    ..PurgePlan::default()
                 })
                 .await
                 .reconciled

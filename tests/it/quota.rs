@@ -18,7 +18,7 @@ use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::collect::CollectError;
 use topicmill::domain::Outcome;
 use topicmill::pipeline::Context;
-use topicmill::purge::{Check, Plan, PurgeError};
+use topicmill::purge::{Check, PurgeError, PurgePlan};
 use topicmill::source::Source;
 use topicmill::store::{QuotaSlot, QuotaTerms, Store, StoreError};
 
@@ -342,12 +342,12 @@ async fn a_purge_takes_its_slots_from_the_same_quota() {
         scene.collect_one(climate(5)).await;
         scene.clock.advance(Duration::from_hours(1));
         database.run("DROP TABLE quotas").await;
-        let plan = Plan {
+        let plan = PurgePlan {
             check: Some(Check {
                 max_requests: None,
                 older_than_hours: 0,
             }),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         let before = requests(&scene.server, "GET").await;
         let purged = scene.context.purge(&plan, Some(&scene.reddit), &|_| {});

@@ -10,7 +10,7 @@ use super::text::Sequence;
 
 /// One row to compute: which text against which label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Row {
+pub struct BatchRow {
     /// Index of the text.
     pub text: usize,
     /// Index of the label; 0 for a model that reads texts alone.
@@ -30,7 +30,7 @@ pub enum Grouping {
 
 /// Groups rows, longest first, so that rows × longest row stays within `budget` tokens. A row longer than the
 /// budget is a batch of its own. The order is the same for the same rows in any order.
-pub fn plan(mut rows: Vec<Row>, budget: usize, grouping: Grouping) -> Vec<Vec<Row>> {
+pub fn plan(mut rows: Vec<BatchRow>, budget: usize, grouping: Grouping) -> Vec<Vec<BatchRow>> {
     rows.sort_unstable_by(|a, b| {
         let text = if grouping == Grouping::ByText {
             a.text.cmp(&b.text)
@@ -40,7 +40,7 @@ pub fn plan(mut rows: Vec<Row>, budget: usize, grouping: Grouping) -> Vec<Vec<Ro
         text.then(b.len.cmp(&a.len))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });
-    let mut batches: Vec<Vec<Row>> = Vec::new();
+    let mut batches: Vec<Vec<BatchRow>> = Vec::new();
     for row in rows {
         match batches.last_mut() {
             // The first row of a batch is its longest.
@@ -122,7 +122,7 @@ mod tests {
     }
 
     /// Lengths as on Reddit: a third short titles, the rest bodies with a long tail, cut at 512.
-    fn rows(texts: usize, labels: usize, seed: u64) -> Vec<Row> {
+    fn rows(texts: usize, labels: usize, seed: u64) -> Vec<BatchRow> {
         let mut next = numbers(seed);
         (0..texts)
             .flat_map(|text| {
@@ -131,7 +131,7 @@ mod tests {
                 } else {
                     20 + next(200) * (1 + next(4))
                 };
-                (0..labels).map(move |label| Row {
+                (0..labels).map(move |label| BatchRow {
                     text,
                     label,
                     len: (premise + 8 + label % 5).min(512),
@@ -148,7 +148,7 @@ mod tests {
             for grouping in [Grouping::Mixed, Grouping::ByText] {
                 let budget = 1 + next(5000);
                 let batches = plan(rows.clone(), budget, grouping);
-                let mut seen: Vec<Row> = batches.iter().flatten().copied().collect();
+                let mut seen: Vec<BatchRow> = batches.iter().flatten().copied().collect();
                 seen.sort_by_key(|row| (row.text, row.label));
                 assert_eq!(seen, rows);
                 for batch in &batches {

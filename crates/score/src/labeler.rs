@@ -8,7 +8,7 @@ mod compute;
 
 use std::sync::Arc;
 
-use super::batch::{self, Batch, Grouping, Row};
+use super::batch::{self, Batch, BatchRow, Grouping};
 use super::engine::{Engine, EngineError};
 use super::hypothesis;
 use super::score;
@@ -225,23 +225,20 @@ impl Labeler {
     }
 
     /// Every row that scoring texts takes, text by text.
-    pub fn rows(&self, prepared: &Prepared, texts: &[EncodedText]) -> Vec<Row> {
+    pub fn rows(&self, prepared: &Prepared, texts: &[EncodedText]) -> Vec<BatchRow> {
         let mut rows = Vec::new();
         for (text, ids) in texts.iter().enumerate() {
             match &prepared.labels {
                 Labels::Hypotheses(hypotheses) => {
-                    rows.extend(
-                        hypotheses
-                            .iter()
-                            .enumerate()
-                            .map(|(label, hypothesis)| Row {
-                                text,
-                                label,
-                                len: self.encoder.pair_len(ids, hypothesis),
-                            }),
-                    );
+                    rows.extend(hypotheses.iter().enumerate().map(|(label, hypothesis)| {
+                        BatchRow {
+                            text,
+                            label,
+                            len: self.encoder.pair_len(ids, hypothesis),
+                        }
+                    }));
                 }
-                Labels::Vectors(_) => rows.push(Row {
+                Labels::Vectors(_) => rows.push(BatchRow {
                     text,
                     label: 0,
                     len: self.encoder.single_len(ids),
@@ -252,7 +249,7 @@ impl Labeler {
     }
 
     /// Rows in batches, as [`score`](Self::score) would put them together within a budget.
-    pub fn plan(&self, rows: Vec<Row>, batch_tokens: usize) -> Vec<Vec<Row>> {
+    pub fn plan(&self, rows: Vec<BatchRow>, batch_tokens: usize) -> Vec<Vec<BatchRow>> {
         let grouping = if self.folder.depends_on_batch() {
             Grouping::ByText
         } else {
@@ -269,9 +266,9 @@ impl Labeler {
         &mut self,
         prepared: &Prepared,
         texts: &[EncodedText],
-        rows: &[Row],
+        rows: &[BatchRow],
     ) -> Result<(), EngineError> {
-        let sequence = |row: &Row| match &prepared.labels {
+        let sequence = |row: &BatchRow| match &prepared.labels {
             Labels::Hypotheses(hypotheses) => {
                 self.encoder.pair(&texts[row.text], &hypotheses[row.label])
             }
@@ -339,7 +336,7 @@ impl Labeler {
     ) -> Result<Vec<Vec<f64>>, LabelerError> {
         let rows = texts.iter().enumerate();
         let rows = rows
-            .map(|(text, (_, ids))| Row {
+            .map(|(text, (_, ids))| BatchRow {
                 text,
                 label: 0,
                 len: self.encoder.single_len(ids),
@@ -434,7 +431,7 @@ impl Labeler {
                     for (label, hypothesis) in hypotheses.iter().enumerate() {
                         if pair_of(pairs, text, label) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
-                            rows.push(Row { text, label, len });
+                            rows.push(BatchRow { text, label, len });
                         }
                     }
                 }
@@ -459,7 +456,7 @@ impl Labeler {
                 let rows = texts.iter().enumerate();
                 let rows = rows
                     .filter(|(text, _)| missing[*text] > 0)
-                    .map(|(text, ids)| Row {
+                    .map(|(text, ids)| BatchRow {
                         text,
                         label: 0,
                         len: self.encoder.single_len(ids),

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
-use crate::cli::output::{self, Format};
+use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
@@ -35,7 +35,7 @@ pub struct Ladder {
     out: Option<PathBuf>,
     /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
     /// Rungs in Python, which this command ran once.
     #[arg(long = "hf", aliases = ["plain", "python", "rungs"], hide = true)]
     moved: Option<String>,

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Bed, Subject, table};
-use crate::cli::output::{self, Format};
+use crate::cli::output::{self, OutputFormat};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::engines::Budget;
@@ -28,7 +28,7 @@ pub struct Autotune {
     seconds: u64,
     /// Print the search in this format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 impl Autotune {

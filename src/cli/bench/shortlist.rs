@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::sweep::Span;
 use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
-use crate::cli::output::{self, Format};
+use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{SMALL_MODEL, Setup};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
@@ -45,7 +45,7 @@ pub struct Shortlisting {
     out: Option<PathBuf>,
     /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// The small model, loaded.

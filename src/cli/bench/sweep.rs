@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::{Bed, Subject, csv, least_and_median, rounded, table, write};
-use crate::cli::output::{self, Format};
+use crate::cli::output::{self, OutputFormat};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::telemetry::Progress;
 use topicmill_score::LabelerError;
-use topicmill_score::batch::Row;
+use topicmill_score::batch::BatchRow;
 
 /// A smaller size this near to the best one is the knee.
 const NEAR: f64 = 0.97;
@@ -44,7 +44,7 @@ pub struct Sweep {
     out: Option<PathBuf>,
     /// Print the table in this format
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 /// Numbers with colons between them.
@@ -76,7 +76,7 @@ impl FromStr for Span {
 struct Setting {
     by: &'static str,
     size: usize,
-    batches: Vec<Vec<Row>>,
+    batches: Vec<Vec<BatchRow>>,
     peak_mib: Option<f64>,
     seconds: Vec<f64>,
 }
@@ -173,7 +173,7 @@ impl Sweep {
         let posts = posts.map(|size| {
             let of_label = by_label.chunk_by(|a, b| a.label == b.label);
             let batches = of_label.flat_map(|rows| rows.chunks(size));
-            setting("posts", size, batches.map(<[Row]>::to_vec).collect())
+            setting("posts", size, batches.map(<[BatchRow]>::to_vec).collect())
         });
         let tokens = std::iter::successors(Some(self.tokens.first), |size| Some(size * 2));
         let tokens = tokens
@@ -184,7 +184,7 @@ impl Sweep {
 }
 
 /// With what it is filled up with.
-fn padded_tokens(batch: &[Row]) -> usize {
+fn padded_tokens(batch: &[BatchRow]) -> usize {
     let longest = batch.iter().map(|row| row.len).max().unwrap_or(0);
     longest * batch.len()
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use toml_edit::{DocumentMut, value};
 
-use super::super::output::Format;
+use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::{Found, WhichModel, find_model, settings_json, short};
@@ -54,7 +54,7 @@ pub struct Calibrate {
     which: WhichModel,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 impl Calibrate {

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::Format;
+use super::super::output::OutputFormat;
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::{
@@ -39,7 +39,7 @@ pub struct Diff {
     which: WhichModel,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 impl Diff {

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::output::{self, Format};
+use super::output::{self, OutputFormat};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify::model_row;
-use crate::review::compare::{Moves, Verdict};
+use crate::review::compare::{LabelVerdict, Moves};
 use crate::review::relabel;
 use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::LabelSet;
@@ -262,7 +262,7 @@ fn settings_json(set: &LabelSet) -> Value {
     })
 }
 
-fn verdict(verdict: &Verdict) -> Value {
+fn verdict(verdict: &LabelVerdict) -> Value {
     Value::from(verdict.as_deref().unwrap_or(NONE))
 }
 
@@ -311,11 +311,11 @@ struct Found {
 }
 
 impl Found {
-    fn print(&self, format: Format) -> Result<(), CliError> {
+    fn print(&self, format: OutputFormat) -> Result<(), CliError> {
         match format {
-            Format::Json | Format::Ndjson => output::print_json(&self.json, format),
-            Format::Csv => output::print_table(&self.parts[self.main].1, format),
-            Format::Table => {
+            OutputFormat::Json | OutputFormat::Ndjson => output::print_json(&self.json, format),
+            OutputFormat::Csv => output::print_table(&self.parts[self.main].1, format),
+            OutputFormat::Table => {
                 for (i, (heading, table)) in self.parts.iter().enumerate() {
                     if i > 0 {
                         output::print("\n")?;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::Format;
+use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::{Found, WhichModel, facts, settings, settings_json};
@@ -30,7 +30,7 @@ pub struct Validate {
     which: WhichModel,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 impl Validate {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::super::output::{self, Format};
+use super::super::output::{self, OutputFormat};
 use super::super::setup::{RunFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::{
@@ -54,7 +54,7 @@ pub struct WhatIf {
     record: RunFlags,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: OutputFormat,
 }
 
 impl WhatIf {

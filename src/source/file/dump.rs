@@ -122,7 +122,7 @@ impl DumpError {
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum FileFormat {
     /// One saved listing, as the API answers it, or a comments page.
     Listing,
     /// One post a line.
@@ -135,7 +135,7 @@ pub enum Format {
     Parquet,
 }
 
-impl Format {
+impl FileFormat {
     /// Whether files of this format are so large that an import which died goes on in the middle.
     pub fn is_resumed(self) -> bool {
         self == Self::Dump
@@ -146,7 +146,7 @@ impl Format {
 #[derive(Debug, Clone)]
 pub struct Reading {
     /// What they hold.
-    pub format: Format,
+    pub format: FileFormat,
     /// What is wanted of it.
     pub filter: Filter,
     /// Which column of a table holds which field.
@@ -273,17 +273,17 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
         source,
     };
     let rows: Box<dyn Rows> = match reading.format {
-        Format::Listing => Box::new(Children::new(read_listing(path)?)),
-        Format::Ndjson => Box::new(Lines::new(open(path, &read)?, filter.clone())),
-        Format::Dump => {
+        FileFormat::Listing => Box::new(Children::new(read_listing(path)?)),
+        FileFormat::Ndjson => Box::new(Lines::new(open(path, &read)?, filter.clone())),
+        FileFormat::Dump => {
             check_first_row(path)?;
             Box::new(Lines::new(unpacked(path, &read)?, filter.clone()))
         }
-        Format::Csv => {
+        FileFormat::Csv => {
             let rows = Csv::new(open(path, &read)?, &reading.columns);
             Box::new(rows.map_err(table_error)?)
         }
-        Format::Parquet => {
+        FileFormat::Parquet => {
             let file = probe(path)?;
             let rows = Parquet::new(file, &reading.columns, &read);
             Box::new(rows.map_err(table_error)?)
@@ -464,7 +464,7 @@ mod tests {
 
     const POST: &str = r#"{"id":"abc1","subreddit":"s","title":"A","created_utc":1}"#;
 
-    fn reading(format: Format) -> Reading {
+    fn reading(format: FileFormat) -> Reading {
         Reading {
             format,
             filter: Filter::default(),
@@ -484,11 +484,11 @@ mod tests {
         let gone = folder.path().join("gone");
         let empty = write("empty", b"");
         for format in [
-            Format::Listing,
-            Format::Ndjson,
-            Format::Dump,
-            Format::Csv,
-            Format::Parquet,
+            FileFormat::Listing,
+            FileFormat::Ndjson,
+            FileFormat::Dump,
+            FileFormat::Csv,
+            FileFormat::Parquet,
         ] {
             assert!(matches!(fails(&gone, format), DumpError::Missing(_)));
             assert!(matches!(fails(&empty, format), DumpError::Empty(_)));
@@ -496,14 +496,17 @@ mod tests {
             assert!(matches!(folder, DumpError::Directory(_)), "{folder}");
         }
         let nothing = write("nothing.zst", &zstd::encode_all(&b""[..], 1).unwrap());
-        assert!(matches!(fails(&nothing, Format::Dump), DumpError::Empty(_)));
+        assert!(matches!(
+            fails(&nothing, FileFormat::Dump),
+            DumpError::Empty(_)
+        ));
         let packed = write("RS.zst", b"\x28\xb5\x2f\xfd....");
-        let error = fails(&packed, Format::Ndjson);
+        let error = fails(&packed, FileFormat::Ndjson);
         assert!(error.to_string().contains("--format dump"), "{error}");
-        let error = fails(&write("a.gz", b"\x1f\x8b"), Format::Dump);
+        let error = fails(&write("a.gz", b"\x1f\x8b"), FileFormat::Dump);
         assert!(error.to_string().contains("gzip -d"), "{error}");
         let lines = write("posts.ndjson", POST.as_bytes());
-        let error = fails(&lines, Format::Listing);
+        let error = fails(&lines, FileFormat::Listing);
         assert!(error.to_string().contains("--format ndjson"), "{error}");
         let listing = br#"{"kind":"Listing","data":{"after":null,"children":[]}}"#;
         assert_eq!(
@@ -532,7 +535,7 @@ mod tests {
         let long = "x".repeat(BLOCK_TEXT / 4);
         let line = POST.replace('A', &long);
         std::fs::write(&path, format!("{line}\n").repeat(6)).unwrap();
-        let mut blocks = blocks(&path, &reading(Format::Dump)).unwrap();
+        let mut blocks = blocks(&path, &reading(FileFormat::Dump)).unwrap();
         let first = blocks.next_block();
         assert_eq!((first.records.len(), first.end), (4, None));
         assert_eq!(first.position.bytes, 4 * (line.len() as u64 + 1));

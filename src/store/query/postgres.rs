@@ -16,7 +16,7 @@ use sqlx::{
 };
 
 use super::{
-    Asked, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
+    Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
     refusal, whole,
 };
 
@@ -36,14 +36,14 @@ const POWER: &str = "SELECT rolname::text, rolname = session_user FROM pg_roles 
      ORDER BY 2 DESC, rolsuper DESC, rolname LIMIT 1";
 impl SqlStore<Postgres> {
     /// See [`crate::store::Store::ask`].
-    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Asked> {
+    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Answered> {
         check(&inquiry.sql)?;
         let stop = inquiry.stop.clone();
         // It is closed in the end: a statement can leave settings of its own behind.
         let connecting = async { self.pool.acquire().await.map(PoolConnection::detach) };
         let mut connection = tokio::select! {
             connection = connecting => connection.map_err(|error| refused(&error))?,
-            () = stop.cancelled() => return Ok(Asked::Stopped),
+            () = stop.cancelled() => return Ok(Answered::Stopped),
         };
         let backend = prepare(&mut connection, &inquiry)
             .await
@@ -55,11 +55,11 @@ impl SqlStore<Postgres> {
             asked = answer(&mut connection, &inquiry, into) => asked,
             () = stop.cancelled() => {
                 self.cancel(backend).await;
-                return Ok(Asked::Stopped);
+                return Ok(Answered::Stopped);
             }
         };
         // The server would go on until it sees that nobody listens.
-        if matches!(asked, Ok(Asked::Cut | Asked::Stopped)) {
+        if matches!(asked, Ok(Answered::Cut | Answered::Stopped)) {
             self.cancel(backend).await;
         }
         // With it goes the transaction.
@@ -123,7 +123,7 @@ async fn refuse_power(connection: &mut PgConnection) -> Result<()> {
     }
 }
 
-async fn answer(connection: &mut PgConnection, inquiry: &Inquiry, into: Parts) -> Result<Asked> {
+async fn answer(connection: &mut PgConnection, inquiry: &Inquiry, into: Parts) -> Result<Answered> {
     connection
         .execute("BEGIN READ ONLY")
         .await
@@ -179,7 +179,7 @@ async fn query(
     connection: &mut PgConnection,
     inquiry: &Inquiry,
     into: &Parts,
-) -> sqlx::Result<Asked> {
+) -> sqlx::Result<Answered> {
     // A statement with parameters, even none, goes by the extended protocol, which takes no second one behind it.
     let declare = format!("DECLARE topicmill NO SCROLL CURSOR FOR {}", inquiry.sql);
     sqlx::query(AssertSqlSafe(declare))
@@ -203,7 +203,7 @@ async fn direct(
     sql: &str,
     limit: Option<u64>,
     into: &Parts,
-) -> sqlx::Result<Asked> {
+) -> sqlx::Result<Answered> {
     let statement = connection
         .prepare(AssertSqlSafe(sql).into_sql_str())
         .await?;
@@ -241,27 +241,27 @@ impl<'p> Packer<'p> {
     async fn take(
         &mut self,
         mut rows: impl futures_util::Stream<Item = sqlx::Result<PgRow>> + Unpin,
-    ) -> sqlx::Result<Option<Asked>> {
+    ) -> sqlx::Result<Option<Answered>> {
         while let Some(row) = rows.try_next().await? {
             if self.left == 0 {
                 self.end().await;
-                return Ok(Some(Asked::Cut));
+                return Ok(Some(Answered::Cut));
             }
             self.left -= 1;
             let values = (0..self.width).map(|i| value(&row, i)).collect();
             if let Some(part) = self.packing.add(values)
                 && self.into.send(part).await.is_err()
             {
-                return Ok(Some(Asked::Stopped));
+                return Ok(Some(Answered::Stopped));
             }
         }
         Ok(None)
     }
 
     /// Sends the last rows on. Whoever does not listen any more has all that was asked for.
-    async fn end(&mut self) -> Asked {
+    async fn end(&mut self) -> Answered {
         drop(self.into.send(self.packing.rest()).await);
-        Asked::Whole
+        Answered::Whole
     }
 }
 

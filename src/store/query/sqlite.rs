@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::dialect;
 use super::{
-    Asked, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
+    Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
     refusal, whole,
 };
 
@@ -65,14 +65,14 @@ const SETTING: [&str; 5] = [
 
 impl SqlStore<Sqlite> {
     /// See [`crate::store::Store::ask`].
-    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Asked> {
+    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Answered> {
         let path = self.pool.connect_options().get_filename().to_owned();
         let stop = inquiry.stop.clone();
         let answering = tokio::task::spawn_blocking(move || answer(&path, &inquiry, &into));
         tokio::select! {
             asked = answering => asked.unwrap_or_else(|error| Err(refusal(error))),
             // It ends by itself, soon; nobody waits for a single instruction that takes long.
-            () = stop.cancelled() => Ok(Asked::Stopped),
+            () = stop.cancelled() => Ok(Answered::Stopped),
         }
     }
 
@@ -82,14 +82,14 @@ impl SqlStore<Sqlite> {
     }
 }
 
-fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Asked> {
+fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Answered> {
     check(&inquiry.sql)?;
     let connection = open(path).map_err(|error| refused(&error))?;
     lock(&connection, &inquiry.stop).map_err(|error| refused(&error))?;
     let mut statement = the_only_one(&connection, &inquiry.sql)?;
     match rows(&mut statement, inquiry.limit, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            Ok(Asked::Stopped)
+            Ok(Answered::Stopped)
         }
         ended => ended.map_err(|error| refused(&error)),
     }
@@ -192,26 +192,26 @@ fn rows(
     statement: &mut Statement<'_>,
     limit: Option<u64>,
     into: &Parts,
-) -> rusqlite::Result<Asked> {
+) -> rusqlite::Result<Answered> {
     let columns = names(statement.column_names().into_iter());
     let width = columns.len();
     if into.blocking_send(Part::Columns(columns)).is_err() {
-        return Ok(Asked::Stopped);
+        return Ok(Answered::Stopped);
     }
     let mut packing = Packing::default();
     let mut rows = statement.raw_query();
     let mut n = 0;
     let ended = loop {
         let Some(row) = rows.next()? else {
-            break Asked::Whole;
+            break Answered::Whole;
         };
         if limit.is_some_and(|limit| n >= limit) {
-            break Asked::Cut;
+            break Answered::Cut;
         }
         n += 1;
         let part = packing.add(values(row, width)?);
         if part.is_some_and(|part| into.blocking_send(part).is_err()) {
-            return Ok(Asked::Stopped);
+            return Ok(Answered::Stopped);
         }
     };
     // Whoever does not listen any more has all that was asked for.

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use sqlx::{Connection, PgConnection};
 use topicmill::domain::{Fullname, Post, SourceKind};
-use topicmill::purge::Plan;
+use topicmill::purge::PurgePlan;
 use topicmill::store::{Access, Claim, Store, Written};
 use topicmill_score::Mode;
 
@@ -258,9 +258,9 @@ async fn happen(
         }
         Event::Wait(hours) => scene.clock.advance(Duration::from_hours(hours.into())),
         Event::Retention => {
-            let plan = Plan {
+            let plan = PurgePlan {
                 retention_hours: Some(48),
-                ..Plan::default()
+                ..PurgePlan::default()
             };
             scene.purge(&plan).await;
             // By the database's own word, because age counts from the first storing of each.
@@ -287,9 +287,9 @@ async fn happen(
             model.purge(number);
             let ids: Vec<Fullname> = vec![id(number).parse().unwrap()];
             scene
-                .purge(&Plan {
+                .purge(&PurgePlan {
                     ids,
-                    ..Plan::default()
+                    ..PurgePlan::default()
                 })
                 .await;
         }
@@ -322,9 +322,9 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
     }
     // A purge that takes nothing, and what it leaves to an operator.
     scene
-        .purge(&Plan {
+        .purge(&PurgePlan {
             ids: vec!["nobody".parse().unwrap()],
-            ..Plan::default()
+            ..PurgePlan::default()
         })
         .await;
     if matches!(place, Place::Postgres(..)) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, BacklogError, Options, Worker};
+use topicmill::classify::{self, BacklogError, LabelWorker, Options};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill::domain::{RunStatus, Stage};
 use topicmill::gpu::GpuWatch;
@@ -50,7 +50,7 @@ async fn label(
     options: &Options,
 ) -> (Result<(), BacklogError>, Labelled) {
     let name = classify::worker_name();
-    let worker = Worker {
+    let worker = LabelWorker {
         store,
         clock,
         stop,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
 use topicmill::domain::{Fullname, Post, SourceKind};
-use topicmill::purge::Plan;
+use topicmill::purge::PurgePlan;
 
 use crate::purge::{Scene, holds, post, some};
 use crate::support::postgres::{TestDatabase, postgres, sqlite};
@@ -28,12 +28,12 @@ fn texts(version: usize) -> Vec<Post> {
         .collect()
 }
 
-fn ids(of: std::ops::Range<usize>) -> Plan {
-    Plan {
+fn ids(of: std::ops::Range<usize>) -> PurgePlan {
+    PurgePlan {
         ids: of
             .map(|i| format!("n{i:04}").parse::<Fullname>().unwrap())
             .collect(),
-        ..Plan::default()
+        ..PurgePlan::default()
     }
 }
 
@@ -58,12 +58,12 @@ async fn no_bytes_of_purged_posts_are_left_after_edits_and_page_splits() {
         }
     }
     let gone: Vec<usize> = (0..3_000).filter(|i| i % 4 == 1).collect();
-    let plan = Plan {
+    let plan = PurgePlan {
         ids: gone
             .iter()
             .map(|i| format!("n{i:04}").parse().unwrap())
             .collect(),
-        ..Plan::default()
+        ..PurgePlan::default()
     };
     let report = scene.purge(&plan).await;
     assert_eq!((report.purged, report.lingers), (750, false));
@@ -98,7 +98,7 @@ async fn a_purge_that_left_bytes_is_finished_by_the_next_one_or_by_vacuum() {
     let report = scene.purge(&ids(5_000..5_001)).await;
     assert!(!report.lingers);
     let report = scene
-        .purge(&Plan {
+        .purge(&PurgePlan {
             leave_file: true,
             ..ids(600..1_200)
         })
@@ -118,7 +118,7 @@ async fn a_rewrite_that_has_no_room_says_so_and_is_done_later() {
         scene.save(SourceKind::Import, &texts(version)).await;
     }
     scene.store().fold().await.unwrap();
-    let left = Plan {
+    let left = PurgePlan {
         leave_file: true,
         ..ids(0..600)
     };

@@ -25,7 +25,7 @@ use topicmill::clock::ManualClock;
 use topicmill::domain::{Fullname, Listing, Post, SourceKind};
 use topicmill::pipeline_file::{Pipeline, SIXTEEN_TOPICS};
 use topicmill::source::arctic_shift::ArcticShift;
-use topicmill::source::file::dump::{self, Format, Reading};
+use topicmill::source::file::dump::{self, FileFormat, Reading};
 use topicmill::source::file::filter::Filter;
 use topicmill::source::listing::parse_listing;
 use topicmill::source::page::Way;
@@ -128,7 +128,7 @@ fn listings() {
 }
 
 /// Reads a file to its end as an import does.
-fn read_whole(path: &Path, format: Format, filter: &Filter) {
+fn read_whole(path: &Path, format: FileFormat, filter: &Filter) {
     let reading = Reading {
         format,
         filter: filter.clone(),
@@ -152,7 +152,7 @@ fn read_whole(path: &Path, format: Format, filter: &Filter) {
 }
 
 /// Attacks the reader of files of a format.
-fn files(name: &str, format: Format, times: u64, seeds: Vec<Vec<u8>>) {
+fn files(name: &str, format: FileFormat, times: u64, seeds: Vec<Vec<u8>>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     let all = Filter::default();
@@ -161,13 +161,13 @@ fn files(name: &str, format: Format, times: u64, seeds: Vec<Vec<u8>>) {
     let check = |bytes: &[u8]| {
         std::fs::write(&path, bytes).unwrap();
         read_whole(&path, format, &all);
-        if format == Format::Dump {
+        if format == FileFormat::Dump {
             read_whole(&path, format, &some);
         }
     };
     let seeds = corpus(name, seeds, check);
     let attack = |mutator: &mut Mutator| match format {
-        Format::Parquet => mutator.overwritten(&seeds),
+        FileFormat::Parquet => mutator.overwritten(&seeds),
         _ => mutator.broken(&seeds),
     };
     fuzz(name, times, attack, check);
@@ -180,7 +180,7 @@ fn dumps() {
     let mut two = packed(3);
     two.extend(packed(19));
     let seeds = vec![lines.clone().into_bytes(), packed(1), two];
-    files("dumps", Format::Dump, 1_500, seeds);
+    files("dumps", FileFormat::Dump, 1_500, seeds);
 }
 
 #[test]
@@ -189,7 +189,12 @@ fn csv_tables() {
         a1,One,food,1700000000,3,False,food,text\n\
         a2,\"Two, and\nmore\",food,2023-11-14 22:13:20,,,,\"a \"\"quote\"\"\"\n\
         7,Three,food,2023-11-14T22:13:20+01:00,-4,yes,music,\n";
-    files("csv", Format::Csv, 2_000, vec![table.as_bytes().to_vec()]);
+    files(
+        "csv",
+        FileFormat::Csv,
+        2_000,
+        vec![table.as_bytes().to_vec()],
+    );
 }
 
 #[test]
@@ -216,7 +221,7 @@ fn parquet_tables() {
             }
         }
     }
-    files("parquet", Format::Parquet, 1_000, seeds);
+    files("parquet", FileFormat::Parquet, 1_000, seeds);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use chrono::{DateTime, Utc};
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use topicmill::clock::{Clock, ManualClock, Sleep};
-use topicmill::hub::{Hub, PullError, Source, Wanted};
+use topicmill::hub::{Hub, HubSource, PullError, Wanted};
 use topicmill_score::hex;
 
 use crate::support::engine::repository;
@@ -496,7 +496,7 @@ async fn a_hub_that_sends_a_byte_a_minute_is_given_up() {
     })
     .await;
     let dir = tempfile::tempdir().unwrap();
-    let source = Source {
+    let source = HubSource {
         endpoint: hub.url.clone(),
         token: None,
         cache: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use topicmill::domain::{Post, SourceKind};
-use topicmill::purge::Plan;
+use topicmill::purge::PurgePlan;
 use topicmill::store::{Classified, Target, Written};
 use topicmill_score::{Mode, PairLogits, Scores};
 
@@ -138,9 +138,9 @@ async fn a_text_that_is_taken_or_edited_while_it_is_scored_gets_neither_label_no
         let target = scene.target().await;
         scene.store().enqueue_missing(target).await.unwrap();
         let (run, claim) = scene.claim(target).await;
-        let retention = Plan {
+        let retention = PurgePlan {
             retention_hours: Some(48),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         scene.purge(&retention).await;
         let edited = Post {
@@ -297,9 +297,9 @@ async fn retention_takes_a_text_out_of_crossposts_too() {
         scene
             .save(SourceKind::Import, &[crosspost("x", &parent)])
             .await;
-        let retention = Plan {
+        let retention = PurgePlan {
             retention_hours: Some(48),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         assert_eq!(scene.purge(&retention).await.texts, 2);
         // A crosspost that comes later has its own title, and nothing of the text that was taken.
@@ -375,10 +375,10 @@ async fn a_crosspost_that_reddit_names_when_asked_goes_with_the_post_it_shows() 
             nameless("alive", &there),
         ];
         scene.save(SourceKind::Import, &stored).await;
-        let plan = Plan {
+        let plan = PurgePlan {
             ids: vec![named.fullname.clone()],
             retention_hours: Some(48),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         assert_eq!(scene.purge(&plan).await.texts, 1);
         let mut fates = deleted();
@@ -418,9 +418,9 @@ async fn a_crosspost_that_is_found_out_after_retention_loses_what_it_shows() {
         scene
             .save(SourceKind::Reddit, &[nameless("x", &parent)])
             .await;
-        let retention = Plan {
+        let retention = PurgePlan {
             retention_hours: Some(48),
-            ..Plan::default()
+            ..PurgePlan::default()
         };
         assert_eq!(scene.purge(&retention).await.texts, 1);
         scene.store().rewrite(&|_, _| {}).await.unwrap();

@@ -3,25 +3,25 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::{Ended, Labeler, TextError};
-use crate::batch::{Batch, Row};
+use crate::batch::{Batch, BatchRow};
 use crate::engine::{EngineError, Logits};
 use crate::folder::ModelKind;
 use crate::text::{EncodedText, Encoder, Sequence};
 
 /// Is called with what came of each row.
-type OnRow<'a> = dyn FnMut(Row, Result<&[f32], TextError>) + 'a;
+type OnRow<'a> = dyn FnMut(BatchRow, Result<&[f32], TextError>) + 'a;
 
 impl Labeler {
     /// Computes rows batch by batch. A text of which one row cannot be computed is reported once, and its
     /// other rows are left out.
     pub(super) fn compute(
         &mut self,
-        rows: Vec<Row>,
-        sequence: &dyn Fn(&Encoder, Row) -> Sequence,
+        rows: Vec<BatchRow>,
+        sequence: &dyn Fn(&Encoder, BatchRow) -> Sequence,
         stop: &dyn Fn() -> bool,
         done: &mut OnRow<'_>,
     ) -> Result<Ended, EngineError> {
-        let mut queue: VecDeque<Vec<Row>> = self.plan(rows, self.budget).into();
+        let mut queue: VecDeque<Vec<BatchRow>> = self.plan(rows, self.budget).into();
         let mut failed: HashSet<usize> = HashSet::new();
         while let Some(mut rows) = queue.pop_front() {
             if stop() {
@@ -31,7 +31,7 @@ impl Labeler {
             let Some(longest) = rows.iter().map(|row| row.len).max() else {
                 continue;
             };
-            let mut halve = |mut rows: Vec<Row>| {
+            let mut halve = |mut rows: Vec<BatchRow>| {
                 let rest = rows.split_off(rows.len() / 2);
                 queue.push_front(rest);
                 queue.push_front(rows);

@@ -24,12 +24,12 @@ pub struct Matrix {
     /// Rows and columns.
     pub shape: [i64; 2],
     /// Its numbers, row by row.
-    pub numbers: Numbers,
+    pub numbers: StoredNumbers,
 }
 
-/// Numbers of a type that weights have.
+/// StoredNumbers of a type that weights have.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Numbers {
+pub enum StoredNumbers {
     F32(Vec<f32>),
     I8(Vec<i8>),
     U8(Vec<u8>),
@@ -139,19 +139,19 @@ impl Tensor {
         (bytes >= LEAST_BYTES).then_some(bytes)
     }
 
-    fn numbers(&self, raw: &[u8]) -> Option<Numbers> {
+    fn numbers(&self, raw: &[u8]) -> Option<StoredNumbers> {
         Some(match self.data_type {
             1 => {
                 let (numbers, _) = raw.as_chunks();
-                Numbers::F32(
+                StoredNumbers::F32(
                     numbers
                         .iter()
                         .map(|bytes| f32::from_le_bytes(*bytes))
                         .collect(),
                 )
             }
-            2 => Numbers::U8(raw.to_vec()),
-            3 => Numbers::I8(raw.iter().map(|byte| byte.cast_signed()).collect()),
+            2 => StoredNumbers::U8(raw.to_vec()),
+            3 => StoredNumbers::I8(raw.iter().map(|byte| byte.cast_signed()).collect()),
             _ => return None,
         })
     }
@@ -278,10 +278,10 @@ mod tests {
         assert_eq!(
             found,
             [
-                matrix("in", [64, 32], Numbers::F32(floats.clone())),
-                matrix("out", [64, 32], Numbers::F32(floats)),
-                matrix("i8", [64, 128], Numbers::I8(signed)),
-                matrix("u8", [64, 128], Numbers::U8(bytes)),
+                matrix("in", [64, 32], StoredNumbers::F32(floats.clone())),
+                matrix("out", [64, 32], StoredNumbers::F32(floats)),
+                matrix("i8", [64, 128], StoredNumbers::I8(signed)),
+                matrix("u8", [64, 128], StoredNumbers::U8(bytes)),
             ]
         );
     }

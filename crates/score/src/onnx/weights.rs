@@ -12,7 +12,7 @@ use std::time::SystemTime;
 use ort::session::builder::{PrepackedWeights, SessionBuilder};
 use ort::value::{DynValue, Tensor};
 
-use super::initializers::{self, Numbers};
+use super::initializers::{self, StoredNumbers};
 
 /// Weights of whichever graph is loaded with them first; clones are the same ones.
 #[derive(Debug, Clone, Default)]
@@ -90,9 +90,9 @@ fn read(graph: &Path) -> Result<Vec<Matrix>, Box<dyn Error>> {
     for matrix in initializers::matrices(graph)? {
         let shape = matrix.shape;
         let value = match matrix.numbers {
-            Numbers::F32(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
-            Numbers::I8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
-            Numbers::U8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
+            StoredNumbers::F32(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
+            StoredNumbers::I8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
+            StoredNumbers::U8(numbers) => Tensor::from_array((shape, numbers))?.into_dyn(),
         };
         matrices.push((matrix.name, Arc::new(value)));
     }

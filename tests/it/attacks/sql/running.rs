@@ -8,7 +8,7 @@ use serde_json::Value;
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::SystemClock;
-use topicmill::store::{Access, Asked, Inquiry, Part, Store, parts};
+use topicmill::store::{Access, Answered, Inquiry, Part, Store, parts};
 
 use super::{ROW, asked, csv, sql, with_a_row};
 use crate::support::postgres::{databases, postgres, sqlite};
@@ -172,7 +172,7 @@ async fn a_stopped_query_leaves_no_thread_at_work() {
         stop.cancel();
     };
     let (asked, ()) = tokio::join!(store.ask(inquiry, into), soon);
-    assert_eq!(asked.unwrap(), Asked::Stopped);
+    assert_eq!(asked.unwrap(), Answered::Stopped);
     // Whoever computes holds the other end.
     let end = tokio::time::timeout(Duration::from_secs(5), parts.recv()).await;
     assert!(end.expect("the thread ends").is_none());
