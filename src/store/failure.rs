@@ -74,9 +74,7 @@ fn of_sqlite(code: u32) -> Meaning {
 }
 
 fn meaning_of(error: &sqlx::Error) -> Meaning {
-    error
-        .as_database_error()
-        .map_or(Meaning::Other, |error| meaning(error))
+    error.as_database_error().map_or(Meaning::Other, meaning)
 }
 
 /// Says what was being done when a statement failed, and recognises the failures that have a remedy.

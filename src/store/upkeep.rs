@@ -388,7 +388,9 @@ impl SqlStore<Postgres> {
             Err(error) if is_lock_timeout(&error) => {
                 return Ok(Some(Rewritten::TableIsUsed { table }));
             }
-            ended => drop(ended.doing(WHAT)?),
+            ended => {
+                ended.doing(WHAT)?;
+            }
         }
         let reads_earlier: bool = sqlx::query_scalar(READS_EARLIER)
             .bind(table)

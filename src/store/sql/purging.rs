@@ -188,9 +188,9 @@ where
             "SELECT fullname FROM tombstones WHERE fullname IN {}",
             DB::AMONG
         );
-        let shown = shows.iter().flat_map(|(_, shown)| shown);
+        let parents = shows.iter().flat_map(|(_, parents)| parents);
         let purged: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(purged))
-            .bind(names(shown.map(Fullname::as_str)).as_str())
+            .bind(names(parents.map(Fullname::as_str)).as_str())
             .fetch_all(&mut **tx)
             .await
             .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
@@ -200,7 +200,7 @@ where
             |name: &Fullname| purged.contains(name.as_str()) || gone.contains_key(name.as_str());
         let showing = shows
             .iter()
-            .filter(|(_, shown)| shown.iter().any(is_purged));
+            .filter(|(_, parents)| parents.iter().any(is_purged));
         Ok(showing.map(|(name, _)| name.as_str()).collect())
     }
 
@@ -213,14 +213,16 @@ where
     ) -> Result<u64> {
         const WHAT: &str = "store what crossposts show";
         let mut late = Vec::new();
-        for (name, shown) in shows {
-            let Some(shown) = shown.first() else { continue };
+        for (name, parents) in shows {
+            let Some(parent) = parents.first() else {
+                continue;
+            };
             let learned = sqlx::query::<DB>(
                 "UPDATE posts SET crosspost_parent = $2 \
                   WHERE fullname = $1 AND COALESCE(crosspost_parent, '') <> $2",
             )
             .bind(name.as_str())
-            .bind(shown.as_str())
+            .bind(parent.as_str())
             .execute(&mut **tx)
             .await
             .doing(WHAT)?;
@@ -230,7 +232,7 @@ where
             let taken = sqlx::query::<DB>(
                 "SELECT 1 FROM posts WHERE fullname = $1 AND text_purged_at IS NOT NULL",
             )
-            .bind(shown.as_str())
+            .bind(parent.as_str())
             .fetch_optional(&mut **tx)
             .await
             .doing(WHAT)?;

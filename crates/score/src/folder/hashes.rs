@@ -122,6 +122,9 @@ pub fn file_hash(path: &Path) -> Result<String, ModelError> {
 }
 
 /// What a hasher makes of a file's bytes, after what it was given before.
+///
+/// # Errors
+/// [`ModelError::Read`].
 pub fn digest_of<D: Digest>(path: &Path, mut hasher: D) -> Result<Vec<u8>, ModelError> {
     let read = |source| ModelError::Read {
         path: path.to_owned(),

@@ -27,7 +27,7 @@ pub struct Matrix {
     pub numbers: StoredNumbers,
 }
 
-/// StoredNumbers of a type that weights have.
+/// Numbers of a type that weights have.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StoredNumbers {
     F32(Vec<f32>),
