@@ -4,7 +4,12 @@
 //! is a [`Post`] or the reason why it is none. Nothing here is a closed list, because the wire has changed every few
 //! years.
 
-use serde_json::{Map, Value};
+use std::fmt;
+
+use serde::de::{
+    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+};
+use serde_json::Value;
 
 use crate::domain::{Fullname, Post, SourceKind, Timestamp, is_placeholder};
 
@@ -15,6 +20,8 @@ const LATEST_SECS: f64 = 253_402_300_799.0;
 /// posted: 36 hours.
 const SETTLED_SECS: f64 = 36.0 * 3_600.0;
 
+/// What holds no fields.
+pub(super) const NO_OBJECT: &str = "not a JSON object";
 const A_COMMENT: &str = "a comment, not a post";
 
 /// Decodes one post: a thing (`{"kind": "t3", "data": {…}}`) or its bare data, as dumps and tables have it.
@@ -22,23 +29,31 @@ const A_COMMENT: &str = "a comment, not a post";
 /// # Errors
 /// The reason, a fragment such as `a comment, not a post`.
 pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String> {
-    let fields = Fields::of(value)?;
-    if fields.flag("promoted") == Some(true) {
+    let fields = Fields::deserialize(value).map_err(|_| NO_OBJECT)?;
+    post_from_fields(fields, source)
+}
+
+/// The same from fields that were read already.
+pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Post, String> {
+    let comment = fields.is_comment();
+    let fields = fields.of_the_post()?;
+    if fields.promoted.flag() == Some(true) {
         return Err("an advertisement, not a post".to_owned());
     }
-    if is_comment(value) {
+    if comment {
         return Err(A_COMMENT.to_owned());
     }
     let fullname = fields.fullname()?;
-    let permalink = fields.text("permalink").map(path_on_reddit);
+    let permalink = fields.permalink.text().map(path_on_reddit);
     let subreddit = fields
-        .text("subreddit")
+        .subreddit
+        .text()
         .or_else(|| permalink.as_deref().and_then(subreddit_of_permalink))
         .ok_or("no `subreddit`, nor one in `permalink`")?;
     let created_at = fields.created_at()?;
 
-    let own_text = fields.text("selftext").unwrap_or_default();
-    let removed = fields.text("removed_by_category").is_some()
+    let own_text = fields.selftext.text().unwrap_or_default();
+    let removed = fields.removed_by_category.text().is_some()
         || fields.removed_in_dump()
         || is_placeholder(&own_text);
     let crosspost_parent = fields.crosspost_parent(&fullname);
@@ -48,16 +63,17 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
     } else {
         own_text
     };
-    let title = fields.text("title").unwrap_or_default();
+    let title = fields.title.text().unwrap_or_default();
     if title.trim().is_empty() && selftext.trim().is_empty() {
         return Err("neither `title` nor `selftext`".to_owned());
     }
-    let url = fields.text("url");
+    let url = fields.url.text();
     let is_self = fields
-        .flag("is_self")
+        .is_self
+        .flag()
         .unwrap_or_else(|| points_to_itself(url.as_deref(), permalink.as_deref()));
 
-    let score = fields.integer("score").or_else(|| fields.integer("ups"));
+    let score = fields.score.integer().or_else(|| fields.ups.integer());
 
     Ok(Post {
         fullname,
@@ -67,19 +83,20 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
         crosspost_parent,
         url: url.filter(|_| !is_self),
         permalink,
-        author: fields.text("author").filter(|author| author != "[deleted]"),
+        author: fields.author.text().filter(|author| author != "[deleted]"),
         score,
         score_is_placeholder: score.is_some()
             && !source.is_live()
             && fields.read_too_soon(created_at),
         upvote_ratio: fields
-            .number("upvote_ratio")
+            .upvote_ratio
+            .number()
             .filter(|ratio| (0.0..=1.0).contains(ratio)),
-        num_comments: fields.integer("num_comments"),
-        flair: fields.text("link_flair_text"),
-        over_18: fields.flag("over_18").unwrap_or(false),
+        num_comments: fields.num_comments.integer(),
+        flair: fields.flair.text(),
+        over_18: fields.over_18.flag().unwrap_or(false),
         is_self,
-        stickied: fields.flag("stickied").unwrap_or(false),
+        stickied: fields.stickied.flag().unwrap_or(false),
         removed,
         created_at,
         source,
@@ -97,92 +114,37 @@ pub(super) fn time_of_post(secs: f64) -> Option<Timestamp> {
         .and_then(|secs| Timestamp::from_epoch_secs(secs as i64))
 }
 
-/// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
-pub(super) fn is_comment(value: &Value) -> bool {
-    let has = |name: &str| get(value, name).is_some();
-    kind_of(value) == Some("t1") || (has("body") && has("link_id") && !has("title"))
-}
-
+/// What a thing calls its kind.
 pub(super) fn kind_of(value: &Value) -> Option<&str> {
-    get(value, "kind").and_then(Value::as_str)
+    value.get("kind")?.as_str()
 }
 
-fn get<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
-    field(value.as_object()?, name)
-}
+/// A field as it comes: a number may be a string, anything may be null or absent.
+#[derive(Debug, Default)]
+pub(super) struct Field(Option<Value>);
 
-/// Whether a field of this name is ever looked at, in a thing, in its data or in what lies within. A dump's
-/// row has a hundred fields, and whoever reads many rows need not keep the others.
-pub(super) fn is_read(name: &str) -> bool {
-    matches!(
-        name,
-        "_meta"
-            | "author"
-            | "body"
-            | "created_utc"
-            | "crosspost_parent"
-            | "crosspost_parent_list"
-            | "data"
-            | "id"
-            | "is_self"
-            | "kind"
-            | "link_flair_text"
-            | "link_id"
-            | "name"
-            | "num_comments"
-            | "over_18"
-            | "permalink"
-            | "promoted"
-            | "removal_type"
-            | "removed_by_category"
-            | "retrieved_2nd_on"
-            | "retrieved_on"
-            | "retrieved_utc"
-            | "score"
-            | "selftext"
-            | "stickied"
-            | "subreddit"
-            | "title"
-            | "topic"
-            | "ups"
-            | "upvote_ratio"
-            | "url"
-    )
-}
+impl Field {
+    fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
 
-/// The one way to a field, so that a name that [`is_read`] lacks does not pass any test.
-fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
-    debug_assert!(is_read(name), "`{name}` is missing in `is_read`");
-    object.get(name)
-}
+    fn is_null(&self) -> bool {
+        self.0.as_ref().is_none_or(Value::is_null)
+    }
 
-/// The fields of a post with their types taken as they come: a number may be a string, anything may be
-/// null or absent.
-struct Fields<'a>(&'a Map<String, Value>);
-
-impl<'a> Fields<'a> {
-    fn of(value: &'a Value) -> Result<Self, String> {
-        let object = value.as_object().ok_or("not a JSON object")?;
-        match (kind_of(value), field(object, "data")) {
-            (Some("t3"), Some(Value::Object(data))) => Ok(Self(data)),
-            (Some("t3"), Some(_)) => Err("a `t3` without its data".to_owned()),
-            (Some("t1"), Some(_)) => Err(A_COMMENT.to_owned()),
-            (Some(kind), Some(_)) => Err(format!(
-                "a thing of kind `{}`, not a post",
-                kind.chars().take(20).collect::<String>()
-            )),
-            _ => Ok(Self(object)),
-        }
+    /// A string.
+    pub(super) fn str(&self) -> Option<&str> {
+        self.0.as_ref()?.as_str()
     }
 
     /// A string that is not blank, without NUL, which PostgreSQL refuses.
-    fn text(&self, name: &str) -> Option<String> {
-        let text = field(self.0, name)?.as_str()?.replace('\0', "");
+    fn text(&self) -> Option<String> {
+        let text = self.str()?.replace('\0', "");
         (!text.trim().is_empty()).then_some(text)
     }
 
-    fn number(&self, name: &str) -> Option<f64> {
-        let number = match field(self.0, name)? {
+    fn number(&self) -> Option<f64> {
+        let number = match self.0.as_ref()? {
             Value::Number(number) => number.as_f64(),
             Value::String(text) => text.trim().parse().ok(),
             _ => None,
@@ -194,13 +156,13 @@ impl<'a> Fields<'a> {
         clippy::cast_possible_truncation,
         reason = "a fraction of a vote is noise, and the cast saturates"
     )]
-    fn integer(&self, name: &str) -> Option<i64> {
-        let exact = field(self.0, name).and_then(Value::as_i64);
-        exact.or_else(|| self.number(name).map(|number| number as i64))
+    fn integer(&self) -> Option<i64> {
+        let exact = self.0.as_ref().and_then(Value::as_i64);
+        exact.or_else(|| self.number().map(|number| number as i64))
     }
 
-    fn flag(&self, name: &str) -> Option<bool> {
-        match field(self.0, name)? {
+    fn flag(&self) -> Option<bool> {
+        match self.0.as_ref()? {
             Value::Bool(flag) => Some(*flag),
             Value::Number(number) => Some(number.as_f64() != Some(0.0)),
             Value::String(text) => text.to_ascii_lowercase().parse().ok(),
@@ -208,9 +170,126 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// An object, or nothing.
+    fn fields(&self) -> Option<Fields> {
+        Fields::deserialize(self.0.as_ref()?).ok()
+    }
+}
+
+/// Declares the fields that are ever looked at, in a thing, in its data or in what lies within. A dump's row has a
+/// hundred fields, and the others are passed over without being copied.
+macro_rules! fields {
+    ($($field:ident = $name:literal),+ $(,)?) => {
+        /// The fields of a thing, or of a post.
+        #[derive(Debug, Default)]
+        pub(super) struct Fields {
+            $(pub(super) $field: Field),+
+        }
+
+        impl Fields {
+            fn place(&mut self, name: &str) -> Option<&mut Field> {
+                match name {
+                    $($name => Some(&mut self.$field),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+fields! {
+    author = "author", body = "body", created_utc = "created_utc", crosspost_parent = "crosspost_parent",
+    crosspost_parent_list = "crosspost_parent_list", data = "data", flair = "link_flair_text", id = "id",
+    is_self = "is_self", kind = "kind", link_id = "link_id", meta = "_meta", name = "name",
+    num_comments = "num_comments", over_18 = "over_18", permalink = "permalink", promoted = "promoted",
+    removal_type = "removal_type", removed_by_category = "removed_by_category",
+    retrieved_2nd_on = "retrieved_2nd_on", retrieved_on = "retrieved_on", retrieved_utc = "retrieved_utc",
+    score = "score", selftext = "selftext", stickied = "stickied", subreddit = "subreddit", title = "title",
+    topic = "topic", ups = "ups", upvote_ratio = "upvote_ratio", url = "url",
+}
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ReadFields)
+    }
+}
+
+/// Reads an object. Of a field that is there twice the last one counts, as with any JSON parser.
+struct ReadFields;
+
+impl<'de> Visitor<'de> for ReadFields {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Fields::default();
+        while let Some(field) = map.next_key_seed(PlaceOf(&mut fields))? {
+            match field {
+                Some(field) => field.0 = Some(map.next_value()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// Finds the place of a field by its name, without a copy of the name.
+struct PlaceOf<'a>(&'a mut Fields);
+
+impl<'de, 'a> DeserializeSeed<'de> for PlaceOf<'a> {
+    type Value = Option<&'a mut Field>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for PlaceOf<'a> {
+    type Value = Option<&'a mut Field>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.place(name))
+    }
+}
+
+impl Fields {
+    /// Whether a thing or its bare data is a comment: it has a body, what it belongs to, and no title.
+    pub(super) fn is_comment(&self) -> bool {
+        let body = self.body.is_there() && self.link_id.is_there() && !self.title.is_there();
+        self.kind.str() == Some("t1") || body
+    }
+
+    /// The data of a thing, or what is bare already.
+    fn of_the_post(self) -> Result<Self, String> {
+        if !self.data.is_there() {
+            return Ok(self);
+        }
+        match self.kind.str() {
+            None => Ok(self),
+            Some("t3") => {
+                let data = self.data.fields();
+                data.ok_or_else(|| "a `t3` without its data".to_owned())
+            }
+            Some("t1") => Err(A_COMMENT.to_owned()),
+            Some(kind) => Err(format!(
+                "a thing of kind `{}`, not a post",
+                kind.chars().take(20).collect::<String>()
+            )),
+        }
+    }
+
     /// Dumps of some years come without `name`.
     fn fullname(&self) -> Result<Fullname, String> {
-        let name = self.text("name").or_else(|| self.text("id"));
+        let name = self.name.text().or_else(|| self.id.text());
         let name = name.ok_or("neither `name` nor `id` as text")?;
         name.parse()
             .map_err(|error: crate::domain::FullnameError| error.to_string())
@@ -218,7 +297,8 @@ impl<'a> Fields<'a> {
 
     fn created_at(&self) -> Result<Timestamp, String> {
         let secs = self
-            .number("created_utc")
+            .created_utc
+            .number()
             .ok_or("no `created_utc`, or no number in it")?;
         time_of_post(secs)
             .ok_or_else(|| format!("`created_utc` {secs} is not a time in seconds since 1970"))
@@ -226,32 +306,36 @@ impl<'a> Fields<'a> {
 
     /// What dumps from November 2023 on have in place of `removed_by_category`.
     fn removed_in_dump(&self) -> bool {
-        let removal = field(self.0, "_meta").and_then(|meta| get(meta, "removal_type"));
-        removal.is_some_and(|removal| !removal.is_null())
+        let meta = self.meta.fields();
+        meta.is_some_and(|meta| !meta.removal_type.is_null())
     }
 
     /// Whether an archive read a post while nobody had voted yet, and did not read it again.
     fn read_too_soon(&self, created_at: Timestamp) -> bool {
-        let again = field(self.0, "_meta").and_then(|meta| get(meta, "retrieved_2nd_on"));
+        let once = self
+            .meta
+            .fields()
+            .is_none_or(|meta| meta.retrieved_2nd_on.is_null());
         let read = self
-            .number("retrieved_on")
-            .or_else(|| self.number("retrieved_utc"));
+            .retrieved_on
+            .number()
+            .or_else(|| self.retrieved_utc.number());
         #[expect(
             clippy::cast_precision_loss,
             reason = "seconds since 1970 have 34 bits"
         )]
         let created = created_at.as_datetime().timestamp() as f64;
-        again.is_none_or(Value::is_null) && read.is_some_and(|read| read - created < SETTLED_SECS)
+        once && read.is_some_and(|read| read - created < SETTLED_SECS)
     }
 
     /// The post that this one shows, as Reddit repeats it.
-    fn shown(&self) -> Option<Fields<'a>> {
-        let parents = field(self.0, "crosspost_parent_list")?;
-        parents.get(0)?.as_object().map(Fields)
+    fn shown(&self) -> Option<Self> {
+        let parents = self.crosspost_parent_list.0.as_ref()?;
+        Self::deserialize(parents.get(0)?).ok()
     }
 
     fn crosspost_text(&self) -> Option<String> {
-        let text = self.shown()?.text("selftext");
+        let text = self.shown()?.selftext.text();
         text.filter(|text| !is_placeholder(text))
     }
 
@@ -260,9 +344,9 @@ impl<'a> Fields<'a> {
         let shown = self.shown();
         let shown = shown.as_ref();
         [
-            shown.and_then(|shown| shown.text("crosspost_parent")),
-            self.text("crosspost_parent"),
-            shown.and_then(|shown| shown.text("name").or_else(|| shown.text("id"))),
+            shown.and_then(|shown| shown.crosspost_parent.text()),
+            self.crosspost_parent.text(),
+            shown.and_then(|shown| shown.name.text().or_else(|| shown.id.text())),
         ]
         .into_iter()
         .flatten()
@@ -436,5 +520,40 @@ mod tests {
         );
         let said = post(json!({"url": "https://a.example/", "is_self": true})).unwrap();
         assert_eq!(said.url, None);
+    }
+
+    #[test]
+    fn of_a_field_that_is_there_twice_the_last_one_counts() {
+        let row = r#"{"title":"first","titl\u0065":"last","media":{"title":"no"},"_meta":{"x":1}}"#;
+        let fields: Fields = serde_json::from_str(row).unwrap();
+        assert_eq!(fields.title.str(), Some("last"));
+        assert!(!fields.body.is_there() && fields.removal_type.is_null());
+    }
+
+    #[test]
+    fn what_is_passed_over_must_be_json_all_the_same() {
+        for text in [
+            "",
+            "{",
+            r#"{"x""#,
+            r#"{"x":tru}"#,
+            r#"{"id":1}}"#,
+            r#"{"x":[1,]}"#,
+            r"{7:1}",
+            "nan",
+            r#"{"title":"\ud83d"}"#,
+            r#"{"x":"\q"}"#,
+            r#"{"x":01}"#,
+        ] {
+            let plain = serde_json::from_str::<Value>(text).unwrap_err();
+            let error = serde_json::from_str::<Fields>(text).unwrap_err();
+            let place = |error: &serde_json::Error| (error.classify(), error.column());
+            assert_eq!(place(&error), place(&plain), "{text}");
+        }
+        let deep = format!("{{\"title\":{}", "[".repeat(100_000));
+        assert!(
+            serde_json::from_str::<Fields>(&deep).is_err(),
+            "and no stack overflow"
+        );
     }
 }

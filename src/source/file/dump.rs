@@ -12,13 +12,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::domain::SourceKind;
 use crate::source::listing::{ListingError, parse_listing};
 use crate::source::page::{ListingPage, Rejected};
-use crate::source::post::is_comment;
+use crate::source::post::Fields;
 
 use super::filter::Filter;
 use super::lines::Lines;
@@ -398,8 +397,8 @@ fn check_first_row(path: &Path) -> Result<(), DumpError> {
         // What else is wrong is told with its place by whoever reads on.
         Ok(_) | Err(_) => {}
     }
-    match serde_json::from_slice::<Value>(&first) {
-        Ok(row) if is_comment(&row) => Err(DumpError::Comments(path.to_owned())),
+    match serde_json::from_slice::<Fields>(&first) {
+        Ok(row) if row.is_comment() => Err(DumpError::Comments(path.to_owned())),
         _ => Ok(()),
     }
 }

@@ -6,15 +6,12 @@
 
 use std::io::{self, BufRead};
 
-use serde_json::Value;
-
 use super::filter::Filter;
 use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, topic_named};
-use super::sparse;
 use crate::domain::SourceKind;
 use crate::source::listing::mended;
 use crate::source::page::Rejected;
-use crate::source::post::post_from_value;
+use crate::source::post::{Fields, NO_OBJECT, post_from_fields};
 
 /// After so many bytes without a row that is wanted, whoever reads hears of it.
 const QUIET_BYTES: u64 = 16 << 20;
@@ -207,20 +204,20 @@ impl<R: BufRead + Send> Rows for Lines<R> {
 }
 
 fn record(line: &str) -> Result<Record, String> {
-    let parsed = mended(line, sparse::parse);
-    let value = parsed.map_err(|error| {
+    let parsed = mended(line, |line| serde_json::from_str::<Fields>(line));
+    let fields = parsed.map_err(|error| {
         // serde_json's line is always 1 here, and beside the line of the file it would only confuse.
-        if error.is_eof() {
+        if error.is_data() {
+            NO_OBJECT.to_owned()
+        } else if error.is_eof() {
             "JSON that breaks off".to_owned()
         } else {
             format!("not JSON at column {}", error.column())
         }
     })?;
-    let topic = value.get("topic").and_then(Value::as_str);
-    Ok(Record {
-        post: post_from_value(&value, SourceKind::Import)?,
-        topic: topic.and_then(topic_named),
-    })
+    let topic = fields.topic.str().and_then(topic_named);
+    let post = post_from_fields(fields, SourceKind::Import)?;
+    Ok(Record { post, topic })
 }
 
 #[cfg(test)]
