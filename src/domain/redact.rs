@@ -276,6 +276,8 @@ mod tests {
             host in "[a-z0-9.\\[\\]:,-]{0,8}",
             path in "[ -~]{0,8}",
         ) {
+            // `sqlite:` and a path, in which no password stands.
+            prop_assume!(!(scheme == "sqlite" && slashes.is_empty() && user.is_empty()));
             let secret = format!("{before}{SENTINEL}{after}");
             for url in [
                 format!("{scheme}{slashes}{user}:{secret}@{host}/{path}"),

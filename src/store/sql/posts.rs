@@ -799,6 +799,6 @@ mod tests {
     #[test]
     fn the_statement_follows_the_table_of_sources() {
         assert_eq!(live_sources(), "('reddit', 'sample')");
-        assert_eq!(ON_KNOWN_POST.matches(&live_sources()).count(), 4);
+        assert_eq!(ON_KNOWN_POST.matches(&live_sources()).count(), 5);
     }
 }
