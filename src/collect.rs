@@ -440,7 +440,7 @@ impl Reader<'_, '_> {
 /// One post with a wrong date, of 1970 say, must not look like its end, so the last two posts of a page have a say.
 #[derive(Debug, Default)]
 struct ListingEnd {
-    /// Of the page read last.
+    /// The last two dates of the page read last.
     last_two: [Option<Timestamp>; 2],
     /// The oldest post that was not known before.
     oldest_new: Option<Timestamp>,

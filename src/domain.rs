@@ -430,11 +430,11 @@ pub struct TopicReport {
     pub pages: u64,
     /// Posts received and stored, each counted once.
     pub posts: u64,
-    /// Of those, not known before.
+    /// How many of them were not known before.
     pub new: u64,
-    /// Of those, known with another text.
+    /// How many of them were known with another text.
     pub changed: u64,
-    /// Of those, purged before and so not stored.
+    /// How many of them were purged before, and so not stored.
     pub tombstoned: u64,
     /// Children of the listing that are no post, or not a whole one.
     pub rejected: Rejections,

@@ -101,7 +101,7 @@ pub struct FileJob {
 pub struct FileReport {
     /// Lines of the output, those of an earlier run included.
     pub lines: u64,
-    /// Of those, left by an earlier run that was stopped.
+    /// How many of them an earlier run left that was stopped.
     pub resumed: u64,
     /// Of `lines`, those that say what was wrong with their input.
     pub failed: u64,

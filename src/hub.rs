@@ -181,7 +181,7 @@ pub struct Wanted {
     pub repo: String,
     /// Branch, tag or commit.
     pub revision: String,
-    /// Of which graphs, by the hub's names; `None` for float32, `all` for every graph.
+    /// The precision of the graphs, by the hub's names; `None` for float32, `all` for every graph.
     pub precision: Option<String>,
     /// The folder to make.
     pub to: PathBuf,

@@ -80,7 +80,7 @@ pub struct RunSettings {
     pub model: String,
     /// What each engine computed on: `cpu`, `cuda:0`.
     pub devices: Vec<String>,
-    /// Of the graph.
+    /// The precision of the graph.
     pub precision: String,
     /// Padded tokens that a batch held at most.
     pub batch_tokens: usize,

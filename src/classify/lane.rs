@@ -193,7 +193,7 @@ impl Shared<'_> {
                 let from = std::mem::replace(&mut since, clock.elapsed());
                 since.saturating_sub(from).as_secs_f64()
             };
-            // Of a claim whose answer was lost, the posts come free when it expires.
+            // The posts of a claim whose answer was lost come free when it expires.
             let clean = self.patience.wait(async || {
                 let now = clock.now().into();
                 store.claim_clean(self.target, &claimant, wanted, now).await

@@ -78,7 +78,7 @@ struct Subject {
 struct Bed {
     labeler: Labeler,
     device: Device,
-    /// Of the model.
+    /// Threads of the model.
     threads: usize,
     /// Where the token budget comes from.
     budget: Budget,

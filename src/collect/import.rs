@@ -17,11 +17,11 @@ const BLOCKS_AHEAD: usize = 2;
 pub struct Imported {
     /// Records that are posts.
     pub posts: u64,
-    /// Of those, not known before.
+    /// How many of them were not known before.
     pub new: u64,
-    /// Of those, known with another text.
+    /// How many of them were known with another text.
     pub changed: u64,
-    /// Of those, purged before and so not stored.
+    /// How many of them were purged before, and so not stored.
     pub tombstoned: u64,
     /// Records that the filters left out.
     pub left_out: u64,

@@ -74,7 +74,7 @@ fn paths_of_a_file_are_relative_to_its_folder() {
     assert_eq!(settings.classify.model, folder.join("m"));
     let library = folder.join("../lib.so");
     assert_eq!(settings.onnxruntime.library, library.to_str().unwrap());
-    // Of the environment and of flags: to where the program runs.
+    // Paths of the environment and of flags are relative to where the program runs.
     let env = env(&[("TOPICMILL__CLASSIFY__MODEL", "n")]);
     let loaded = load(Some(&path), env, &[("database.url", "sqlite:b.db".into())]).unwrap();
     assert_eq!(loaded.settings.classify.model, Path::new("n"));

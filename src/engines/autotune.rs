@@ -206,7 +206,7 @@ pub enum Allowance {
     Time(Duration),
     /// This share of the time that so many tokens take, but no longer than so.
     Share {
-        /// Of the expected time.
+        /// The share of the expected time.
         share: f64,
         /// Tokens to compute.
         tokens: f64,

@@ -117,7 +117,7 @@ pub(super) struct Partial {
     file: BufWriter<File>,
     /// Whole lines that an earlier run left.
     pub(super) lines: u64,
-    /// Of those, lines of texts that were not scored.
+    /// How many of them are of texts that were not scored.
     pub(super) failed: u64,
 }
 

@@ -46,7 +46,7 @@ pub struct Setting {
 pub struct Share {
     /// How many.
     pub of: usize,
-    /// Of how many.
+    /// Out of how many.
     pub all: usize,
     /// The one by the other; `None` of nothing.
     pub share: Option<f64>,

@@ -53,11 +53,11 @@ pub struct Saving {
 pub struct Answer {
     /// Posts that were looked at.
     pub posts: u64,
-    /// Of those, scored: all their logits are stored.
+    /// How many of them were scored: all their logits are stored.
     pub scored: u64,
-    /// Of those, scored and without a label to compare with.
+    /// How many of them were scored and have no label to compare with.
     pub without_label: u64,
-    /// Of those, scored and stored.
+    /// How many of them were scored and stored.
     pub saved: u64,
     /// How the others move.
     pub moves: Moves,

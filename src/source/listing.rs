@@ -38,7 +38,7 @@ impl From<serde_json::Error> for ListingError {
 
 /// Decodes a listing, or an array of listings as a comments page has it.
 ///
-/// Of a comments page the posts are taken and the comments passed over; of a plain listing a child that is
+/// A comments page gives its posts, and its comments are passed over; in a plain listing a child that is
 /// no post is rejected. `after` is the last listing's.
 ///
 /// # Errors

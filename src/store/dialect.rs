@@ -244,7 +244,7 @@ impl Dialect for Sqlite {
                 .create_if_missing(access == Access::Create)
                 .journal_mode(SqliteJournalMode::Wal)
                 // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
-                // Of every writer: a text that was edited here lies in free space before its post is purged.
+                // Every writer does it: a text that was edited here lies in free space before its post is purged.
                 .pragma("secure_delete", "ON")
                 // A block of an import changes most leaves of the index of hashes: in memory, and written once,
                 // instead of out and in again with each statement.

@@ -57,7 +57,7 @@ fn meaning(error: &dyn DatabaseError) -> Meaning {
     }
 }
 
-/// Of a result code of SQLite (<https://www.sqlite.org/rescode.html>).
+/// The meaning of a result code of SQLite (<https://www.sqlite.org/rescode.html>).
 fn of_sqlite(code: u32) -> Meaning {
     match code {
         // I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.

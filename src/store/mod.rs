@@ -223,11 +223,11 @@ pub struct ImportState {
     pub byte_offset: u64,
     /// Rows read.
     pub rows: u64,
-    /// Of those, left out by the filters.
+    /// How many of them the filters left out.
     pub left_out: u64,
-    /// Of those, stored.
+    /// How many of them were stored.
     pub posts: u64,
-    /// Of those, no post.
+    /// How many of them were no post.
     pub rejected: u64,
     /// The run that read it last.
     pub run: RunId,
@@ -420,9 +420,9 @@ pub struct RunRow {
 pub struct Standing {
     /// Posts stored.
     pub posts: i64,
-    /// Of those, labelled under the current model and label set.
+    /// How many of them are labelled under the current model and label set.
     pub labelled: i64,
-    /// Of those, posts that none of the labels fits: the best score lies under the threshold.
+    /// How many of them none of the labels fits: the best score lies under the threshold.
     pub none_of_these: i64,
     /// Not labelled yet.
     pub unlabelled: i64,

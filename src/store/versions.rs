@@ -24,7 +24,7 @@ pub struct Cost {
     pub posts: u64,
     /// Their texts, equal ones once.
     pub texts: u64,
-    /// Of those, posts that need no inference: all of their pairs are stored.
+    /// How many of them need no inference: all of their pairs are stored.
     pub posts_without_inference: u64,
     /// Pairs of their texts and the labels that are stored.
     pub pairs_stored: u64,

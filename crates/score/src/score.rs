@@ -11,7 +11,7 @@ use crate::labels::Mode;
 
 /// What a model said of one (text, hypothesis) pair.
 ///
-/// Of an embedding model `entailment` is the cosine of the two vectors, and the others are `None`.
+/// With an embedding model, `entailment` is the cosine of the two vectors, and the others are `None`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogits {
     /// Logit of the class that the label is read from.
@@ -47,7 +47,7 @@ pub struct Evidence {
 /// What there is for each label, given the logits of one text against each label in the order of the set.
 ///
 /// # Panics
-/// Of an NLI model with a logit that it does not give.
+/// If an NLI model lacks a logit.
 pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence {
     let each_by_itself = mode == Mode::Multi || logits.len() == 1;
     let of = |pair: &PairLogits| {

@@ -25,7 +25,7 @@ pub struct Position {
     pub bytes: u64,
     /// Rows, blank ones too.
     pub rows: u64,
-    /// Of those, left out by the filter.
+    /// How many of them the filter left out.
     pub left_out: u64,
 }
 

@@ -16,9 +16,9 @@ use crate::domain::Timestamp;
 pub struct Traffic {
     /// Requests sent, tries again and those for tokens included.
     pub requests: u64,
-    /// Of those, tries again.
+    /// How many of them were tries again.
     pub retries: u64,
-    /// Of those, for a token.
+    /// How many of them asked for a token.
     pub token_requests: u64,
     /// Answers by their status.
     pub by_status: BTreeMap<u16, u64>,

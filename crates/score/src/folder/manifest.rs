@@ -325,7 +325,7 @@ pub struct Agreement {
 }
 
 impl Agreement {
-    /// Of all texts, those that got the same label.
+    /// How many of them got the same label.
     #[expect(clippy::cast_precision_loss, reason = "numbers of texts")]
     pub fn share(&self) -> f64 {
         self.agreed as f64 / self.texts.max(1) as f64

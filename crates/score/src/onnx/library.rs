@@ -77,7 +77,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Of this process.
+    /// Where this process starts from.
     pub fn of_the_process() -> Self {
         Self {
             program: std::env::current_exe().and_then(fs::canonicalize).ok(),

@@ -35,7 +35,7 @@ pub const FIELDS: [&str; 18] = [
     "topic",
 ];
 
-/// Of each of these a table must have one.
+/// A table must have one of each of these.
 const REQUIRED: [&[&str]; 4] = [
     &["title"],
     &["id", "name"],

@@ -17,7 +17,7 @@ use super::columns::TableError;
 /// The largest page: `DuckDB` writes up to 100 MB, other writers 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
 const LARGEST_PAGE: u64 = 128 << 20;
-/// Of all columns together, the largest page and dictionary of each: what is in memory at once.
+/// The largest page and dictionary of each column, summed over all columns: what is in memory at once.
 const LARGEST_PAGES: u64 = 512 << 20;
 /// A header holds numbers, and the least and the greatest value of its page.
 const LONGEST_HEADER: u64 = 1 << 20;
@@ -153,7 +153,7 @@ struct PageSize {
     is_dictionary: bool,
     unpacked: u64,
     packed: u64,
-    /// Of those, at the beginning and never packed.
+    /// How many of them stand at the beginning and are never packed.
     levels: u64,
 }
 
@@ -309,7 +309,7 @@ mod tests {
             levels: 0,
         };
         assert_eq!(header(&page).unwrap(), expected);
-        // Of version 2: 3 bytes of definition levels and 4 of repetition levels come first, a flag last.
+        // In version 2, 3 bytes of definition levels and 4 of repetition levels come first, a flag last.
         let page = [
             0x15, 6, 0x15, 20, 0x15, 20, 0x5c, 0x15, 2, 0x15, 0, 0x15, 2, 0x15, 0, 0x15, 6, 0x15,
             8, 0x12, 0, 0,
