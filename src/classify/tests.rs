@@ -4,7 +4,7 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::{Clock, ManualClock};
+use crate::clock::{Clock, ManualClock, Sleep};
 use crate::domain::{Authors, Post, SourceKind, Stage, Timestamp};
 use crate::gpu::{GpuReading, Probe};
 use crate::record::Gpu;
@@ -296,12 +296,37 @@ async fn every_post_is_labelled_once() {
     assert_eq!(again.posts, 0);
 }
 
+/// A clock on which each sleep takes a moment, however long it is: hours pass in a second. The moment is longer than a
+/// claim takes, since no lease can be renewed before its claim is done.
+#[derive(Debug)]
+struct Hurried(Arc<ManualClock>);
+
+impl Clock for Hurried {
+    fn now(&self) -> chrono::DateTime<chrono::Utc> {
+        self.0.now()
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the moment is a real one")]
+    fn sleep(&self, duration: Duration) -> Sleep<'_> {
+        self.0.advance(duration);
+        Box::pin(tokio::time::sleep(Duration::from_millis(100)))
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leases_are_renewed_however_long_a_window_takes() {
-    let clock = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
+    let start = chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap();
+    let clock = Arc::new(Hurried(ManualClock::at(start)));
     let scene = Scene::with_posts(1_500, clock.clone()).await;
-    // The hand-moved clock makes each heartbeat the next one's time: hours pass while this runs.
-    let (ended, done) = scene.label(|_| Ok(())).await;
+    let slow = |_| {
+        std::thread::sleep(Duration::from_millis(10));
+        Ok(())
+    };
+    let (ended, done) = scene.label(slow).await;
     ended.unwrap();
     assert!(clock.elapsed() > LEASE, "{:?}", clock.elapsed());
     assert_eq!((done.posts, done.refused), (1_500, 0));

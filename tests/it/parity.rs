@@ -16,7 +16,6 @@ use topicmill_score::OnnxError;
 use topicmill_score::SharedWeights;
 use topicmill_score::TextResult;
 use topicmill_score::folder::ModelFolder;
-use topicmill_score::labeler::Ended;
 use topicmill_score::{Label, LabelSet, Mode};
 
 use crate::support::engine::{labeler, labeler_of, labeler_with, repository, runtime_is_here};
@@ -58,15 +57,9 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
 
 fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
     let prepared = labeler.prepare(set).unwrap();
-    let encoded = labeler.encoder().encode(texts).unwrap();
-    let mut results = vec![None; texts.len()];
-    let ended = labeler
-        .score(&prepared, &encoded, &[], &|| false, &mut |text, result| {
-            results[text] = Some(result.unwrap());
-        })
-        .unwrap();
-    assert_eq!(ended, Ended::Done);
-    results.into_iter().map(Option::unwrap).collect()
+    let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
+    let results = results.expect("nobody asked it to stop").into_iter();
+    results.map(Result::unwrap).collect()
 }
 
 /// Texts in an order that mixes long and short ones, another for each seed.

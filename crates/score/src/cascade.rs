@@ -155,17 +155,14 @@ mod tests {
             let mut small = shortlist(kind, 2);
             let prepared = small.prepare(&set).unwrap();
             let orders = small.order(&prepared, &texts, &|| false).unwrap().unwrap();
-            let encoded = small.labeler.encoder().encode(&texts).unwrap();
-            let labeler = &mut small.labeler;
-            labeler
-                .score(&prepared, &encoded, &[], &|| false, &mut |text, result| {
-                    let scores = result.unwrap().scores;
-                    let order = orders[text].as_ref().unwrap();
-                    assert_eq!(order[0], scores.best);
-                    let sorted = order.iter().map(|label| scores.scores[*label]);
-                    assert!(sorted.is_sorted_by(|a, b| a >= b), "{text}");
-                })
-                .unwrap();
+            let results = small.labeler.score_all(&prepared, &texts, &|| false);
+            for (text, result) in results.unwrap().unwrap().into_iter().enumerate() {
+                let scores = result.unwrap().scores;
+                let order = orders[text].as_ref().unwrap();
+                assert_eq!(order[0], scores.best);
+                let sorted = order.iter().map(|label| scores.scores[*label]);
+                assert!(sorted.is_sorted_by(|a, b| a >= b), "{text}");
+            }
             assert!(
                 small.order(&prepared, &texts, &|| true).unwrap().is_none(),
                 "a stop is heard"
