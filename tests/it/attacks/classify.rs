@@ -202,6 +202,11 @@ async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
             proxy.be_away(false);
             labels(20 + outage).await;
         }
+        // With nothing in hand: what it could not give back would be an error.
+        until("the last claim is given back", async || {
+            count(&direct, "leases").await == 0
+        })
+        .await;
         proxy.be_away(true);
         calendar.sleep(Duration::from_millis(900)).await;
         stop.cancel();
