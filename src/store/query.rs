@@ -39,7 +39,8 @@ pub struct Inquiry {
     pub limit: Option<u64>,
     /// After which the server ends the statement by itself, should this process be gone by then.
     pub at_most: Option<Duration>,
-    /// How long whoever takes the parts may take over one, before the server ends a transaction that stands still.
+    /// How long whoever takes the parts may take over one, before a server's statement, which stands in the way of
+    /// others as long as it lasts, is ended.
     pub patience: Option<Duration>,
     /// Whether a user of the server is good enough who may do more than read and write tables.
     pub any_user: bool,

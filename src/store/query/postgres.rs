@@ -27,6 +27,20 @@ const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), \
          COALESCE($2, current_setting('idle_in_transaction_session_timeout')), false), pg_backend_pid()";
 /// The server sees by itself that this process is gone; before PostgreSQL 14, and on some systems, it cannot.
 const WATCH_CLIENT: &str = "SET client_connection_check_interval = '2s'";
+
+/// Why a statement was not answered to its end.
+enum Broken {
+    Server(sqlx::Error),
+    /// Nobody took its rows for so long.
+    Untaken(Duration),
+}
+
+impl From<sqlx::Error> for Broken {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Server(error)
+    }
+}
+
 /// A role that the user is or can become, and for whom a transaction that reads is no bound: it reads and writes
 /// the server's files, runs programs there, or keeps slots of replication.
 const POWER: &str = "SELECT rolname::text, rolname = session_user FROM pg_roles \
@@ -59,12 +73,21 @@ impl SqlStore<Postgres> {
             }
         };
         // The server would go on until it sees that nobody listens.
-        if matches!(asked, Ok(Answered::Cut | Answered::Stopped)) {
+        if matches!(
+            asked,
+            Ok(Answered::Cut | Answered::Stopped) | Err(Broken::Untaken(_))
+        ) {
             self.cancel(backend).await;
         }
         // With it goes the transaction.
         drop(connection.close().await);
-        asked
+        asked.map_err(|error| match error {
+            Broken::Server(error) => no_answer(&inquiry.sql, &error),
+            Broken::Untaken(patience) => refusal(format_args!(
+                "nobody read its rows for {} s, and so long it may stand in the way of others",
+                patience.as_secs()
+            )),
+        })
     }
 
     /// See [`crate::store::Store::query`].
@@ -100,6 +123,11 @@ async fn prepare(connection: &mut PgConnection, inquiry: &Inquiry) -> sqlx::Resu
         .fetch_one(&mut *connection)
         .await?;
     drop(connection.execute(WATCH_CLIENT).await);
+    if let Some(patience) = inquiry.patience {
+        // This process may stand still itself, with rows on their way to it.
+        let bound = format!("SET tcp_user_timeout = {}", millis(patience.as_millis()));
+        drop(connection.execute(AssertSqlSafe(bound)).await);
+    }
     row.try_get(2)
 }
 
@@ -123,22 +151,32 @@ async fn refuse_power(connection: &mut PgConnection) -> Result<()> {
     }
 }
 
-async fn answer(connection: &mut PgConnection, inquiry: &Inquiry, into: Parts) -> Result<Answered> {
-    connection
-        .execute("BEGIN READ ONLY")
-        .await
-        .map_err(|error| refused(&error))?;
-    let asked = match without_a_cursor(&inquiry.sql) {
-        Some(sql) => direct(connection, sql, inquiry.limit, &into).await,
+async fn answer(
+    connection: &mut PgConnection,
+    inquiry: &Inquiry,
+    into: Parts,
+) -> std::result::Result<Answered, Broken> {
+    connection.execute("BEGIN READ ONLY").await?;
+    match without_a_cursor(&inquiry.sql) {
+        Some(sql) => direct(connection, sql, inquiry, &into).await,
         None => query(connection, inquiry, &into).await,
-    };
-    asked.map_err(|error| match first_word(&inquiry.sql) {
-        word if READING.iter().any(|reading| word.eq_ignore_ascii_case(reading)) => refused(&error),
+    }
+}
+
+/// What is told of a statement that the server refused, or did not answer to its end.
+fn no_answer(sql: &str, error: &sqlx::Error) -> StoreError {
+    match first_word(sql) {
+        word if READING
+            .iter()
+            .any(|reading| word.eq_ignore_ascii_case(reading)) =>
+        {
+            refused(error)
+        }
         _ => refusal(format_args!(
             "`sql` only reads: give it one statement of SELECT, VALUES, TABLE, WITH, EXPLAIN or SHOW ({})",
-            message(&error)
+            message(error)
         )),
-    })
+    }
 }
 
 /// What a statement that reads begins with.
@@ -179,7 +217,7 @@ async fn query(
     connection: &mut PgConnection,
     inquiry: &Inquiry,
     into: &Parts,
-) -> sqlx::Result<Answered> {
+) -> std::result::Result<Answered, Broken> {
     // A statement with parameters, even none, goes by the extended protocol, which takes no second one behind it.
     let declare = format!("DECLARE topicmill NO SCROLL CURSOR FOR {}", inquiry.sql);
     sqlx::query(AssertSqlSafe(declare))
@@ -189,29 +227,29 @@ async fn query(
     let columns = connection.prepare("FETCH 1 FROM topicmill".into_sql_str());
     let columns = columns.await?;
     connection.execute("CLOSE topicmill").await?;
-    let mut packer = Packer::begin(columns.columns(), inquiry.limit, into).await;
+    let mut packer = Packer::begin(columns.columns(), inquiry, into).await;
     // The simple protocol gives every type as text. To it these are the same words in the same order as above.
     let rows = sqlx::raw_sql(AssertSqlSafe(inquiry.sql.clone())).fetch(connection);
     match packer.take(rows).await? {
         Some(asked) => Ok(asked),
-        None => Ok(packer.end().await),
+        None => packer.end().await,
     }
 }
 
 async fn direct(
     connection: &mut PgConnection,
     sql: &str,
-    limit: Option<u64>,
+    inquiry: &Inquiry,
     into: &Parts,
-) -> sqlx::Result<Answered> {
+) -> std::result::Result<Answered, Broken> {
     let statement = connection
         .prepare(AssertSqlSafe(sql).into_sql_str())
         .await?;
-    let mut packer = Packer::begin(statement.columns(), limit, into).await;
+    let mut packer = Packer::begin(statement.columns(), inquiry, into).await;
     let rows = sqlx::query(AssertSqlSafe(sql)).fetch(connection);
     match packer.take(rows).await? {
         Some(asked) => Ok(asked),
-        None => Ok(packer.end().await),
+        None => packer.end().await,
     }
 }
 
@@ -219,19 +257,21 @@ async fn direct(
 struct Packer<'p> {
     width: usize,
     left: u64,
+    patience: Option<Duration>,
     packing: Packing,
     into: &'p Parts,
 }
 
 impl<'p> Packer<'p> {
-    async fn begin(columns: &[PgColumn], limit: Option<u64>, into: &'p Parts) -> Self {
+    async fn begin(columns: &[PgColumn], inquiry: &Inquiry, into: &'p Parts) -> Self {
         let columns = names(columns.iter().map(Column::name));
         let width = columns.len();
         // That nobody listens is seen with the first rows.
         drop(into.send(Part::Columns(columns)).await);
         Self {
             width,
-            left: limit.unwrap_or(u64::MAX),
+            left: inquiry.limit.unwrap_or(u64::MAX),
+            patience: inquiry.patience,
             packing: Packing::default(),
             into,
         }
@@ -241,16 +281,16 @@ impl<'p> Packer<'p> {
     async fn take(
         &mut self,
         mut rows: impl futures_util::Stream<Item = sqlx::Result<PgRow>> + Unpin,
-    ) -> sqlx::Result<Option<Answered>> {
+    ) -> std::result::Result<Option<Answered>, Broken> {
         while let Some(row) = rows.try_next().await? {
             if self.left == 0 {
-                self.end().await;
+                self.end().await?;
                 return Ok(Some(Answered::Cut));
             }
             self.left -= 1;
             let values = (0..self.width).map(|i| value(&row, i)).collect();
             if let Some(part) = self.packing.add(values)
-                && self.into.send(part).await.is_err()
+                && !self.send(part).await?
             {
                 return Ok(Some(Answered::Stopped));
             }
@@ -258,10 +298,22 @@ impl<'p> Packer<'p> {
         Ok(None)
     }
 
+    /// Sends rows on; false where nobody listens any more.
+    async fn send(&self, part: Part) -> std::result::Result<bool, Broken> {
+        let sending = self.into.send(part);
+        let Some(patience) = self.patience else {
+            return Ok(sending.await.is_ok());
+        };
+        let sent = tokio::time::timeout(patience, sending).await;
+        sent.map(|sent| sent.is_ok())
+            .map_err(|_| Broken::Untaken(patience))
+    }
+
     /// Sends the last rows on. Whoever does not listen any more has all that was asked for.
-    async fn end(&mut self) -> Answered {
-        drop(self.into.send(self.packing.rest()).await);
-        Answered::Whole
+    async fn end(&mut self) -> std::result::Result<Answered, Broken> {
+        let rest = self.packing.rest();
+        self.send(rest).await?;
+        Ok(Answered::Whole)
     }
 }
 

@@ -178,6 +178,31 @@ async fn a_stopped_query_leaves_no_thread_at_work() {
     assert!(end.expect("the thread ends").is_none());
 }
 
+/// A pager that stands still would keep old rows from being removed, and tables from being rewritten.
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_nobody_takes_end_the_query_on_the_server() {
+    let Some(database) = postgres() else { return };
+    with_a_row(&database).await;
+    let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+    let (into, untaken) = parts();
+    let inquiry = Inquiry {
+        sql: ENDLESS.to_owned(),
+        limit: None,
+        at_most: None,
+        patience: Some(Duration::from_secs(1)),
+        any_user: true,
+        stop: CancellationToken::new(),
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(30), store.ask(inquiry, into)).await;
+    let error = asked.expect("it does not wait for ever").unwrap_err();
+    assert!(error.to_string().contains("for 1 s"), "{error}");
+    drop(untaken);
+    until("the query ends", Duration::from_secs(10), async || {
+        at_work(&database.url).await == 0
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endless_answer_takes_little_memory_and_ends_quietly_with_its_reader() {
     for database in databases() {
