@@ -4,11 +4,13 @@ use serde::Serialize;
 
 use crate::record::{BudgetOrigin, GpuFigures, Labelled, RunSettings, Slow, gib};
 
-/// Percent of the time that a GPU should compute: below it waits, above it is full.
+/// Percent of the time that a GPU should compute: below it waits, above it is full. A goal, not a measurement: NVML counts
+/// a GPU as busy while one kernel runs, so that 95 is as good as 100, and 75 leaves a quarter to be won.
 pub const GPU_TARGET: (u8, u8) = (75, 95);
-/// Percent of a GPU's memory that should be in use at the most.
+/// Percent of a GPU's memory that should be in use at the most. A goal as well: a longer text than any before it needs the
+/// last 5.
 pub const MEMORY_TARGET: (u8, u8) = (80, 95);
-/// Fewer samples of a GPU say little.
+/// Fewer samples of a GPU say little: with one each two seconds, these are the first ten seconds, in which sessions start.
 const FEW_SAMPLES: u64 = 5;
 /// In a run of fewer seconds its start and its end weigh much.
 const SHORT_SECS: f64 = 10.0;

@@ -26,11 +26,10 @@ use topicmill_score::folder::manifest::Manifest;
 use topicmill_score::folder::{ModelError, check_config};
 
 use crate::clock::SharedClock;
+use crate::source::http::backoff;
 
 /// Attempts at a request before it is given up; one that got further starts counting again.
 const TRIES: u32 = 5;
-/// Wait before the second attempt; each later one waits twice as long.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// A list of twenty thousand files has half as much.
 const MAX_LISTING: u64 = 8 << 20;
 /// What comes slower than [`SLOWEST`] after this long is given up: a server that sends a byte a minute would hold us for
@@ -276,14 +275,11 @@ impl Hub {
         let Wanted { repo, revision, .. } = wanted;
         let path = format!("api/models/{repo}/revision/{revision}?blobs=true");
         let what = format!("the list of {repo}");
-        let mut tries = 1;
+        let mut waits = backoff(TRIES);
         let bytes = loop {
-            match self.small_body(repo, &path, &what).await {
-                Err(PullError::Transfer { .. }) if tries < TRIES => {
-                    self.clock.sleep(FIRST_WAIT * (1 << (tries - 1))).await;
-                    tries += 1;
-                }
-                answered => break answered?,
+            match (self.small_body(repo, &path, &what).await, waits.next()) {
+                (Err(PullError::Transfer { .. }), Some(wait)) => self.clock.sleep(wait).await,
+                (answered, _) => break answered?,
             }
         };
         Listing::read(&bytes, repo)
@@ -344,7 +340,7 @@ impl Hub {
         } else {
             let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
             let mut pace = Pace::start(&self.clock);
-            let mut tries = 1;
+            let mut waits = backoff(TRIES);
             loop {
                 let before = length(&part);
                 let fetched = self
@@ -352,10 +348,12 @@ impl Hub {
                     .await;
                 match fetched {
                     Ok(()) => break,
-                    Err(PullError::Transfer { .. }) if length(&part) > before => tries = 1,
-                    Err(PullError::Transfer { .. }) if tries < TRIES => {
-                        self.clock.sleep(FIRST_WAIT * (1 << (tries - 1))).await;
-                        tries += 1;
+                    Err(PullError::Transfer { .. }) if length(&part) > before => {
+                        waits = backoff(TRIES);
+                    }
+                    Err(error @ PullError::Transfer { .. }) => {
+                        let wait = waits.next().ok_or(error)?;
+                        self.clock.sleep(wait).await;
                     }
                     Err(error) => return Err(error),
                 }

@@ -45,7 +45,7 @@
 //! analysis      -> store
 //! files         -> domain
 //! engines       -> clock
-//! hub           -> clock
+//! hub           -> clock, source
 //! gpu           -> clock, record
 //! advice        -> record
 //! source        -> clock, domain

@@ -15,17 +15,19 @@ use topicmill_score::engine::EngineError;
 use topicmill_score::labeler::{Labeler, LabelerError, Prepared};
 use topicmill_score::text::EncodedText;
 
-/// A larger budget that gains less than this ends the doubling.
+/// A larger budget that gains less than this ends the doubling: it costs twice the memory of a batch.
 const GAIN: f64 = 1.03;
 /// What is found must beat the default by this, or it is not worth the memory.
 const WORTH: f64 = 1.02;
-/// How often the best and the default are compared in the end.
+/// How often the best and the default are compared in the end, in turns: once each way, so that neither has the warmer
+/// machine.
 const DUELS: usize = 2;
-/// The smallest budget that is tried.
+/// The smallest budget that is tried: half of the longest text that most models take.
 pub const LEAST: usize = 256;
-/// The largest budget that is tried.
+/// The largest budget that is tried: 64 of the longest texts that BART takes. Memory ends the search sooner on most GPUs.
 pub const MOST: usize = 1 << 16;
-/// Above this share of the machine's memory no larger budget is tried.
+/// Above this share of the machine's memory no larger budget is tried: a doubling may double what a batch takes, and what
+/// the database's cache and other programs need is left to them.
 const MEMORY: f64 = 0.8;
 /// Measurements that a search takes at most, about.
 const MEASUREMENTS: f64 = 18.0;

@@ -10,7 +10,7 @@ use topicmill_score::text::EncodedText;
 
 /// Texts that are measured together: enough to fill batches as labelling does.
 const TEXTS_A_ROUND: usize = 48;
-/// Rounds that an interval needs.
+/// Rounds that an interval needs: of three, Student's t makes it wider than what it is about.
 const LEAST_ROUNDS: usize = 4;
 /// Measuring ends after this time, once there are enough rounds.
 const LONG_ENOUGH: Duration = Duration::from_secs(8);

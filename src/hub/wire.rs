@@ -10,6 +10,7 @@ use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION, RAN
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use super::{HubSource, PullError};
+use crate::source::http::install_tls;
 
 /// The hub itself needs two or three.
 const MAX_HOPS: usize = 10;
@@ -26,8 +27,7 @@ pub(super) struct Wire {
 
 impl Wire {
     pub fn new(source: &HubSource) -> Result<Self, PullError> {
-        // Another part of the process may have installed it.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        install_tls();
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))

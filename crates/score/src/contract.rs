@@ -8,24 +8,25 @@ use std::borrow::Cow;
 
 use super::batch::Batch;
 
-/// An input that a text model may have.
+/// An input that a text model may have, with its shape and type. `rows` is how many texts or pairs a batch has, `width`
+/// how many tokens its longest row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Input {
-    /// The tokens.
+    /// The tokens: `[rows, width]`, int64.
     Ids,
-    /// 1 for a token, 0 where filled up.
+    /// 1 for a token, 0 where filled up: `[rows, width]`, int64.
     AttentionMask,
-    /// Which text a token belongs to.
+    /// Which text of a pair a token belongs to, 0 or 1: `[rows, width]`, int64.
     TypeIds,
-    /// How many tokens a row has.
+    /// How many tokens a row has: `[rows]`, int32.
     Lengths,
-    /// 0, 1, 2, … up to the width.
+    /// 0, 1, 2, … up to the width, the same for each row: `[width]`, int64.
     Positions,
-    /// What the decoder reads: the tokens, one later.
+    /// What the decoder reads: the tokens, one later: `[rows, width]`, int64.
     DecoderIds,
-    /// Where each row's last token stands, the rows laid end to end.
+    /// Where each row's last token stands, the rows laid end to end: `[rows]`, int64.
     Last,
-    /// What is added to attention: 0 for a token, much less than 0 where filled up.
+    /// What is added to attention: 0 for a token, much less than 0 where filled up: `[rows, 1, width]`, float32.
     Mask,
 }
 
@@ -99,7 +100,7 @@ impl Input {
         matches!(self, Self::AttentionMask | Self::Lengths | Self::Mask)
     }
 
-    /// What it holds for a batch.
+    /// What it holds for a batch; shape and type are those of the variants.
     ///
     /// # Panics
     /// Where the decoder's first id is needed and not known; whoever loads a graph has checked it.

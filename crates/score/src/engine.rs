@@ -27,6 +27,7 @@ impl Logits {
 
 /// Why a batch was not computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum EngineError {
     /// The batch needs more memory than there is.
     #[error("compute a batch of {rows} × {width} tokens: out of memory ({detail})")]

@@ -22,6 +22,7 @@ const TOKENS_OF_ONE_TEXT: usize = 512;
 
 /// Why texts cannot be scored at all.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LabelerError {
     /// The tokenizer.
     #[error(transparent)]
@@ -57,6 +58,7 @@ pub enum LabelerError {
 
 /// Why one text has no scores, while others have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TextError {
     /// Not even a batch of one row fits.
     #[error(

@@ -84,6 +84,7 @@ pub struct LabelSet {
 
 /// Why a label set cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LabelSetError {
     /// No labels.
     #[error("the label set has no labels: give at least one")]

@@ -26,6 +26,7 @@ use crate::folder::{ModelError, ModelFolder, ModelKind, Processor};
 
 /// Why ONNX Runtime or a model cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OnnxError {
     /// There is no library anywhere.
     #[error(

@@ -26,6 +26,7 @@ const MAX_CHARS: usize = 1 << 20;
 
 /// Why a text cannot be turned into tokens.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TokenizeError {
     /// The tokenizer's file cannot be used.
     #[error("load the tokenizer `{path}`: {source}; copy or export the file again")]

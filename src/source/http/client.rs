@@ -356,7 +356,7 @@ impl PoliteClient {
 }
 
 /// The waits between that many tries of one request, growing and jittered so that many clients spread out.
-fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
+pub(crate) fn backoff(tries: u32) -> impl Iterator<Item = Duration> + Send {
     ExponentialBuilder::new()
         .with_min_delay(SHORTEST_WAIT)
         .with_max_delay(LONGEST_BACKOFF)

@@ -16,5 +16,5 @@ mod traffic;
 pub(crate) use address::{base_url, extend, is_loopback};
 pub(crate) use answer::{Answer, Meaning, retry_after};
 pub use client::{HttpError, PoliteClient, Site, Timeouts, install_tls};
-pub(crate) use client::{Judgement, Manners, Purpose, Trouble};
+pub(crate) use client::{Judgement, Manners, Purpose, Trouble, backoff};
 pub use traffic::{QuotaLeft, Traffic, Waited, Waits};

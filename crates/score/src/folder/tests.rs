@@ -1,5 +1,8 @@
 //! Tests of the model folder, beside it because they are as long as the module.
 
+use std::fs;
+
+use super::config::DEFAULT_MAX_TOKENS;
 use super::*;
 
 const BART: &str = r#"{"model_type":"bart","max_position_embeddings":1024,"vocab_size":50265,"pad_token_id":1,

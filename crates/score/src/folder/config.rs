@@ -1,0 +1,168 @@
+//! What `config.json` and `tokenizer_config.json` say of a model: its classes, its head and how long a text may be.
+//!
+//! Both are the hub's, and read as transformers reads them; only the block `zero_shot` is topicmill's own.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{EmbeddingHead, ModelKind, NliClasses};
+
+/// Longest sequence of a model that does not say how long it may be.
+pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
+
+/// `tokenizer_config.json` writes 1e30 where there is no limit.
+const NO_LIMIT: f64 = 1e6;
+/// The same for numbers that are whole.
+const MOST_TOKENS: usize = 1_000_000;
+
+/// Families that count positions from the padding id on, so that two of their positions are never used.
+const OFFSET_POSITIONS: &[&str] = &[
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "lilt",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+];
+
+/// The part of `config.json` that matters here.
+#[derive(Debug, Deserialize)]
+pub(super) struct Config {
+    #[serde(default)]
+    model_type: String,
+    id2label: Option<Map<String, Value>>,
+    label2id: Option<Map<String, Value>>,
+    max_position_embeddings: Option<usize>,
+    pub vocab_size: Option<usize>,
+    pub pad_token_id: Option<u32>,
+    pub zero_shot: Option<ZeroShot>,
+}
+
+/// Block `zero_shot` of `config.json`: topicmill's own, so unlike the rest it is read strictly where it counts.
+#[derive(Debug, Deserialize)]
+pub(super) struct ZeroShot {
+    mode: String,
+    output: Option<String>,
+    pub hypothesis_template: Option<String>,
+    softmax_scale: Option<f64>,
+    sigmoid_scale: Option<f64>,
+    sigmoid_bias: Option<f64>,
+    max_length: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct TokenizerConfig {
+    model_max_length: Option<f64>,
+}
+impl Config {
+    pub fn kind(&self) -> Result<ModelKind, String> {
+        match &self.zero_shot {
+            Some(block) if block.mode == "embedding" => block.embedding().map(ModelKind::Embedding),
+            Some(block) if block.mode != "nli" => Err(format!(
+                "`zero_shot.mode` is `{}`; topicmill knows `embedding` and `nli`",
+                block.mode
+            )),
+            _ => self.nli().map(ModelKind::Nli),
+        }
+    }
+
+    fn nli(&self) -> Result<NliClasses, String> {
+        let classes = self.classes()?;
+        let names = || {
+            classes
+                .iter()
+                .map(|(name, _)| format!("`{name}`"))
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let (_, entailment) =
+            classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
+                format!(
+                    "none of its classes ({}) is called `entailment`; take a model trained on NLI, such as facebook/bart-large-mnli, or correct `label2id`",
+                    names()
+                )
+            })?;
+        let count = classes.len();
+        if !(2..=3).contains(&count) || *entailment >= count {
+            return Err(format!(
+                "its classes ({}) are not 2 or 3 numbered from 0; correct `label2id`",
+                names()
+            ));
+        }
+        Ok(NliClasses::of(count, *entailment))
+    }
+
+    /// (name, index) of each class, in the order of `label2id`, which is where the reference looks.
+    fn classes(&self) -> Result<Vec<(String, usize)>, String> {
+        let pairs: Option<Vec<_>> = match (&self.label2id, &self.id2label) {
+            (Some(map), _) => map
+                .iter()
+                .map(|(name, id)| Some((name.clone(), usize::try_from(id.as_u64()?).ok()?)))
+                .collect(),
+            (None, Some(map)) => map
+                .iter()
+                .map(|(id, name)| Some((name.as_str()?.to_owned(), id.parse().ok()?)))
+                .collect(),
+            (None, None) => {
+                return Err(
+                    "it has neither `label2id` nor a block `zero_shot`; take a model trained on NLI, such as facebook/bart-large-mnli".to_owned(),
+                );
+            }
+        };
+        pairs.ok_or_else(|| {
+            "`label2id` or `id2label` does not map names and numbers; correct it".to_owned()
+        })
+    }
+
+    pub fn max_tokens(&self, tokenizer: &TokenizerConfig) -> usize {
+        let unused = if OFFSET_POSITIONS.contains(&self.model_type.as_str()) {
+            2
+        } else {
+            0
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 1 and a million"
+        )]
+        let tokenizer = tokenizer
+            .model_max_length
+            .filter(|n| (1.0..NO_LIMIT).contains(n))
+            .map(|n| n as usize);
+        let positions = self
+            .max_position_embeddings
+            .map(|n| n.saturating_sub(unused));
+        let own = self.zero_shot.as_ref().and_then(|z| z.max_length);
+        [tokenizer, positions, own]
+            .into_iter()
+            .flatten()
+            .filter(|n| (1..MOST_TOKENS).contains(n))
+            .min()
+            .unwrap_or(DEFAULT_MAX_TOKENS)
+    }
+}
+
+impl ZeroShot {
+    fn embedding(&self) -> Result<EmbeddingHead, String> {
+        let number = |value: Option<f64>, name: &str| {
+            value
+                .filter(|x| x.is_finite())
+                .ok_or_else(|| format!("`zero_shot.{name}` is missing; add the number"))
+        };
+        Ok(EmbeddingHead {
+            output: self
+                .output
+                .clone()
+                .ok_or("`zero_shot.output` is missing; add the name of the graph's output")?,
+            softmax_scale: number(self.softmax_scale, "softmax_scale")?,
+            sigmoid_scale: number(self.sigmoid_scale, "sigmoid_scale")?,
+            sigmoid_bias: number(self.sigmoid_bias, "sigmoid_bias")?,
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! Which graph of a folder is meant where no manifest says it, by the names that the hub's exports have.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{ModelError, graph, required};
+
+pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelError> {
+    let folders = [dir.to_owned(), dir.join("onnx")];
+    let first_of = |names: &[String]| {
+        folders
+            .iter()
+            .flat_map(|folder| names.iter().map(|name| folder.join(name)))
+            .find(|path| path.is_file())
+    };
+    let relative = |path: &PathBuf| path.strip_prefix(dir).unwrap_or(path).display().to_string();
+
+    let mut found = Vec::new();
+    for folder in folders.iter().filter(|folder| folder.is_dir()) {
+        found.extend(
+            files_in(folder)?
+                .into_iter()
+                .filter(|path| path.extension().is_some_and(|e| e == "onnx")),
+        );
+    }
+    if found.is_empty() {
+        return Err(ModelError::NoFile {
+            folder: dir.to_owned(),
+            file: "*.onnx".to_owned(),
+        });
+    }
+    if let Some(precision) = precision {
+        let wanted = graph_names(precision);
+        return first_of(&wanted).ok_or_else(|| ModelError::Precision {
+            folder: dir.to_owned(),
+            precision: precision.to_owned(),
+            wanted,
+            found: found.iter().map(relative).collect(),
+        });
+    }
+    match (first_of(&["model.onnx".to_owned()]), found.as_slice()) {
+        (Some(graph), _) => Ok(graph),
+        (None, [only]) => Ok(only.clone()),
+        (None, several) => Err(ModelError::Ambiguous {
+            folder: dir.to_owned(),
+            found: several.iter().map(relative).collect(),
+        }),
+    }
+}
+
+/// What the hub calls a graph of a precision.
+pub fn graph_names(precision: &str) -> Vec<String> {
+    match precision {
+        "fp32" => vec!["model.onnx".to_owned()],
+        "int8" => vec![
+            "model_int8.onnx".to_owned(),
+            "model_quantized.onnx".to_owned(),
+        ],
+        other => vec![format!("model_{other}.onnx")],
+    }
+}
+/// Files of a folder, sorted by name.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    let read = |source| ModelError::Read {
+        path: folder.to_owned(),
+        source,
+    };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        if path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The precision that the hub's file names tell: `model_fp16.onnx` is `fp16`.
+pub(super) fn precision_of(graph: &Path) -> String {
+    let stem = graph.file_stem().unwrap_or_default().to_string_lossy();
+    match stem.strip_prefix("model_") {
+        Some("quantized") => "int8".to_owned(),
+        Some(word) => word.to_owned(),
+        None => "fp32".to_owned(),
+    }
+}
+
+/// Weights too large for the graph's own file lie beside it, in files that it names, as a rule `model.onnx.data`,
+/// `model.onnx_data`, `…_data_1`.
+pub(super) fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
+    let name = graph
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let folder = graph.parent().expect("the graph was found in a folder");
+    let mut files = files_in(folder)?;
+    files.retain(|path| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file.strip_prefix(&name)
+            .is_some_and(|rest| rest.starts_with(".data") || rest.starts_with("_data"))
+    });
+    for name in graph::weights(graph)? {
+        files.push(required(folder, &name)?);
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
