@@ -664,7 +664,7 @@ async fn retention_takes_the_text_and_leaves_the_label() {
         assert_eq!(scene.rows(texts).await, expected);
         assert_eq!(
             scene
-                .rows("SELECT score FROM posts WHERE fullname = 't3_a'")
+                .rows("SELECT reddit_score FROM posts WHERE fullname = 't3_a'")
                 .await,
             ["99"]
         );
