@@ -6,6 +6,7 @@ mod words;
 mod quota;
 mod redact;
 mod sources;
+mod spreadsheet;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use sha2::{Digest, Sha256};
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::sources::{Listing, SourceKind, SourceTraits};
+pub use self::spreadsheet::spreadsheet_safe;
 pub use self::words::UnknownWord;
 
 /// A point in time in whole seconds UTC.

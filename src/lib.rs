@@ -26,7 +26,9 @@
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
 //!
-//! Kept free: `export` (a data set to hand on), `report` (a picture of it), `serve` (a place to look and correct),
+//! - `export`: the labelled posts as a data set to hand on.
+//!
+//! Kept free: `report` (a picture of it), `serve` (a place to look and correct),
 //! `schedule` (runs at given times).
 //!
 //! # Who may use whom
@@ -35,7 +37,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -43,6 +45,7 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store
 //! analysis      -> store
+//! export        -> domain, store
 //! files         -> domain
 //! engines       -> clock
 //! hub           -> clock, source
@@ -82,6 +85,7 @@ pub mod collect;
 pub mod config;
 pub mod domain;
 pub mod engines;
+pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;

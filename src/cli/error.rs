@@ -8,6 +8,7 @@ use crate::collect::CollectError;
 use crate::config::ConfigError;
 use crate::domain::Outcome;
 use crate::engines::EnginesError;
+use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
 use crate::pipeline::ImportError;
@@ -115,6 +116,8 @@ pub enum CliError {
     #[error("{0}{remedy}", remedy = remedy::on_backlog(.0))]
     Backlog(#[from] BacklogError),
     #[error(transparent)]
+    Export(#[from] ExportError),
+    #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
@@ -171,12 +174,18 @@ impl CliError {
             | Self::Engines(_)
             | Self::Word { .. }
             | Self::Usage(_)
-            | Self::Store(StoreError::Query(_) | StoreError::Url(_)) => Exit::Usage,
+            | Self::Store(StoreError::Query(_) | StoreError::Url(_))
+            | Self::Export(
+                ExportError::Exists(_)
+                | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
+            ) => Exit::Usage,
             Self::Source(error)
             | Self::Purge(PurgeError::Reddit(error))
             | Self::Collect(CollectError::Source(error)) => source_exit(error),
-            Self::Store(StoreError::Powerful { .. }) => Exit::Policy,
+            Self::Store(StoreError::Powerful { .. })
+            | Self::Export(ExportError::Store(StoreError::Powerful { .. })) => Exit::Policy,
             Self::Store(_)
+            | Self::Export(ExportError::Store(_) | ExportError::Value { .. })
             | Self::Collect(CollectError::Store(_))
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
@@ -188,6 +197,7 @@ impl CliError {
             Self::Pull(error) => pull_exit(error),
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_))
+            | Self::Export(_)
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,

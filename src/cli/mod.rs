@@ -13,6 +13,7 @@ mod db;
 mod demo;
 mod doctor;
 mod error;
+mod export;
 mod import;
 mod labels;
 mod model;
@@ -123,6 +124,8 @@ enum Command {
     Purge(purge::Purge),
     /// Run a read-only SQL query
     Sql(sql::Sql),
+    /// Write the labelled posts to a file, or to a folder that is a data set
+    Export(export::Export),
     /// Show the backlog, the last runs and the oldest unlabelled post
     Status(status::Status),
     /// Fetch, list and verify models
@@ -149,6 +152,7 @@ impl Command {
             | Self::Bench(_)
             | Self::Run(_)
             | Self::Purge(_)
+            | Self::Export(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
             Self::Status(_)
@@ -260,6 +264,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Run(command) => command.run(setup).await,
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
+        Command::Export(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,

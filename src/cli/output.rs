@@ -12,6 +12,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::CliError;
+use crate::domain::spreadsheet_safe;
 use crate::store::Table;
 use crate::telemetry::{self, LogFormat, harmless};
 
@@ -167,15 +168,12 @@ impl Serialize for Object<'_> {
     }
 }
 
-/// What makes a spreadsheet compute a text (<https://owasp.org/www-community/attacks/CSV_Injection>).
-const COMPUTED: [char; 11] = ['=', '+', '-', '@', '\t', '\r', '\n', '＝', '＋', '－', '＠'];
-
 /// Rows as CSV; `safe` puts a `'` before a text that a spreadsheet would compute.
 pub fn csv(rows: &[Vec<Value>], safe: bool) -> io::Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
         writer.write_record(row.iter().map(|value| match value {
-            Value::String(text) if safe && text.starts_with(COMPUTED) => format!("'{text}"),
+            Value::String(text) if safe => spreadsheet_safe(text).into_owned(),
             value => as_text(value),
         }))?;
     }

@@ -101,13 +101,22 @@ impl WhichModel {
 }
 
 /// A label set that a word of the command line means.
-struct Named {
-    set: LabelSet,
+pub(super) struct Named {
+    pub set: LabelSet,
     /// Its key, where it was ever used.
-    stored: Option<i64>,
+    pub stored: Option<i64>,
 }
 
 impl Named {
+    /// See [`Named::find`]; a pipeline file in the mode that it says, for no model is asked.
+    pub async fn stored(setup: &Setup, store: &Store, word: &str) -> Result<Self, CliError> {
+        let which = WhichModel {
+            model: None,
+            mode: None,
+        };
+        Self::find(setup, &which, Some(store), word).await
+    }
+
     /// A pipeline file; else `current`; else the beginning of a stored version; else the name of stored ones, of
     /// which the latest counts.
     async fn find(

@@ -1,0 +1,256 @@
+//! `topicmill export`: the labelled posts as a data set.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use super::labels::Named;
+use super::output::{self, OutputFormat};
+use super::setup::Setup;
+use super::{CliError, Exit};
+use crate::domain::Timestamp;
+use crate::export::{self, Counts, Destination, Filters, Format, Subject, Terms};
+use crate::store::{Access, Store};
+use crate::telemetry::Progress;
+
+/// Flags of `export`.
+#[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill export posts.parquet\n\
+\x20 topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8\n\
+\x20 topicmill export data-set")]
+pub struct Export {
+    /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
+    /// with a data card, which `datasets.load_dataset` opens
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+    /// Write this format, whatever the ending
+    #[arg(long, value_enum)]
+    format: Option<ExportFormat>,
+    /// Export only posts with this label; give it several times for several labels
+    #[arg(long, value_name = "LABEL")]
+    label: Vec<String>,
+    /// Export only posts that were posted at this time or later: a day such as 2026-11-20, or a time with a zone
+    #[arg(long, value_name = "TIME")]
+    since: Option<String>,
+    /// Export only posts that were posted before this time
+    #[arg(long, value_name = "TIME")]
+    until: Option<String>,
+    /// Export only posts whose label has this score or a higher one, 0 to 1
+    #[arg(long, value_name = "SCORE")]
+    min_score: Option<f64>,
+    /// Export only posts for which this SQL expression over the columns of the data set is true
+    #[arg(long = "where", value_name = "SQL")]
+    expression: Option<String>,
+    /// Export the labels of this label set instead of the current one: its name or version, or a pipeline file
+    #[arg(long, value_name = "NAME")]
+    label_set: Option<String>,
+    /// Export posts without a label, too
+    #[arg(long, conflicts_with_all = ["label", "min_score"])]
+    unlabelled: bool,
+    /// Replace OUT if it exists
+    #[arg(long)]
+    overwrite: bool,
+    /// Begin a CSV with a byte order mark, by which spreadsheets recognise UTF-8
+    #[arg(long)]
+    bom: bool,
+    /// Write ' before texts of a CSV that a spreadsheet would compute: those that begin with = + - @
+    #[arg(long)]
+    safe_csv: bool,
+    /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files
+    #[arg(long)]
+    allow_superuser: bool,
+    /// Print what was exported as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Formats that the flag takes.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ExportFormat {
+    Csv,
+    /// One JSON object a line; `ndjson` is the same
+    #[value(alias = "ndjson")]
+    Jsonl,
+    Parquet,
+    /// The ids of the posts alone, to share labels without texts
+    Ids,
+    /// Parquet files in a folder, with a data card
+    Folder,
+}
+
+impl Export {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let format = self.format()?;
+        if format != Some(Format::Csv) && (self.bom || self.safe_csv) {
+            let usage = "--bom and --safe-csv are for CSV: leave them out, or add --format csv";
+            return Err(CliError::Usage(usage.to_owned()));
+        }
+        let store = setup.store(Access::ReadOnly).await?;
+        let subject = self.subject(setup, &store).await?;
+        let filters = self.filters(&subject)?;
+        let destination = Destination {
+            path: self.out.clone(),
+            format,
+            overwrite: self.overwrite,
+            bom: self.bom,
+            safe_csv: self.safe_csv,
+        };
+        let terms = Terms {
+            any_user: self.allow_superuser || setup.settings().database.allow_superuser,
+            reconciled_at: match format {
+                Some(_) => None,
+                None => self.reconciled_at(setup, &store).await?,
+            },
+            stop: setup.stop.clone(),
+        };
+        let progress = Progress::counter("export", "posts");
+        let heard = move |rows| progress.add(rows);
+        let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
+        match exported {
+            // The exit code says that a signal came.
+            Err(export::ExportError::Stopped) => Ok(Exit::Done),
+            exported => self.told(&exported?),
+        }
+    }
+
+    async fn reconciled_at(
+        &self,
+        setup: &Setup,
+        store: &Store,
+    ) -> Result<Option<Timestamp>, CliError> {
+        let attempts = setup.settings().classify.max_attempts;
+        let standing = store.standing(attempts, setup.clock.now().into()).await?;
+        Ok(standing.reconciled_at)
+    }
+
+    /// `None` for a folder.
+    fn format(&self) -> Result<Option<Format>, CliError> {
+        let ending = self.out.extension().and_then(|ending| ending.to_str());
+        let ending = ending.map(str::to_ascii_lowercase);
+        Ok(match (self.format, ending.as_deref()) {
+            (Some(ExportFormat::Csv), _) | (None, Some("csv")) => Some(Format::Csv),
+            (Some(ExportFormat::Jsonl), _) | (None, Some("jsonl" | "ndjson")) => {
+                Some(Format::Ndjson)
+            }
+            (Some(ExportFormat::Parquet), _) | (None, Some("parquet")) => Some(Format::Parquet),
+            (Some(ExportFormat::Ids), _) => Some(Format::Ids),
+            (Some(ExportFormat::Folder), _) | (None, None) => None,
+            (None, Some(other)) => {
+                return Err(CliError::Usage(format!(
+                    "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv or .jsonl, or add --format",
+                    self.out.display()
+                )));
+            }
+        })
+    }
+
+    async fn subject(&self, setup: &Setup, store: &Store) -> Result<Subject, CliError> {
+        let current = store.current_target().await?.ok_or_else(|| {
+            CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
+        })?;
+        let Some(word) = &self.label_set else {
+            let set = store.label_set(current.label_set).await?;
+            return Ok(Subject {
+                target: current,
+                set,
+            });
+        };
+        let named = Named::stored(setup, store, word).await?;
+        let label_set = named.stored.ok_or_else(|| {
+            CliError::Usage(format!(
+                "no post has labels of `{word}`: run `topicmill classify --pipeline {word}` first"
+            ))
+        })?;
+        let target = crate::store::Target {
+            label_set,
+            ..current
+        };
+        Ok(Subject {
+            target,
+            set: named.set,
+        })
+    }
+
+    fn filters(&self, subject: &Subject) -> Result<Filters, CliError> {
+        let labels = &subject.set.labels;
+        let mut slugs = Vec::new();
+        for word in &self.label {
+            let found = labels
+                .iter()
+                .find(|label| label.slug == *word || label.label.eq_ignore_ascii_case(word));
+            let label = found.ok_or_else(|| {
+                let known: Vec<_> = labels.iter().map(|label| label.slug.as_str()).collect();
+                CliError::Usage(format!(
+                    "the label set has no label `{word}`; it has {}",
+                    known.join(", ")
+                ))
+            })?;
+            slugs.push(label.slug.clone());
+        }
+        if let Some(score) = self.min_score.filter(|score| !(0.0..=1.0).contains(score)) {
+            return Err(CliError::Usage(format!(
+                "--min-score {score} is no score: give a number from 0 to 1"
+            )));
+        }
+        let (since, until) = (
+            time("--since", self.since.as_deref())?,
+            time("--until", self.until.as_deref())?,
+        );
+        if let (Some(since), Some(until)) = (since, until)
+            && since >= until
+        {
+            let usage = "--since is not before --until, so that no post lies between them";
+            return Err(CliError::Usage(usage.to_owned()));
+        }
+        Ok(Filters {
+            labels: slugs,
+            since,
+            until,
+            min_score: self.min_score,
+            unlabelled: self.unlabelled,
+            expression: self.expression.clone(),
+        })
+    }
+
+    fn told(&self, counts: &Counts) -> Result<Exit, CliError> {
+        let path = Path::new(&self.out).display();
+        if self.json {
+            let value = json!({
+                "path": self.out, "rows": counts.rows, "bytes": counts.bytes,
+                "abstained": counts.abstained, "unlabelled": counts.unlabelled,
+                "labels": counts.labels, "topics": counts.topics,
+                "first": counts.first, "last": counts.last,
+            });
+            output::print_json(&value, OutputFormat::Json)?;
+        } else if counts.rows == 0 {
+            tracing::warn!("no post passes the filters: `{path}` has no rows");
+        } else {
+            tracing::info!(
+                posts = counts.rows,
+                bytes = counts.bytes,
+                "the data set is in `{path}`"
+            );
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// A day, which begins at midnight UTC, or a time.
+fn time(flag: &str, text: Option<&str>) -> Result<Option<Timestamp>, CliError> {
+    let Some(text) = text else { return Ok(None) };
+    let day = text.parse::<chrono::NaiveDate>().map(|day| {
+        let midnight = day.and_hms_opt(0, 0, 0).expect("every day begins");
+        midnight.and_utc()
+    });
+    let time = day.or_else(|_| text.parse::<chrono::DateTime<chrono::Utc>>());
+    match time {
+        Ok(time) => Ok(Some(time.into())),
+        Err(_) => Err(CliError::Usage(format!(
+            "{flag} `{text}` is no time: give a day such as 2026-11-20, or a time such as 2026-11-20T12:00:00Z"
+        ))),
+    }
+}

@@ -1,0 +1,152 @@
+//! The data card of a folder: what is in it, where it comes from, and what holds for it.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use super::columns::Column;
+use super::write::Counts;
+use super::{ExportError, Subject};
+use crate::domain::Timestamp;
+use crate::store::Store;
+
+/// By this line `export` sees that a folder is one that it made.
+const SIGN: &str = "This data set was made by topicmill";
+/// Labels and topics that the card lists.
+const MOST_ROWS: usize = 100;
+
+/// What the database says beside the rows.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    model: String,
+    precision: String,
+    label_set: String,
+    version: String,
+    mode: String,
+    threshold: f64,
+    reconciled_at: Option<Timestamp>,
+}
+
+impl Facts {
+    pub(super) async fn of(
+        store: &Store,
+        subject: &Subject,
+        reconciled_at: Option<Timestamp>,
+    ) -> Result<Self, ExportError> {
+        let models = store.models().await?;
+        let model = models
+            .into_iter()
+            .find(|(id, _)| *id == subject.target.model);
+        let (model, precision) = model
+            .map(|(_, row)| (row.name, row.precision))
+            .unwrap_or_default();
+        let set = &subject.set;
+        let version = set.hash().get(..12).unwrap_or_default().to_owned();
+        Ok(Self {
+            model,
+            precision,
+            label_set: set.name.clone(),
+            version,
+            mode: set.mode.to_string(),
+            threshold: set.threshold,
+            reconciled_at,
+        })
+    }
+}
+
+/// Whether a folder is a data set that `export` made.
+pub(super) fn is_ours(folder: &Path) -> bool {
+    fs::read_to_string(folder.join("README.md")).is_ok_and(|text| text.contains(SIGN))
+}
+
+/// A cell of a Markdown table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+}
+
+/// The card.
+pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String {
+    let mut card = String::new();
+    let size = match counts.rows {
+        0..1_000 => "n<1K",
+        1_000..10_000 => "1K<n<10K",
+        10_000..100_000 => "10K<n<100K",
+        100_000..1_000_000 => "100K<n<1M",
+        1_000_000..10_000_000 => "1M<n<10M",
+        _ => "10M<n<100M",
+    };
+    let day = |time: Option<chrono::DateTime<chrono::Utc>>| {
+        time.map_or_else(|| "–".to_owned(), |time| time.date_naive().to_string())
+    };
+    let reconciled = facts.reconciled_at.map_or_else(
+        || "never: posts that were deleted on Reddit since may be in it".to_owned(),
+        |at| at.as_datetime().date_naive().to_string(),
+    );
+    let Facts {
+        model,
+        precision,
+        label_set,
+        version,
+        mode,
+        threshold,
+        ..
+    } = facts;
+    let mut put = |text: std::fmt::Arguments<'_>| {
+        card.write_fmt(text)
+            .expect("a string takes what is written");
+    };
+    put(format_args!(
+        "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
+         license_link: https://redditinc.com/policies/data-api-terms\n\
+         task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
+         tags:\n- reddit\n- topicmill\n\
+         configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: data/*.parquet\n---\n\n\
+         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. Nobody checked the \
+         labels by hand.\n\n",
+        name = serde_json::Value::from(label_set.as_str()),
+        title = cell(label_set),
+    ));
+    put(format_args!(
+        "| what | value |\n|---|---|\n\
+         | posts | {} |\n| posted | {} to {} |\n| model | {} ({}) |\n| label set | {}, version {version} |\n\
+         | mode | {mode} |\n| threshold | {threshold} |\n| posts without a fitting label | {} |\n\
+         | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",
+        counts.rows,
+        day(counts.first),
+        day(counts.last),
+        cell(model),
+        cell(precision),
+        cell(label_set),
+        counts.abstained,
+        counts.unlabelled,
+    ));
+    for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
+        put(format_args!(
+            "## Posts by {title}\n\n| {title} | posts |\n|---|---|\n"
+        ));
+        for (name, posts) in rows.iter().take(MOST_ROWS) {
+            put(format_args!("| {} | {posts} |\n", cell(name)));
+        }
+        if let Some(more) = rows.len().checked_sub(MOST_ROWS).filter(|more| *more > 0) {
+            put(format_args!("| and {more} more | |\n"));
+        }
+        put(format_args!("\n"));
+    }
+    put(format_args!(
+        "## Columns\n\n| column | type | meaning |\n|---|---|---|\n"
+    ));
+    for column in columns {
+        let (name, kind) = (cell(&column.name), column.kind.name());
+        put(format_args!(
+            "| `{name}` | {kind} | {} |\n",
+            cell(&column.meaning)
+        ));
+    }
+    put(format_args!(
+        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", split=\"train\")\n```\n\n\
+         The texts belong to the people who wrote them. Reddit's terms hold for them: whoever keeps a copy has to delete \
+         what is deleted on Reddit, and `topicmill purge --check-deleted` finds it. To share the labels without the \
+         texts, hand on the ids (`topicmill export posts.txt --format ids`).\n"
+    ));
+    card
+}

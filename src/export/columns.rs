@@ -1,0 +1,159 @@
+//! The columns of a data set: names, types and meaning.
+
+use super::Subject;
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// UTF-8.
+    Text,
+    /// 64-bit integers.
+    Integer,
+    /// Double precision.
+    Number,
+    /// True or false.
+    Boolean,
+    /// A point in time, in UTC.
+    Time,
+}
+
+impl Kind {
+    /// As the data card writes it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+            Self::Time => "time",
+        }
+    }
+}
+
+/// A column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// What it holds.
+    pub kind: Kind,
+    /// What it means, for the data card.
+    pub meaning: String,
+}
+
+/// The columns before those of the labels: name, kind, expression, meaning.
+pub(super) const FIXED: [(&str, Kind, &str, &str); 21] = [
+    (
+        "fullname",
+        Kind::Text,
+        "p.fullname",
+        "Reddit's name of the post",
+    ),
+    (
+        "subreddit",
+        Kind::Text,
+        "p.subreddit",
+        "where it was posted",
+    ),
+    (
+        "topic",
+        Kind::Text,
+        "p.topic",
+        "the topic that it was last collected for",
+    ),
+    ("title", Kind::Text, "p.title", "its title"),
+    (
+        "selftext",
+        Kind::Text,
+        "p.selftext",
+        "its body; empty for links",
+    ),
+    ("url", Kind::Text, "p.url", "what a link post points to"),
+    ("permalink", Kind::Text, "p.permalink", "its path on Reddit"),
+    (
+        "created_at",
+        Kind::Time,
+        "p.created_at",
+        "when it was posted",
+    ),
+    (
+        "reddit_score",
+        Kind::Integer,
+        "p.reddit_score",
+        "upvotes less downvotes, when it was last seen",
+    ),
+    (
+        "num_comments",
+        Kind::Integer,
+        "p.num_comments",
+        "number of comments, when it was last seen",
+    ),
+    ("source", Kind::Text, "p.source", "where topicmill read it"),
+    (
+        "label",
+        Kind::Text,
+        "CASE WHEN c.abstained THEN NULL ELSE c.label END",
+        "the best label, by its short name; empty if the model abstained",
+    ),
+    (
+        "score",
+        Kind::Number,
+        "c.score",
+        "the score of the best label, 0 to 1",
+    ),
+    (
+        "margin",
+        Kind::Number,
+        "c.margin",
+        "the best score less the second best",
+    ),
+    (
+        "abstained",
+        Kind::Boolean,
+        "c.abstained",
+        "true if no label fits well enough",
+    ),
+    (
+        "classified_at",
+        Kind::Time,
+        "c.classified_at",
+        "when it got its label",
+    ),
+    ("model", Kind::Text, "m.name", "the model"),
+    (
+        "precision",
+        Kind::Text,
+        "m.precision",
+        "the precision that the model computed with",
+    ),
+    ("label_set", Kind::Text, "s.name", "the label set"),
+    (
+        "label_set_version",
+        Kind::Text,
+        "substr(s.hash, 1, 12)",
+        "the version of the label set",
+    ),
+    (
+        "text_hash",
+        Kind::Text,
+        "p.text_hash",
+        "equal texts have equal hashes: the first 16 bytes of SHA-256, in hex",
+    ),
+];
+/// The name of the column of a label's score begins with it.
+const SCORE_OF: &str = "score_";
+
+/// All columns of a data set.
+pub fn columns(subject: &Subject) -> Vec<Column> {
+    let fixed = FIXED.iter().map(|(name, kind, _, meaning)| Column {
+        name: (*name).to_owned(),
+        kind: *kind,
+        meaning: (*meaning).to_owned(),
+    });
+    let labels = subject.set.labels.iter().map(|label| Column {
+        name: format!("{SCORE_OF}{}", label.slug),
+        kind: Kind::Number,
+        meaning: format!("the score of the label \"{}\", 0 to 1", label.label),
+    });
+    fixed.chain(labels).collect()
+}
