@@ -88,11 +88,12 @@ impl<'a> Scene<'a> {
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    /// Labels by a pipeline file; what the run counted.
+    /// Labels by a pipeline file and shows these labels; what the run counted.
     fn classify(&self, file: &str) -> Value {
         let record = self.program.folder.path().join("run.json");
         self.ok(&[
             "classify",
+            "--make-current",
             "--pipeline",
             file,
             "--run-json",

@@ -189,12 +189,13 @@ fn a_run_takes_a_shortlist_and_what_if_tells_whose_labels_the_current_ones_are()
     let said = program.ok(&what_if).stderr;
     let name = "(tiny-bart-mnli+shortlist-4-tiny-bert-nli, fp32)";
     assert!(said.contains(by) && said.contains(name), "{said}");
-    program.ok(&[&["classify"], &alone[..]].concat());
+    program.ok(&[&["classify", "--make-current"], &alone[..]].concat());
     let said = program.ok(&what_if).stderr;
     assert!(!said.contains(by), "{said}");
     // Two graphs of one folder have one name.
     let made = model("tiny-bart-made");
-    program.ok(&["classify", "--model", &made, "--precision", "int8"]);
+    let bytes = ["--model", &made, "--precision", "int8"];
+    program.ok(&[&["classify", "--make-current"], &bytes[..]].concat());
     let said = program
         .ok(&[&what_if[..3], &["--model", &made]].concat())
         .stderr;
