@@ -443,6 +443,8 @@ pub struct Standing {
     pub model: Option<String>,
     /// Name of the current label set.
     pub label_set: Option<String>,
+    /// Its version.
+    pub label_set_hash: Option<String>,
 }
 
 /// Which posts are due for a question to Reddit.

@@ -59,13 +59,12 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    /// Labels, and tells what was counted and what was said.
+    /// Labels and shows these labels; tells what was counted and what was said.
     fn classify(&self, args: &[&str]) -> (Value, String) {
         let record = self.program.folder.path().join("run.json");
-        let head = ["--database", &self.database.url, "classify", "--run-json"];
-        let ran = self
-            .program
-            .ok(&[&head[..], &[record.to_str().unwrap()], args].concat());
+        let record_to = ["--make-current", "--run-json", record.to_str().unwrap()];
+        let head = ["--database", &self.database.url, "classify"];
+        let ran = self.program.ok(&[&head[..], &record_to, args].concat());
         let record: Value =
             serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
         (record["counts"].clone(), ran.stderr)
