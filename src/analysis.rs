@@ -1,7 +1,9 @@
 //! Named queries: the files of `pipelines/analysis`, built in, and those of the folder of the same name
 //! where the program runs, which win.
 //!
-//! A query's first comment line says what it answers.
+//! A query's first comment line says what it answers. What they may ask about is in [`schema`].
+
+pub mod schema;
 
 use std::path::Path;
 

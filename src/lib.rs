@@ -19,7 +19,7 @@
 //! - `cli`: one file a command; flags, words for people, exit codes.
 //! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics and labels as a file says them.
 //! - `source`: where posts come from. `collect`: into the store. `purge`: out of it.
-//! - `store`: one face, two databases; `analysis`: the named queries.
+//! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row, SqliteConnection};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, LabelWorker, Options};
+use topicmill::classify::{self, LabelWorker, MakeCurrent, Options};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Stage, TextHash, post_text};
 use topicmill::gpu::GpuWatch;
@@ -449,7 +449,7 @@ impl Bench {
                 limit: Some(POSTS),
                 retry_failed: false,
                 watch: false,
-                make_current: true,
+                make_current: MakeCurrent::Always,
                 settings: RunSettings::default(),
                 gpus: GpuWatch::default(),
             };

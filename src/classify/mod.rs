@@ -6,6 +6,7 @@
 //! is refused by the store, counted, and left to whoever holds the posts now.
 
 mod ahead;
+mod current;
 mod lane;
 mod leases;
 mod patience;
@@ -23,6 +24,7 @@ use topicmill_score::text::TokenizeError;
 use topicmill_score::{Cascade, LabelSet, LabelerError};
 
 pub use self::ahead::{dry_run, tune};
+pub use self::current::MakeCurrent;
 use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
@@ -73,8 +75,8 @@ pub struct Options {
     pub retry_failed: bool,
     /// When nothing is left, wait for new posts instead of ending.
     pub watch: bool,
-    /// Make the model and the label set the current ones, which the views show.
-    pub make_current: bool,
+    /// Whether the model and the label set become the current ones, which the views show.
+    pub make_current: MakeCurrent,
     /// Kept in the run's record.
     pub settings: RunSettings,
     /// The GPUs of the engines.
@@ -143,9 +145,7 @@ pub async fn label(
         logits_model,
     } = targets(worker, first, set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
-    if options.make_current {
-        store.set_current(target).await?;
-    }
+    current::settle(store, target, options.make_current).await?;
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
         store.retry_failed(target, options.max_attempts).await?;
@@ -203,6 +203,7 @@ pub async fn label(
     {
         done.without_shortlist = alike(store, whole, target).await;
     }
+    current::remind(store, target, options.make_current).await;
     Ok(())
 }
 

@@ -26,7 +26,7 @@ fn options() -> Options {
         limit: None,
         retry_failed: false,
         watch: false,
-        make_current: true,
+        make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
         gpus: GpuWatch::default(),
     }

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, OutputFormat};
-use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
+use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
 use crate::advice;
 use crate::classify::{self, LabelStep, Options};
@@ -30,6 +30,8 @@ pub struct Classify {
     model: ModelFlags,
     #[command(flatten)]
     shortlist: ShortlistFlags,
+    #[command(flatten)]
+    current: CurrentFlags,
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -43,7 +45,7 @@ pub struct Classify {
     #[arg(long)]
     watch: bool,
     /// Show what is missing and how long it would take, and write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist"])]
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current"])]
     dry_run: bool,
     /// Print the result of --dry-run in this format
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
@@ -78,6 +80,7 @@ impl Classify {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
             watch: self.watch,
+            make_current: self.current.make_current(),
             ..setup.backlog()
         };
         self.record.check()?;

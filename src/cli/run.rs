@@ -3,8 +3,9 @@
 use clap::Args;
 
 use super::collect::{Collecting, What};
-use super::setup::{ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
+use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit, classify};
+use crate::classify::Options;
 use crate::store::Access;
 
 /// Flags of `run`.
@@ -22,6 +23,8 @@ pub struct Run {
     model: ModelFlags,
     #[command(flatten)]
     shortlist: ShortlistFlags,
+    #[command(flatten)]
+    current: CurrentFlags,
     #[command(flatten)]
     record: RunFlags,
 }
@@ -43,7 +46,11 @@ impl Run {
                 return collected;
             }
             // What was collected before, and what was collected now of the topics that could be read.
-            let labelled = classify::label(&context, engines, &set, &setup.backlog()).await?;
+            let options = Options {
+                make_current: self.current.make_current(),
+                ..setup.backlog()
+            };
+            let labelled = classify::label(&context, engines, &set, &options).await?;
             Ok(match collected? {
                 Exit::Done => labelled,
                 collected => collected,

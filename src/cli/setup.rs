@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::model::{ModelFlags, SMALL_MODEL, ShortlistFlags};
 use super::{CliError, Global};
-use crate::classify::{self, Options, worker_name};
+use crate::classify::{self, MakeCurrent, Options, worker_name};
 use crate::clock::{SharedClock, SystemClock};
 use crate::collect::Pace;
 use crate::config::{self, Loaded, Origin, Settings};
@@ -53,6 +53,25 @@ pub struct RunFlags {
     /// Also write the record of the run to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub run_json: Option<PathBuf>,
+}
+
+/// Flags of commands that label stored posts.
+#[derive(Debug, Clone, Args)]
+pub struct CurrentFlags {
+    /// Show these labels in the views from now on [default: only if the views show none yet]
+    #[arg(long)]
+    make_current: bool,
+}
+
+impl CurrentFlags {
+    /// What a run is to do about the labels that the views show.
+    pub fn make_current(&self) -> MakeCurrent {
+        if self.make_current {
+            MakeCurrent::Always
+        } else {
+            MakeCurrent::IfNone
+        }
+    }
 }
 
 impl Setup {
@@ -221,7 +240,7 @@ impl Setup {
             limit: None,
             retry_failed: false,
             watch: false,
-            make_current: true,
+            make_current: MakeCurrent::IfNone,
             settings: RunSettings::default(),
             gpus: GpuWatch::default(),
         }

@@ -1,4 +1,6 @@
-//! `topicmill sql`: read-only questions.
+//! `topicmill sql`: read-only questions, and what can be asked about.
+
+mod schema;
 
 use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
@@ -26,17 +28,21 @@ const LATE: Duration = Duration::from_secs(1);
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill sql --named topics\n\
+\x20 topicmill sql --schema labeled_posts\n\
 \x20 topicmill sql \"SELECT title FROM uncertain_posts\" --limit 5 --format csv")]
 pub struct Sql {
     /// Run this statement; `-` reads it from stdin
-    #[arg(value_name = "QUERY", required_unless_present_any = ["named", "list"], conflicts_with_all = ["named", "list"])]
+    #[arg(value_name = "QUERY", required_unless_present_any = ["named", "list", "schema"], conflicts_with_all = ["named", "list", "schema"])]
     query: Option<String>,
     /// Run the query of pipelines/analysis that has this name
     #[arg(long, value_name = "NAME", conflicts_with = "list")]
     named: Option<String>,
     /// List the named queries
-    #[arg(long)]
+    #[arg(long, conflicts_with = "schema")]
     list: bool,
+    /// Show the tables and views and what they mean, or the columns of one of them
+    #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "", conflicts_with = "named")]
+    schema: Option<String>,
     /// Print in this format; json and ndjson keep every character, a table shows control characters as symbols
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -58,6 +64,13 @@ impl Sql {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.list {
             output::print_table(&analysis::list(), self.format)?;
+            return Ok(Exit::Done);
+        }
+        if let Some(table) = &self.schema {
+            schema::show(
+                Some(table.as_str()).filter(|table| !table.is_empty()),
+                self.format,
+            )?;
             return Ok(Exit::Done);
         }
         tokio::select! {
@@ -137,7 +150,7 @@ impl Sql {
             (None, Some(name)) => analysis::named(name)
                 .map(Some)
                 .map_err(|error| CliError::Usage(error.to_string())),
-            (None, None) => unreachable!("clap asks for one of them"),
+            (None, None) => unreachable!("clap asks for one of these, --list or --schema"),
         }
     }
 }

@@ -95,6 +95,7 @@ fn backlog(standing: &Standing) -> Table {
         oldest_unlabelled,
         model,
         label_set,
+        label_set_hash,
     } = standing;
     let row = |what: &str, value: Value| vec![Value::from(what), value];
     Table {
@@ -112,11 +113,17 @@ fn backlog(standing: &Standing) -> Table {
             ),
             row("current model", json!(model)),
             row("current label set", json!(label_set)),
+            row("its version", json!(label_set_hash.as_deref().map(short))),
             row("without text, purged unlabelled", json!(text_purged)),
             row("not seen on Reddit, or removed there", json!(unchecked)),
             row("reconciled with Reddit as of", json!(reconciled_at)),
         ],
     }
+}
+
+/// As much of a hash as `labels list` shows.
+fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
 }
 
 fn runs_table(runs: &[RunRow]) -> Table {

@@ -443,6 +443,8 @@ pub struct Standing {
     pub model: Option<String>,
     /// Name of the current label set.
     pub label_set: Option<String>,
+    /// Its version.
+    pub label_set_hash: Option<String>,
 }
 
 /// Which posts are due for a question to Reddit.
@@ -612,6 +614,8 @@ face! {
     fn kept(&self, key: &str) -> Option<String>;
     /// Makes a target the current one, which the views show.
     fn set_current(&self, target: Target) -> ();
+    /// The same, where no target is the current one yet; of several at once, one becomes it.
+    fn set_first_current(&self, target: Target) -> ();
 
     /// The rows of a model, a label set (by its hash) and hypotheses, as far as they are there.
     fn seek(&self, model: &ModelRow, label_set: &str, hypotheses: &[String]) -> Sought;
@@ -656,6 +660,10 @@ face! {
     fn models(&self) -> Vec<(i64, ModelRow)>;
     /// What the views show.
     fn current_target(&self) -> Option<Target>;
+    /// The models under which some post has a label of a label set, the latest first.
+    fn models_with_labels(&self, label_set: i64) -> Vec<i64>;
+    /// How many posts have a label for their present text under a target.
+    fn labelled(&self, target: Target) -> u64;
     /// Rows of `hypotheses` for these texts, in order, as far as they are there.
     fn find_hypotheses(&self, texts: &[String]) -> Vec<Option<i64>>;
     /// What it takes to label every post under a model and a label set with these hypotheses, any of which may

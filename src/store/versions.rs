@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::domain::TextHash;
+use crate::domain::{TextHash, Timestamp};
 
 /// A label set as stored, but for its labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -13,6 +13,8 @@ pub struct LabelSetRow {
     pub name: String,
     /// The version.
     pub hash: String,
+    /// When the version was first used.
+    pub created_at: Timestamp,
 }
 
 /// What it takes to label every post under a model and a label set.

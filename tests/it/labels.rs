@@ -14,13 +14,13 @@ const FIRST: Target = Target {
     model: 1,
     label_set: 1,
 };
-const GAMING: (&str, &str) = ("gaming", "video games");
-const FOOD: (&str, &str) = ("food", "food and cooking");
-const MUSIC: (&str, &str) = ("music", "music");
+pub const GAMING: (&str, &str) = ("gaming", "video games");
+pub const FOOD: (&str, &str) = ("food", "food and cooking");
+pub const MUSIC: (&str, &str) = ("music", "music");
 const TRAVEL: (&str, &str) = ("travel", "travel");
 
 /// A pipeline file with these labels.
-fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
+pub fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
     let topics = labels.iter().map(|(slug, label)| {
         format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
     });
@@ -50,14 +50,14 @@ fn posts(n: usize) -> String {
 }
 
 /// A program with a database of posts that are labelled as games, food or music.
-struct Scene<'a> {
-    program: Program,
+pub struct Scene<'a> {
+    pub program: Program,
     database: &'a TestDatabase,
-    first: String,
+    pub first: String,
 }
 
 impl<'a> Scene<'a> {
-    fn new(database: &'a TestDatabase, n: usize) -> Self {
+    pub fn new(database: &'a TestDatabase, n: usize) -> Self {
         let program = Program::new();
         let file = program.write("posts.ndjson", posts(n));
         let first = program.write("first.toml", pipeline("first", "", &[GAMING, FOOD, MUSIC]));
@@ -75,24 +75,25 @@ impl<'a> Scene<'a> {
         [&["--database", self.database.url.as_str()][..], args].concat()
     }
 
-    fn ok(&self, args: &[&str]) -> Ran {
+    pub fn ok(&self, args: &[&str]) -> Ran {
         self.program.ok(&self.args(args))
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         self.program.run(&self.args(args))
     }
 
-    fn json(&self, args: &[&str]) -> Value {
+    pub fn json(&self, args: &[&str]) -> Value {
         let ran = self.ok(&[args, &["--format", "json"]].concat());
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    /// Labels by a pipeline file; what the run counted.
+    /// Labels by a pipeline file and shows these labels; what the run counted.
     fn classify(&self, file: &str) -> Value {
         let record = self.program.folder.path().join("run.json");
         self.ok(&[
             "classify",
+            "--make-current",
             "--pipeline",
             file,
             "--run-json",
@@ -103,7 +104,7 @@ impl<'a> Scene<'a> {
         record["counts"].clone()
     }
 
-    fn dump(&self) -> String {
+    pub fn dump(&self) -> String {
         let query = "SELECT * FROM labeled_posts ORDER BY fullname";
         self.ok(&["sql", query, "--format", "csv"]).stdout
     }

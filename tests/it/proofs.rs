@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, LabelWorker, Options};
+use topicmill::classify::{self, LabelWorker, MakeCurrent, Options};
 use topicmill::clock::{SharedClock, SystemClock};
 use topicmill::domain::{Authors, Post, SourceKind, Stage};
 use topicmill::gpu::GpuWatch;
@@ -129,7 +129,7 @@ async fn label(store: &Store, engine: Scripted, lease: Duration) -> Labelled {
         limit: None,
         retry_failed: false,
         watch: false,
-        make_current: true,
+        make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
         gpus: GpuWatch::default(),
     };
@@ -185,7 +185,7 @@ async fn worker() {
             limit: None,
             retry_failed: false,
             watch: false,
-            make_current: true,
+            make_current: MakeCurrent::Always,
             settings: RunSettings::default(),
             gpus: GpuWatch::default(),
         };
@@ -651,7 +651,7 @@ async fn collecting_labelling_and_reading_do_not_stand_in_each_others_way() {
                 limit: None,
                 retry_failed: false,
                 watch: true,
-                make_current: true,
+                make_current: MakeCurrent::Always,
                 settings: RunSettings::default(),
                 gpus: GpuWatch::default(),
             };

@@ -59,13 +59,12 @@ impl<'a> Scene<'a> {
         scene
     }
 
-    /// Labels, and tells what was counted and what was said.
+    /// Labels and shows these labels; tells what was counted and what was said.
     fn classify(&self, args: &[&str]) -> (Value, String) {
         let record = self.program.folder.path().join("run.json");
-        let head = ["--database", &self.database.url, "classify", "--run-json"];
-        let ran = self
-            .program
-            .ok(&[&head[..], &[record.to_str().unwrap()], args].concat());
+        let record_to = ["--make-current", "--run-json", record.to_str().unwrap()];
+        let head = ["--database", &self.database.url, "classify"];
+        let ran = self.program.ok(&[&head[..], &record_to, args].concat());
         let record: Value =
             serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
         (record["counts"].clone(), ran.stderr)
@@ -189,12 +188,13 @@ fn a_run_takes_a_shortlist_and_what_if_tells_whose_labels_the_current_ones_are()
     let said = program.ok(&what_if).stderr;
     let name = "(tiny-bart-mnli+shortlist-4-tiny-bert-nli, fp32)";
     assert!(said.contains(by) && said.contains(name), "{said}");
-    program.ok(&[&["classify"], &alone[..]].concat());
+    program.ok(&[&["classify", "--make-current"], &alone[..]].concat());
     let said = program.ok(&what_if).stderr;
     assert!(!said.contains(by), "{said}");
     // Two graphs of one folder have one name.
     let made = model("tiny-bart-made");
-    program.ok(&["classify", "--model", &made, "--precision", "int8"]);
+    let bytes = ["--model", &made, "--precision", "int8"];
+    program.ok(&[&["classify", "--make-current"], &bytes[..]].concat());
     let said = program
         .ok(&[&what_if[..3], &["--model", &made]].concat())
         .stderr;

@@ -9,8 +9,8 @@ use super::super::output::OutputFormat;
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::{
-    Found, Named, WhichModel, cost, cost_table, find_model, moves_json, moves_tables, names_hash,
-    nothing_current, settings, settings_json, short, told_apart,
+    Found, Named, WhichModel, cost, cost_table, find_model, moves_json, moves_tables, named_model,
+    nothing_current, settings, settings_json, short,
 };
 use crate::review::compare::Moves;
 use crate::store::{Access, ModelRow, Store, StoreError, Table, Target};
@@ -167,33 +167,6 @@ impl Found {
 
 async fn compare(store: &Store, from: Target, to: Target) -> Result<Moves, CliError> {
     Ok(store.compare(from, to).await?.into_iter().collect())
-}
-
-/// The one model that a word means.
-fn named_model<'a>(
-    rows: &'a [(i64, ModelRow)],
-    word: &str,
-) -> Result<&'a (i64, ModelRow), CliError> {
-    let meant = |row: &ModelRow| row.name == word || names_hash(word, &row.manifest_hash);
-    let meant: Vec<_> = rows.iter().filter(|(_, row)| meant(row)).collect();
-    if let [one] = meant[..] {
-        return Ok(one);
-    }
-    let list = |rows: &mut dyn Iterator<Item = &(i64, ModelRow)>| {
-        let all: Vec<String> = rows.map(|(_, row)| told_apart(row)).collect();
-        if all.is_empty() {
-            "none".to_owned()
-        } else {
-            all.join(", ")
-        }
-    };
-    Err(CliError::Usage(if meant.is_empty() {
-        let known = list(&mut rows.iter());
-        format!("no model `{word}` ever labelled here; there are: {known}")
-    } else {
-        let known = list(&mut meant.into_iter());
-        format!("several models are called `{word}`: give the beginning of a hash: {known}")
-    }))
 }
 
 /// What became of a label.

@@ -1,10 +1,11 @@
-//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one.
+//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one, show one.
 //!
-//! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Nothing
-//! here changes which labels the views show; `classify` does.
+//! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Here only `use`
+//! changes which labels the views show.
 
 mod calibrate;
 mod diff;
+mod shown;
 mod validate;
 mod what_if;
 
@@ -53,6 +54,10 @@ enum Command {
     WhatIf(what_if::WhatIf),
     /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
+    /// Show the stored label sets, and which of them the views show
+    List(shown::List),
+    /// Make a stored label set the current one, which the views show
+    Use(shown::Use),
 }
 
 /// Flags of commands that score from what is stored.
@@ -78,6 +83,8 @@ impl Labels {
             Command::Diff(command) => command.run(setup).await,
             Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
+            Command::List(command) => command.run(setup).await,
+            Command::Use(command) => command.run(setup).await,
         }
     }
 }
@@ -117,8 +124,7 @@ impl Named {
         Self::find(setup, &which, Some(store), word).await
     }
 
-    /// A pipeline file; else `current`; else the beginning of a stored version; else the name of stored ones, of
-    /// which the latest counts.
+    /// A pipeline file; else `current`; else the one stored version that has this name or begins with it.
     async fn find(
         setup: &Setup,
         which: &WhichModel,
@@ -154,21 +160,12 @@ impl Named {
             let target = store.current_target().await?;
             target.ok_or_else(nothing_current)?.label_set
         } else {
-            let of_hash: Vec<&LabelSetRow> = rows
-                .iter()
-                .filter(|row| names_hash(word, &row.hash))
-                .collect();
-            match of_hash[..] {
+            let is_meant = |row: &&LabelSetRow| row.name == word || names_hash(word, &row.hash);
+            let meant: Vec<&LabelSetRow> = rows.iter().filter(is_meant).collect();
+            match meant[..] {
                 [row] => row.id,
-                [] => {
-                    let latest = rows.iter().find(|row| row.name == word);
-                    latest.ok_or_else(no_such)?.id
-                }
-                _ => {
-                    return Err(CliError::Usage(format!(
-                        "several versions begin with `{word}`; give more of the one you mean"
-                    )));
-                }
+                [] => return Err(no_such()),
+                _ => return Err(several(word, &meant)),
             }
         };
         Ok(Self {
@@ -176,6 +173,19 @@ impl Named {
             stored: Some(id),
         })
     }
+}
+
+/// A word that means more than one version is refused, with the words that mean each of them.
+fn several(word: &str, meant: &[&LabelSetRow]) -> CliError {
+    let version = |row: &&LabelSetRow| {
+        let date = row.created_at.as_datetime().format("%Y-%m-%d %H:%M");
+        format!("{} ({}, first used {date})", short(&row.hash), row.name)
+    };
+    let versions: Vec<String> = meant.iter().map(version).collect();
+    CliError::Usage(format!(
+        "`{word}` means several versions of label sets; give the one you mean, as `topicmill labels list` shows it: {}",
+        versions.join(", ")
+    ))
 }
 
 fn nothing_current() -> CliError {
@@ -196,7 +206,33 @@ fn key_of(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
     rows.iter().find(|row| row.hash == hash).map(|row| row.id)
 }
 
-/// The key of a model folder, if it was ever used.
+/// The one model that a word means.
+fn named_model<'a>(
+    rows: &'a [(i64, ModelRow)],
+    word: &str,
+) -> Result<&'a (i64, ModelRow), CliError> {
+    let meant = |row: &ModelRow| row.name == word || names_hash(word, &row.manifest_hash);
+    let meant: Vec<_> = rows.iter().filter(|(_, row)| meant(row)).collect();
+    if let [one] = meant[..] {
+        return Ok(one);
+    }
+    let list = |rows: &mut dyn Iterator<Item = &(i64, ModelRow)>| {
+        let all: Vec<String> = rows.map(|(_, row)| told_apart(row)).collect();
+        if all.is_empty() {
+            "none".to_owned()
+        } else {
+            all.join(", ")
+        }
+    };
+    Err(CliError::Usage(if meant.is_empty() {
+        let known = list(&mut rows.iter());
+        format!("no model `{word}` ever labelled here; there are: {known}")
+    } else {
+        let known = list(&mut meant.into_iter());
+        format!("several models are called `{word}`: give the beginning of a hash: {known}")
+    }))
+}
+
 /// A model for people: names are those of folders, so two may have the same.
 fn told_apart(row: &ModelRow) -> String {
     let ModelRow {
@@ -208,6 +244,7 @@ fn told_apart(row: &ModelRow) -> String {
     format!("{} ({name}, {precision})", short(manifest_hash))
 }
 
+/// The key of a model folder, if it was ever used.
 async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, CliError> {
     let sought = model_row(folder);
     let same = |row: &ModelRow| {

@@ -12,8 +12,7 @@ use super::{
     Found, WhichModel, cost, facts, find_model, key_of, moves_json, moves_tables, settings_json,
     short, told_apart, verdict,
 };
-use crate::classify::Options;
-use crate::classify::model_row;
+use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
 use crate::review::relabel::{Answer, Question, relabel};
 use crate::store::{Access, ModelRow, Store, Table, Target};
@@ -79,7 +78,7 @@ impl WhatIf {
             let engines = setup.engines(&self.which.flags(), None)?;
             let options = Options {
                 limit: self.limit,
-                make_current: false,
+                make_current: MakeCurrent::Never,
                 ..setup.backlog()
             };
             exit = classify::label(&context, engines, &set, &options).await?;
@@ -161,7 +160,8 @@ impl WhatIf {
         if self.save.is_some() {
             tracing::info!(
                 name = %set.name, version = short(&set.hash()),
-                "stored beside the current labels: `topicmill labels diff current {}` compares them",
+                "stored beside the current labels: `topicmill labels diff current {0}` compares them, `topicmill labels use \
+                 {0}` makes them the current ones",
                 short(&set.hash())
             );
         }

@@ -37,7 +37,7 @@ where
             .await?;
         let reconciled_at = self.reconciled_at().await?;
         let target = sqlx::query::<DB>(
-            "SELECT t.model_id, t.label_set_id, m.name, s.name FROM current_target t \
+            "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
                JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
         )
         .fetch_optional(&self.pool)
@@ -65,6 +65,7 @@ where
                 oldest_unlabelled: oldest.map(Timestamp::from),
                 model: None,
                 label_set: None,
+                label_set_hash: None,
             });
         };
         let (model_id, label_set_id): (i64, i64) = (
@@ -116,6 +117,7 @@ where
                 .map(Timestamp::from),
             model: target.try_get(2).doing(WHAT)?,
             label_set: target.try_get(3).doing(WHAT)?,
+            label_set_hash: target.try_get(4).doing(WHAT)?,
         })
     }
 

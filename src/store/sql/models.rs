@@ -127,6 +127,19 @@ where
         Ok(())
     }
 
+    pub(in crate::store) async fn set_first_current(&self, target: Target) -> Result<()> {
+        sqlx::query::<DB>(
+            "INSERT INTO current_target (only_row, model_id, label_set_id) VALUES (TRUE, $1, $2) \
+             ON CONFLICT (only_row) DO NOTHING",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .execute(&self.pool)
+        .await
+        .doing("set the first model and label set")?;
+        Ok(())
+    }
+
     pub(in crate::store) async fn keep(&self, key: &str, value: &str) -> Result<()> {
         sqlx::query::<DB>(
             "INSERT INTO meta (key, value) VALUES ($1, $2) \

@@ -44,9 +44,10 @@ where
                 id: row.try_get(0)?,
                 name: row.try_get(1)?,
                 hash: row.try_get(2)?,
+                created_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
             })
         };
-        sqlx::query::<DB>("SELECT id, name, hash FROM label_sets ORDER BY id DESC")
+        sqlx::query::<DB>("SELECT id, name, hash, created_at FROM label_sets ORDER BY id DESC")
             .fetch_all(&self.pool)
             .await
             .and_then(|rows| rows.iter().map(decode).collect())
@@ -131,6 +132,32 @@ where
             .doing("read the current model and label set")
     }
 
+    pub(in crate::store) async fn models_with_labels(&self, label_set: i64) -> Result<Vec<i64>> {
+        sqlx::query::<DB>(
+            "SELECT m.id FROM models m WHERE EXISTS ( \
+               SELECT 1 FROM classifications c WHERE c.model_id = m.id AND c.label_set_id = $1) ORDER BY m.id DESC",
+        )
+        .bind(label_set)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        .doing("look which models gave labels")
+    }
+
+    pub(in crate::store) async fn labelled(&self, target: Target) -> Result<u64> {
+        let labelled: i64 = sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+              WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing("count labelled posts")?;
+        Ok(labelled.unsigned_abs())
+    }
+
     pub(in crate::store) async fn find_hypotheses(
         &self,
         texts: &[String],
@@ -158,15 +185,7 @@ where
     ) -> Result<Cost> {
         const WHAT: &str = "count what is to be computed";
         let (model, label_set) = (model.unwrap_or(NO_ROW), label_set.unwrap_or(NO_ROW));
-        let row = sqlx::query::<DB>(
-            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
-              WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.text_hash = p.text_hash",
-        )
-        .bind(model)
-        .bind(label_set)
-        .fetch_one(&self.pool)
-        .await;
-        let labelled: i64 = row.and_then(|row| row.try_get(0)).doing(WHAT)?;
+        let labelled = self.labelled(Target { model, label_set }).await?;
         let mut select = QueryBuilder::<DB>::new(
             "WITH todo AS ( \
                SELECT p.text_hash, COUNT(*) AS posts FROM posts p \
@@ -201,7 +220,7 @@ where
         };
         let (texts, pairs_stored) = (number(0)?, number(2)?);
         Ok(Cost {
-            labelled: labelled.unsigned_abs(),
+            labelled,
             posts: number(1)?,
             texts,
             posts_without_inference: number(3)?,

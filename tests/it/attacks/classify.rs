@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use topicmill::classify::{self, BacklogError, LabelWorker, Options};
+use topicmill::classify::{self, BacklogError, LabelWorker, MakeCurrent, Options};
 use topicmill::clock::{Clock, SharedClock, Sleep, SystemClock};
 use topicmill::domain::{RunStatus, Stage};
 use topicmill::gpu::GpuWatch;
@@ -29,7 +29,7 @@ fn options() -> Options {
         limit: None,
         retry_failed: false,
         watch: false,
-        make_current: true,
+        make_current: MakeCurrent::Always,
         settings: RunSettings::default(),
         gpus: GpuWatch::default(),
     }

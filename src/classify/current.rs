@@ -1,0 +1,213 @@
+//! Which labels the views show, and what a run says whose labels are others.
+//!
+//! In go the target of a run and whether it may become the current one. The current one never changes by the way: a
+//! run under another label set or model labels beside it, and says so when it begins and when it ends.
+
+use crate::store::{LabelSetRow, ModelRow, Store, StoreError, Target};
+
+/// Letters of a hash that people are shown.
+const SHORT: usize = 12;
+
+/// Whether a run makes its model and label set the current ones, which the views show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MakeCurrent {
+    /// It does not, and says nothing.
+    Never,
+    /// Only in a database that has none; else it says which ones are.
+    #[default]
+    IfNone,
+    /// It does, when it begins.
+    Always,
+}
+
+/// Makes a target the current one as far as that was asked for.
+pub(super) async fn settle(
+    store: &Store,
+    target: Target,
+    asked: MakeCurrent,
+) -> Result<(), StoreError> {
+    match asked {
+        MakeCurrent::Never => Ok(()),
+        MakeCurrent::Always => store.set_current(target).await,
+        MakeCurrent::IfNone => {
+            store.set_first_current(target).await?;
+            if let Some(beside) = Beside::find(store, target).await? {
+                tracing::warn!("{}", beside.at_the_start());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Says once more, when a run ends, that its labels are not the ones that the views show, and how they become so.
+pub(super) async fn remind(store: &Store, target: Target, asked: MakeCurrent) {
+    if asked != MakeCurrent::IfNone {
+        return;
+    }
+    match Beside::find(store, target).await {
+        Ok(None) => {}
+        Ok(Some(beside)) => tracing::warn!("{}", beside.at_the_end()),
+        // Every label is stored; this is only told beside them.
+        Err(error) => tracing::warn!("which labels the views show is not known: {error}"),
+    }
+}
+
+/// A label set and a model, for people.
+#[derive(Debug, Clone)]
+struct Named {
+    set: LabelSetRow,
+    model: ModelRow,
+}
+
+/// A run's labels and the current ones, which are others.
+#[derive(Debug)]
+struct Beside {
+    ours: Named,
+    current: Named,
+    /// What `labels use` takes for ours.
+    switch: String,
+}
+
+impl Beside {
+    async fn find(store: &Store, target: Target) -> Result<Option<Self>, StoreError> {
+        let Some(current) = store.current_target().await?.filter(|one| *one != target) else {
+            return Ok(None);
+        };
+        let (sets, models) = (store.label_sets().await?, store.models().await?);
+        let named = |of: Target| {
+            let set = sets.iter().find(|set| set.id == of.label_set)?;
+            let (_, model) = models.iter().find(|(id, _)| *id == of.model)?;
+            Some(Named {
+                set: set.clone(),
+                model: model.clone(),
+            })
+        };
+        // Whoever deletes rows by hand may have deleted these just now.
+        let Some((ours, current)) = named(target).zip(named(current)) else {
+            return Ok(None);
+        };
+        let mut switch = word(&ours.set, &sets);
+        let models = store.models_with_labels(target.label_set).await?;
+        if models.iter().any(|model| *model != target.model) {
+            switch = format!("{switch} --model {}", short(&ours.model.manifest_hash));
+        }
+        Ok(Some(Self {
+            ours,
+            current,
+            switch,
+        }))
+    }
+
+    fn at_the_start(&self) -> String {
+        let Self { ours, current, .. } = self;
+        let ours_is = if ours.set.id == current.set.id {
+            format!(
+                "they are by the model {}, and the views show those by the model {}",
+                ours.model(),
+                current.model()
+            )
+        } else if ours.set.name == current.set.name {
+            format!(
+                "`{}` has changed, and the views show its version {}, not this version {}",
+                ours.set.name,
+                short(&current.set.hash),
+                short(&ours.set.hash)
+            )
+        } else {
+            format!(
+                "they are by {}, and the views show those by {}",
+                ours.set(),
+                current.set()
+            )
+        };
+        format!("these labels are stored beside the current ones: {ours_is}")
+    }
+
+    fn at_the_end(&self) -> String {
+        let shown = if self.ours.set.id == self.current.set.id {
+            format!("the labels by the model {}", self.current.model())
+        } else {
+            format!("the labels by {}", self.current.set())
+        };
+        format!(
+            "the views still show {shown}; to show these labels, run `topicmill labels use {}`, or give --make-current \
+             next time",
+            self.switch
+        )
+    }
+}
+
+impl Named {
+    fn set(&self) -> String {
+        format!("`{}` (version {})", self.set.name, short(&self.set.hash))
+    }
+
+    fn model(&self) -> String {
+        let ModelRow {
+            name,
+            precision,
+            manifest_hash,
+            ..
+        } = &self.model;
+        format!("{name} ({}, {precision})", short(manifest_hash))
+    }
+}
+
+/// The shortest word that means this label set and no other, for a command line.
+fn word(set: &LabelSetRow, sets: &[LabelSetRow]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let name = &set.name;
+    let is_plain = name.chars().all(plain) && !name.starts_with(['-', '.']) && name != "current";
+    let mut others = sets.iter().filter(|other| other.id != set.id);
+    let is_only = !others.any(|other| other.name == *name || other.hash.starts_with(name));
+    if is_plain && is_only && !name.is_empty() {
+        name.clone()
+    } else {
+        short(&set.hash).to_owned()
+    }
+}
+
+fn short(hash: &str) -> &str {
+    hash.get(..SHORT).unwrap_or(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Timestamp;
+
+    fn row(id: i64, name: &str, hash: &str) -> LabelSetRow {
+        LabelSetRow {
+            id,
+            name: name.into(),
+            hash: hash.into(),
+            created_at: Timestamp::from_epoch_secs(0).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_label_set_is_named_by_what_means_no_other() {
+        let sets = [
+            row(1, "mine", "0123456789abcdef"),
+            row(2, "twice", "1123456789abcdef"),
+            row(3, "twice", "2123456789abcdef"),
+            row(4, "two words", "3123456789abcdef"),
+            row(5, "current", "4123456789abcdef"),
+            row(6, "1123", "5123456789abcdef"),
+            row(7, "--force", "6123456789abcdef"),
+        ];
+        let words: Vec<String> = sets.iter().map(|set| word(set, &sets)).collect();
+        assert_eq!(
+            words,
+            [
+                "mine",
+                "1123456789ab",
+                "2123456789ab",
+                "3123456789ab",
+                "4123456789ab",
+                "5123456789ab",
+                "6123456789ab"
+            ]
+        );
+    }
+}

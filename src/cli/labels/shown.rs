@@ -1,0 +1,218 @@
+//! `topicmill labels list` and `topicmill labels use`: which label sets are stored, and which of them the views show.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::{self, OutputFormat};
+use super::super::setup::Setup;
+use super::super::{CliError, Exit};
+use super::{Named, WhichModel, named_model, short, told_apart};
+use crate::store::{Access, LabelSetRow, ModelRow, Store, Table, Target};
+
+/// Flags of `labels list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels list\n\
+\x20 topicmill labels list --format json")]
+pub struct List {
+    /// Print in this format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// Flags of `labels use`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels use trial\n\
+\x20 topicmill labels use my-labels.toml --model minilm-reddit-topics")]
+pub struct Use {
+    /// Show the labels of this label set in the views: its name, the first letters of its version, or its pipeline file
+    #[arg(value_name = "SET")]
+    set: String,
+    /// Show its labels by this model: a name, or the first letters of a hash
+    #[arg(long, value_name = "M")]
+    model: Option<String>,
+    /// With a pipeline file, use its label set in this mode: single or multi
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
+}
+
+/// A label set and a model that gave labels under it, if one did.
+struct Labels {
+    set: LabelSetRow,
+    model: Option<(i64, ModelRow)>,
+    posts: u64,
+    is_current: bool,
+}
+
+impl List {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let store = setup.store(Access::ReadOnly).await?;
+        let columns = [
+            "label_set",
+            "version",
+            "model",
+            "model_hash",
+            "precision",
+            "posts",
+            "current",
+            "created_at",
+        ];
+        let row = |labels: &Labels| {
+            let of_model = |get: fn(&ModelRow) -> &str| {
+                let model = labels.model.as_ref();
+                json!(model.map(|(_, model)| get(model)))
+            };
+            vec![
+                json!(labels.set.name),
+                json!(short(&labels.set.hash)),
+                of_model(|model| &model.name),
+                of_model(|model| short(&model.manifest_hash)),
+                of_model(|model| &model.precision),
+                json!(labels.posts),
+                json!(labels.is_current),
+                json!(labels.set.created_at),
+            ]
+        };
+        let mut table = Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: stored(&store).await?.iter().map(row).collect(),
+        };
+        if self.format == OutputFormat::Table {
+            for row in &mut table.rows {
+                row[6] = Value::from(if row[6] == true { "yes" } else { "" });
+            }
+        }
+        output::print_table(&table, self.format)?;
+        if table.rows.is_empty() {
+            tracing::info!("no label set was used here yet: `topicmill classify` labels posts");
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// The label sets that were ever used, the latest first, each with the models that gave labels under it.
+async fn stored(store: &Store) -> Result<Vec<Labels>, CliError> {
+    let (models, current) = (store.models().await?, store.current_target().await?);
+    let mut all = Vec::new();
+    for set in store.label_sets().await? {
+        let mut keys = store.models_with_labels(set.id).await?;
+        let of_current = current.filter(|current| current.label_set == set.id);
+        // Its first label may be still to come.
+        if let Some(current) = of_current.filter(|current| !keys.contains(&current.model)) {
+            keys.insert(0, current.model);
+        }
+        for key in &keys {
+            let target = Target {
+                model: *key,
+                label_set: set.id,
+            };
+            all.push(Labels {
+                set: set.clone(),
+                model: models.iter().find(|(id, _)| id == key).cloned(),
+                posts: store.labelled(target).await?,
+                is_current: current == Some(target),
+            });
+        }
+        if keys.is_empty() {
+            all.push(Labels {
+                set,
+                model: None,
+                posts: 0,
+                is_current: false,
+            });
+        }
+    }
+    Ok(all)
+}
+
+impl Use {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let store = setup.store(Access::Existing).await?;
+        let which = WhichModel {
+            model: None,
+            mode: self.mode.clone(),
+        };
+        let named = Named::find(setup, &which, Some(&store), &self.set).await?;
+        let version = short(&named.set.hash()).to_owned();
+        let set = format!("`{}` (version {version})", named.set.name);
+        let Some(label_set) = named.stored else {
+            return Err(unlabelled(&set, &self.set));
+        };
+        let current = store.current_target().await?;
+        let model = self.model(&store, label_set, current, &set).await?;
+        let target = Target {
+            model: model.0,
+            label_set,
+        };
+        let model = told_apart(&model.1);
+        if current == Some(target) {
+            tracing::info!("the views show the labels by {set} and the model {model} already");
+            return Ok(Exit::Done);
+        }
+        let cost = store.cost(Some(target.model), Some(label_set), &[]).await?;
+        store.set_current(target).await?;
+        tracing::info!(
+            posts = cost.labelled,
+            "the views now show the labels by {set} and the model {model}"
+        );
+        if cost.posts > 0 {
+            tracing::warn!(
+                posts = cost.posts,
+                "some posts have no such label yet: `topicmill classify` with this label set and model labels them"
+            );
+        }
+        store.close().await?;
+        Ok(Exit::Done)
+    }
+
+    /// The model whose labels are meant: the one that is named, the only one that gave labels, or else the current one.
+    async fn model(
+        &self,
+        store: &Store,
+        label_set: i64,
+        current: Option<Target>,
+        set: &str,
+    ) -> Result<(i64, ModelRow), CliError> {
+        let keys = store.models_with_labels(label_set).await?;
+        let models = store.models().await?;
+        let with_labels: Vec<_> = models
+            .into_iter()
+            .filter(|(id, _)| keys.contains(id))
+            .collect();
+        if with_labels.is_empty() {
+            return Err(unlabelled(set, &self.set));
+        }
+        if let Some(word) = &self.model {
+            return named_model(&with_labels, word).cloned();
+        }
+        if let [only] = &with_labels[..] {
+            return Ok(only.clone());
+        }
+        let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
+        let choices = || {
+            let all: Vec<String> = with_labels
+                .iter()
+                .map(|(_, model)| told_apart(model))
+                .collect();
+            CliError::Usage(format!(
+                "several models gave labels under {set}; choose one with --model: {}",
+                all.join(", ")
+            ))
+        };
+        let found = with_labels.iter().find(is_current).cloned();
+        found.ok_or_else(choices)
+    }
+}
+
+/// Nothing would be left in the views.
+fn unlabelled(set: &str, word: &str) -> CliError {
+    let is_file = std::path::Path::new(word).is_file();
+    let file = if is_file { word } else { "FILE" };
+    CliError::Usage(format!(
+        "no post has a label of {set}, so the views would show none: `topicmill classify --pipeline {file} \
+         --make-current` labels the posts and makes it the current label set"
+    ))
+}

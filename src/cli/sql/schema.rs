@@ -1,0 +1,98 @@
+//! `topicmill sql --schema`: tables, views and columns for people and programs; no database is opened.
+
+use serde_json::{Value, json};
+
+use super::super::CliError;
+use super::super::output::{self, OutputFormat};
+use crate::analysis::schema::{Column, Relation, relation_named, relations};
+use crate::store::Table;
+
+/// Prints the columns of one table or view, or else what tables and views there are.
+pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
+    if let Some(name) = table {
+        let relation = relation_named(name).map_err(|error| CliError::Usage(error.to_string()))?;
+        return match format {
+            OutputFormat::Json | OutputFormat::Ndjson => {
+                output::print_json(&json!(relation), format)
+            }
+            OutputFormat::Csv => output::print_table(&columns(&[relation]), format),
+            OutputFormat::Table => one(&relation),
+        };
+    }
+    let all = relations();
+    match format {
+        OutputFormat::Json => output::print_json(&json!(all), format),
+        OutputFormat::Ndjson => all
+            .iter()
+            .try_for_each(|relation| output::print_json(&json!(relation), format)),
+        OutputFormat::Csv => output::print_table(&columns(&all), format),
+        OutputFormat::Table => {
+            output::print(&output::for_people(&list(&all)))?;
+            output::print("\n`topicmill sql --schema NAME` shows the columns of one of them.\n")
+        }
+    }
+}
+
+/// A table or view with its columns, for people.
+fn one(relation: &Relation) -> Result<(), CliError> {
+    let Relation {
+        name,
+        kind,
+        meaning,
+        columns,
+    } = relation;
+    let row = |column: &Column| {
+        vec![
+            json!(column.name),
+            json!(kind_of(column)),
+            json!(column.meaning),
+        ]
+    };
+    let table = Table {
+        columns: ["column", "type", "meaning"].map(String::from).to_vec(),
+        rows: columns.iter().map(row).collect(),
+    };
+    output::print(&format!("{kind} {name}: {meaning}\n\n"))?;
+    output::print(&output::for_people(&table))
+}
+
+fn kind_of(column: &Column) -> String {
+    let null = if column.may_be_null { " or NULL" } else { "" };
+    format!("{}{null}", column.kind)
+}
+
+/// One row a table or view.
+fn list(all: &[Relation]) -> Table {
+    let row = |one: &Relation| {
+        [&one.name, one.kind, &one.meaning]
+            .map(Value::from)
+            .to_vec()
+    };
+    Table {
+        columns: ["name", "kind", "meaning"].map(String::from).to_vec(),
+        rows: all.iter().map(row).collect(),
+    }
+}
+
+/// One row a column.
+fn columns(all: &[Relation]) -> Table {
+    let columns = all
+        .iter()
+        .flat_map(|one| one.columns.iter().map(move |column| (one, column)));
+    let row = |(one, column): (&Relation, &Column)| {
+        vec![
+            json!(one.name),
+            json!(one.kind),
+            json!(column.name),
+            json!(column.kind),
+            json!(column.may_be_null),
+            json!(column.meaning),
+        ]
+    };
+    Table {
+        columns: ["table", "kind", "column", "type", "may_be_null", "meaning"]
+            .map(String::from)
+            .to_vec(),
+        rows: columns.map(row).collect(),
+    }
+}

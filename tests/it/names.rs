@@ -1,0 +1,441 @@
+//! Names that mean one thing each, and a current label set that nothing changes by the way.
+
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use topicmill::clock::SystemClock;
+use topicmill::store::Store;
+
+use crate::labels::{FOOD, GAMING, MUSIC, Scene, pipeline};
+use crate::migrations::database_of;
+use crate::support::engine::repository;
+use crate::support::postgres::{databases, postgres};
+use crate::support::program::Program;
+
+const BESIDE: &str = "these labels are stored beside the current ones";
+const STILL: &str = "the views still show";
+
+/// Rows as text, a line each.
+async fn lines(store: &Store, sql: &str) -> Vec<String> {
+    let cell = |cell: &Value| cell.as_str().map_or(cell.to_string(), str::to_owned);
+    let rows = store.query(sql).await.unwrap().rows;
+    rows.iter()
+        .map(|row| row.iter().map(cell).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+/// How many posts each version has a label of, as `labels list` tells it: name, posts, and whether it is current.
+fn listed(scene: &Scene<'_>) -> Vec<(String, u64, bool)> {
+    let list = scene.json(&["labels", "list"]);
+    let row = |row: &Value| {
+        let name = row["label_set"].as_str().unwrap().to_owned();
+        let posts = row["posts"].as_u64().unwrap();
+        (name, posts, row["current"].as_bool().unwrap())
+    };
+    list.as_array().unwrap().iter().map(row).collect()
+}
+
+#[test]
+fn labels_of_another_set_stand_beside_the_current_ones_until_they_are_asked_for() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let before = scene.dump();
+        let other = pipeline("other", "", &[GAMING, FOOD]);
+        let other = scene.program.write("other.toml", other);
+        let said = scene.ok(&["classify", "--pipeline", &other]).stderr;
+        for part in [
+            BESIDE,
+            STILL,
+            "`other`",
+            "`first`",
+            "`topicmill labels use other`",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(scene.dump(), before);
+        // The built-in topics, which nobody asked for.
+        let said = scene.ok(&["classify"]).stderr;
+        assert!(said.contains(BESIDE) && said.contains("`sixteen-topics`"));
+        assert_eq!(scene.dump(), before);
+        let stored = |name: &str, posts, is_current| (name.to_owned(), posts, is_current);
+        assert_eq!(
+            listed(&scene),
+            [
+                stored("sixteen-topics", 31, false),
+                stored("other", 31, false),
+                stored("first", 31, true)
+            ]
+        );
+        // Each day's run with the file that is current says nothing.
+        let said = scene.ok(&["classify", "--pipeline", &scene.first]).stderr;
+        assert!(!said.contains(BESIDE) && !said.contains(STILL), "{said}");
+
+        // Their labels and scores are in the views of all, and only there.
+        let count = |of: &str| {
+            let sql = format!("SELECT COUNT(*) AS n FROM {of}");
+            scene.json(&["sql", &sql])[0]["n"].as_u64().unwrap()
+        };
+        assert_eq!(count("labeled_posts_all WHERE label_set = 'other'"), 31);
+        assert_eq!(count("labeled_posts_all WHERE is_current"), 31);
+        assert_eq!(count("post_scores_all WHERE label_set = 'other'"), 62);
+        assert_eq!(
+            count("post_scores_all WHERE is_current"),
+            count("post_scores")
+        );
+        assert_eq!(count("post_scores_all"), 31 * (16 + 2 + 3));
+
+        let said = scene.ok(&["labels", "use", "other"]).stderr;
+        assert!(
+            said.contains("now show") && said.contains("posts=31"),
+            "{said}"
+        );
+        assert_ne!(scene.dump(), before);
+        assert_eq!(listed(&scene)[1], stored("other", 31, true));
+        let said = scene.ok(&["labels", "use", "current"]).stderr;
+        assert!(said.contains("already"), "{said}");
+        scene.ok(&["labels", "use", &scene.first]);
+        assert_eq!(scene.dump(), before);
+        let make = ["classify", "--make-current", "--pipeline", &other];
+        let said = scene.ok(&make).stderr;
+        assert!(!said.contains(BESIDE) && !said.contains(STILL), "{said}");
+        assert_ne!(scene.dump(), before);
+    }
+}
+
+#[test]
+fn a_name_that_several_versions_share_is_refused_with_the_choices() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let before = scene.dump();
+        let changed = pipeline("first", "threshold = 0.5", &[GAMING, FOOD, MUSIC]);
+        let changed = scene.program.write("changed.toml", changed);
+        let said = scene.ok(&["classify", "--pipeline", &changed]).stderr;
+        assert!(said.contains("`first` has changed"), "{said}");
+        assert_eq!(scene.dump(), before);
+        let list = scene.json(&["labels", "list"]);
+        let versions = [0, 1].map(|i| list[i]["version"].as_str().unwrap().to_owned());
+        // What the end of the run says to do works as it stands there.
+        let told = format!("`topicmill labels use {}`", versions[0]);
+        assert!(said.contains(&told), "{said}");
+        for words in [
+            &["labels", "use", "first"][..],
+            &["labels", "diff", "current", "first"],
+            &["labels", "diff", "first", &changed],
+            &["labels", "diff", "--models", "a", "b", "--under", "first"],
+        ] {
+            let ran = scene.run(words);
+            assert_eq!(ran.code, 2, "{words:?}: {}", ran.stderr);
+            let names_both = versions.iter().all(|version| ran.stderr.contains(version));
+            assert!(names_both, "{words:?}: {}", ran.stderr);
+        }
+        scene.ok(&["labels", "use", &versions[0][..6]]);
+        assert_ne!(scene.dump(), before);
+        scene.ok(&["labels", "use", &scene.first]);
+        assert_eq!(scene.dump(), before);
+
+        // What would leave the views empty, and what is not there, is refused.
+        let never = pipeline("never", "", &[FOOD, MUSIC]);
+        let never = scene.program.write("never.toml", never);
+        for (word, said) in [
+            (never.as_str(), "--make-current"),
+            ("nothing", "no pipeline file"),
+            ("", "no pipeline file"),
+        ] {
+            let ran = scene.run(&["labels", "use", word]);
+            assert_eq!(ran.code, 2, "{word}: {}", ran.stderr);
+            assert!(ran.stderr.contains(said), "{word}: {}", ran.stderr);
+        }
+        assert_eq!(scene.dump(), before);
+    }
+    let program = Program::new();
+    let ran = program.run(&["--database", "sqlite:no.db", "labels", "use", "x"]);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    program.ok(&["db", "create"]);
+    let ran = program.run(&["labels", "use", "current"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    let ran = program.ok(&["labels", "list"]);
+    assert!(ran.stderr.contains("no label set"), "{}", ran.stderr);
+}
+
+#[test]
+fn another_model_labels_beside_too_and_is_chosen_by_its_name() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let before = scene.dump();
+        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+        let tiny = ["--model", tiny.to_str().unwrap()];
+        let classify = ["classify", "--pipeline", &scene.first];
+        let said = scene.ok(&[&classify[..], &tiny].concat()).stderr;
+        for part in [
+            BESIDE,
+            STILL,
+            "they are by the model tiny-bert-nli",
+            "use first --model ",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        assert_eq!(scene.dump(), before);
+        // Of two models the current one is meant.
+        let said = scene.ok(&["labels", "use", "first"]).stderr;
+        assert!(said.contains("already"), "{said}");
+        scene.ok(&["labels", "use", "first", "--model", "tiny-bert-nli"]);
+        assert_ne!(scene.dump(), before);
+        let ran = scene.run(&["labels", "use", "first", "--model", "nobody"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("minilm"), "{}", ran.stderr);
+        let other = pipeline("other", "", &[GAMING, FOOD]);
+        let other = scene.program.write("other.toml", other);
+        // Under this one the current model gave no label.
+        scene.ok(&["classify", "--pipeline", &other]);
+        scene.ok(&["labels", "use", "other"]);
+        scene.ok(&["labels", "use", "first"]);
+        assert_eq!(scene.dump(), before);
+    }
+}
+
+/// Ends a program as a service manager does.
+fn terminate(child: &mut Child) {
+    let pid = child.id().to_string();
+    let kill = std::process::Command::new("kill")
+        .args(["-TERM", &pid])
+        .status();
+    assert!(kill.unwrap().success());
+}
+
+#[test]
+fn a_watcher_goes_on_with_its_own_labels_whichever_are_current() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        let other = pipeline("other", "", &[GAMING, FOOD]);
+        let other = scene.program.write("other.toml", other);
+        let classify = ["classify", "--watch", "--pipeline", &other];
+        let mut watcher = scene
+            .program
+            .command(&[&["--database", database.url.as_str()], &classify[..]].concat())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let clock = SystemClock::shared();
+        let mut wait_for = |posts: u64| {
+            while listed(&scene)
+                .iter()
+                .all(|(name, labelled, _)| name != "other" || *labelled < posts)
+            {
+                assert!(watcher.try_wait().unwrap().is_none(), "the watcher ended");
+                assert!(clock.elapsed().as_secs() < 50, "{posts}");
+            }
+        };
+        wait_for(31);
+        scene.ok(&["labels", "use", "other"]);
+        let more = json!({"id": "new1", "title": "roast chicken", "selftext": "", "subreddit": "food",
+            "created_utc": 1_700_000_000});
+        let more = scene.program.write("more.ndjson", more.to_string());
+        scene.ok(&["import", &more]);
+        wait_for(32);
+        terminate(&mut watcher);
+        let ended = watcher.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(143), "{said}");
+        assert!(said.contains(BESIDE) && !said.contains(STILL), "{said}");
+        assert_eq!(listed(&scene)[0], ("other".to_owned(), 32, true));
+    }
+}
+
+#[test]
+fn of_two_that_begin_at_once_in_an_empty_database_one_is_current_and_the_other_says_so() {
+    for database in databases() {
+        let program = Program::new();
+        let url = ["--database", database.url.as_str()];
+        let post = json!({"id": "new1", "title": "roast chicken", "selftext": "", "subreddit": "food",
+            "created_utc": 1_700_000_000});
+        let posts = program.write("posts.ndjson", post.to_string());
+        program.ok(&[&url[..], &["import", &posts]].concat());
+        let start = |name: &str, labels| {
+            let file = program.write(&format!("{name}.toml"), pipeline(name, "", labels));
+            let args = [&url[..], &["classify", "--pipeline", &file]].concat();
+            let mut command = program.command(&args);
+            command
+                .stderr(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let both = [start("one", &[GAMING, FOOD]), start("two", &[MUSIC, FOOD])];
+        let said = both.map(|child| {
+            let ended = child.wait_with_output().unwrap();
+            let said = String::from_utf8(ended.stderr).unwrap();
+            assert_eq!(ended.status.code(), Some(0), "{said}");
+            said
+        });
+        let beside = said.iter().filter(|said| said.contains(BESIDE)).count();
+        assert_eq!(beside, 1, "{said:?}");
+        let list = program.ok(&[&url[..], &["labels", "list", "--format", "json"]].concat());
+        let list: Value = serde_json::from_str(&list.stdout).unwrap();
+        let list = list.as_array().unwrap();
+        assert_eq!(list.len(), 2);
+        assert_eq!(list.iter().filter(|row| row["current"] == true).count(), 1);
+        assert!(list.iter().all(|row| row["posts"] == 1), "{list:?}");
+    }
+}
+
+#[test]
+fn a_purged_post_is_in_no_view() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        scene.ok(&["classify"]);
+        let ids = scene.program.write("ids.txt", "t3_k00003\n");
+        scene.ok(&["purge", "--ids", &ids]);
+        for view in [
+            "labeled_posts",
+            "labeled_posts_all",
+            "post_scores",
+            "post_scores_all",
+        ] {
+            let rows = format!("SELECT fullname FROM {view} WHERE fullname = 't3_k00003'");
+            assert_eq!(scene.json(&["sql", &rows]), json!([]), "{view}");
+        }
+    }
+}
+
+/// What users built on the columns that were renamed.
+const OF_USERS: &str = "\
+CREATE VIEW mine AS SELECT fullname, score FROM posts WHERE score > 5; \
+CREATE VIEW best AS SELECT title, post_score FROM labeled_posts WHERE post_score > 5; \
+CREATE VIEW seen AS SELECT COUNT(score) AS n FROM sightings; \
+CREATE INDEX by_score ON posts (score); \
+CREATE TABLE noted (fullname TEXT, score BIGINT);";
+const TRIGGER_SQLITE: &str = "\
+CREATE TRIGGER note AFTER UPDATE OF score ON posts \
+BEGIN INSERT INTO noted VALUES (new.fullname, new.score); END; \
+CREATE VIEW broken AS SELECT x FROM nowhere;";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_users_built_on_the_old_names_works_after_an_upgrade() {
+    for version in [1, 9, 10, 11] {
+        for database in databases() {
+            let url = database.url.as_str();
+            database_of(url, version).await;
+            let lite = url.starts_with("sqlite:");
+            database.run(OF_USERS).await;
+            if lite {
+                database.run(TRIGGER_SQLITE).await;
+            }
+            let store = database.open().await;
+            assert_eq!(lines(&store, "SELECT * FROM mine").await, ["t3_a1 12"]);
+            assert_eq!(lines(&store, "SELECT * FROM best").await, ["Alive 12"]);
+            assert_eq!(lines(&store, "SELECT * FROM seen").await, ["1"]);
+            for view in ["labeled_posts", "uncertain_posts"] {
+                let same = format!(
+                    "SELECT COUNT(*) FROM {view} WHERE reddit_score <> post_score OR \
+                     (reddit_score IS NULL) <> (post_score IS NULL)"
+                );
+                assert_eq!(lines(&store, &same).await, ["0"], "{view}");
+            }
+            let all = "SELECT fullname, label_set, version, model, label_topic, score, reddit_score \
+                       FROM labeled_posts_all WHERE is_current";
+            assert_eq!(lines(&store, all).await, ["t3_a1 two h m gaming 0.75 12"]);
+            let scores = "SELECT label_topic, label, score FROM post_scores_all ORDER BY 1 DESC";
+            assert_eq!(
+                lines(&store, scores).await[0],
+                "gaming games 0.30000000000000004"
+            );
+            store.close().await.unwrap();
+            if lite {
+                database
+                    .run("UPDATE posts SET reddit_score = 7 WHERE fullname = 't3_a2'")
+                    .await;
+                let store = database.open().await;
+                assert_eq!(lines(&store, "SELECT * FROM noted").await, ["t3_a2 7"]);
+                store.close().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_right_to_a_column_that_was_renamed_stays_with_it() {
+    let Some(database) = postgres() else { return };
+    let url = database.url.as_str();
+    database_of(url, 11).await;
+    let role = format!("reader_{}", url.rsplit_once('/').unwrap().1);
+    let mut admin = PgConnection::connect(url).await.unwrap();
+    let grant = format!(
+        "CREATE ROLE {role}; GRANT SELECT (fullname, score) ON posts TO {role}; \
+         GRANT SELECT (title, post_score) ON labeled_posts TO {role}; GRANT SELECT ON sightings TO {role}"
+    );
+    admin.execute(AssertSqlSafe(grant)).await.unwrap();
+    database.open().await.close().await.unwrap();
+    for (relation, column, expected) in [
+        ("posts", "reddit_score", true),
+        ("posts", "title", false),
+        ("labeled_posts", "reddit_score", true),
+        ("labeled_posts", "post_score", true),
+        ("labeled_posts", "score", false),
+        ("sightings", "reddit_score", true),
+    ] {
+        let may: bool = sqlx::query_scalar("SELECT has_column_privilege($1, $2, $3, 'SELECT')")
+            .bind(&role)
+            .bind(relation)
+            .bind(column)
+            .fetch_one(&mut admin)
+            .await
+            .unwrap();
+        assert_eq!(may, expected, "{relation}.{column}");
+    }
+    let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    admin.execute(AssertSqlSafe(drop)).await.unwrap();
+}
+
+#[test]
+fn the_schema_is_shown_without_a_database() {
+    let program = Program::new();
+    let none = [
+        "--database",
+        "sqlite:no/such/folder/x.db",
+        "sql",
+        "--schema",
+    ];
+    let shown = program.ok(&none).stdout;
+    for name in [
+        "labeled_posts_all",
+        "post_scores_all",
+        "sightings",
+        "view",
+        "table",
+    ] {
+        assert!(shown.contains(name), "{name}: {shown}");
+    }
+    let json = |more: &[&str]| -> Value {
+        let ran = program.ok(&[&none[..], more, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    };
+    let all = json(&[]);
+    assert!(all.as_array().unwrap().len() > 25);
+    let posts = json(&["Posts"]);
+    let column = |name: &str| {
+        let mut columns = posts["columns"].as_array().unwrap().iter();
+        columns.find(|column| column["name"] == name).cloned()
+    };
+    let score = column("reddit_score").unwrap();
+    assert_eq!(
+        (&score["type"], &score["may_be_null"]),
+        (&json!("integer"), &json!(true))
+    );
+    assert!(column("score").is_none());
+    let csv = program
+        .ok(&[&none[..], &["--format", "csv"]].concat())
+        .stdout;
+    assert!(
+        csv.lines().count() > 150 && csv.starts_with("table,kind,column,type,may_be_null,meaning")
+    );
+    let table = program.ok(&[&none[..], &["labeled_posts"]].concat()).stdout;
+    assert!(
+        table.contains("reddit_score") && table.contains("integer or NULL"),
+        "{table}"
+    );
+    let ran = program.run(&[&none[..], &["label_post"]].concat());
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""));
+    assert!(ran.stderr.contains("`labeled_posts`"), "{}", ran.stderr);
+    assert_eq!(program.run(&["sql", "--schema", "posts", "--list"]).code, 2);
+}
