@@ -1,10 +1,13 @@
-//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one.
+//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one,
+//! evaluate one.
 //!
 //! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Nothing
 //! here changes which labels the views show; `classify` does.
 
+mod against;
 mod calibrate;
 mod diff;
+mod evaluate;
 mod validate;
 mod what_if;
 
@@ -53,10 +56,12 @@ enum Command {
     WhatIf(what_if::WhatIf),
     /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
+    /// Show how many labels are right, held against posts with known labels
+    Evaluate(evaluate::Evaluate),
 }
 
 /// Flags of commands that score from what is stored.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Default)]
 struct WhichModel {
     /// Use the model in this folder
     #[arg(long, value_name = "DIR")]
@@ -69,7 +74,11 @@ struct WhichModel {
 impl Labels {
     /// Whether the command has something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
-        matches!(self.command, Command::WhatIf(_))
+        match &self.command {
+            Command::WhatIf(_) => true,
+            Command::Evaluate(evaluate) => evaluate.drains(),
+            Command::Validate(_) | Command::Diff(_) | Command::Calibrate(_) => false,
+        }
     }
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
@@ -78,6 +87,7 @@ impl Labels {
             Command::Diff(command) => command.run(setup).await,
             Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
+            Command::Evaluate(command) => command.run(setup).await,
         }
     }
 }

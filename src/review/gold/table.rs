@@ -88,14 +88,11 @@ fn object(row: &Value, line: u64) -> Result<GoldRow, RowError> {
 }
 
 fn table(text: &str, path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    let first = text.lines().next().unwrap_or_default().as_bytes();
-    let count = |delimiter: &u8| first.iter().filter(|byte| *byte == delimiter).count();
-    let delimiter = DELIMITERS
-        .into_iter()
-        // Of equals the last would win.
-        .rev()
-        .max_by_key(count)
-        .unwrap_or(b',');
+    let first = text.lines().next().unwrap_or_default();
+    let count = |delimiter: &u8| first.matches(char::from(*delimiter)).count();
+    // Of equals the last wins, which is to be the comma.
+    let delimiters = DELIMITERS.into_iter().rev();
+    let delimiter = delimiters.max_by_key(count).unwrap_or(b',');
     let mut reader = csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .trim(csv::Trim::All)
