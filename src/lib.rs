@@ -66,6 +66,7 @@
 //!   the hash of these.
 //! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
 //! - **none of these**: the verdict on a post whose best score lies under the threshold; it abstains from a label.
+//! - **gold**: the right label of a post, as a person says it. A post that no label of the set fits is *out of scope*.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.

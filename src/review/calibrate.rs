@@ -19,7 +19,7 @@ pub const FOLDS: u64 = 5;
 /// Bins of scores, of equal width.
 pub const BINS: usize = 10;
 /// The normal distribution has 95 % within this many standard deviations.
-const Z95: f64 = 1.959_963_984_540_054;
+pub(super) const Z95: f64 = 1.959_963_984_540_054;
 
 /// A row of which the right labels are known.
 #[derive(Debug, Clone, PartialEq)]
@@ -247,7 +247,7 @@ fn best_of(row: &Known, temperature: f64, threshold: f64) -> (f64, bool, bool) {
 fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
     let (mut all, mut right, mut given, mut given_right) = (0, 0, 0, 0);
     let (mut loss, mut told) = (0.0, 0);
-    let mut bins = [(0.0, 0, 0); BINS];
+    let mut best = Vec::new();
     for (row, setting) in rows {
         let (score, is_right, is_given) = best_of(row, setting.temperature, setting.threshold);
         all += 1;
@@ -258,6 +258,25 @@ fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
             loss += of_row;
             told += 1;
         }
+        best.push((score, is_right));
+    }
+    let (ece, bins) = reliability(best.into_iter());
+    Quality {
+        accuracy: Share::new(right, all),
+        precision: Share::new(given_right, given),
+        coverage: Share::new(given, all),
+        loss: loss / float(told).max(1.0),
+        ece,
+        bins,
+    }
+}
+
+/// Scores with whether their labels are right, in bins; and by how much the two differ, on average.
+pub fn reliability(rows: impl Iterator<Item = (f64, bool)>) -> (f64, Vec<Bin>) {
+    let mut all = 0;
+    let mut bins = [(0.0, 0, 0); BINS];
+    for (score, is_right) in rows {
+        all += 1;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
@@ -275,14 +294,7 @@ fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
         mean_score: sum / float(*n).max(1.0),
         right: Share::new(*right, *n),
     });
-    Quality {
-        accuracy: Share::new(right, all),
-        precision: Share::new(given_right, given),
-        coverage: Share::new(given, all),
-        loss: loss / float(told).max(1.0),
-        ece,
-        bins: bins.collect(),
-    }
+    (ece, bins.collect())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of rows")]

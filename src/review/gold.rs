@@ -1,15 +1,24 @@
-//! Posts of which the right label is known, from a file. Pure but for the reading.
+//! Posts of which the right label is known, from a file or another list. Pure but for the reading.
 //!
-//! A CSV with a header, or one JSON object a line; of each the fields `id` and `label` count. The label is a
-//! slug or a candidate label of the label set; empty, `none` or null means none of these.
+//! Of a file (see `table`) the fields `id` and `label` count. The label is a slug or a candidate label of the label
+//! set, in upper or lower case; empty, `none`, `other` or null means none of these: the post is out of scope.
 
-use std::collections::BTreeMap;
+mod table;
+
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-
-use serde_json::Value;
 
 use crate::domain::{Fullname, FullnameError};
 use topicmill_score::{LabelSet, Mode};
+
+/// Words that mean that a post is out of scope, unless a label is called so.
+const OUT_OF_SCOPE: [&str; 3] = ["", "none", "other"];
+/// Examples in an error.
+const EXAMPLES: usize = 5;
+/// Labels that are named in an error.
+const NAMED: usize = 20;
+/// Words that are less alike than this are no spellings of each other (Jaro and Winkler).
+const ALIKE: f64 = 0.8;
 
 /// Why a gold file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +32,11 @@ pub enum GoldError {
         #[source]
         source: std::io::Error,
     },
+    /// A format that is not read here.
+    #[error(
+        "read the gold file `{0}`: it is Parquet; write it as CSV or NDJSON with `id` and `label`"
+    )]
+    Parquet(PathBuf),
     /// A CSV whose header lacks a column.
     #[error(
         "read the gold file `{path}`: it has no column `{column}` (it has {}); name the columns `id` and `label`",
@@ -37,14 +51,38 @@ pub enum GoldError {
         found: Vec<String>,
     },
     /// A row that says nothing.
-    #[error("read the gold file `{path}`, row {row}: {detail}")]
+    #[error("read the gold file `{path}`, line {line}: {detail}")]
     Row {
         /// As given.
         path: PathBuf,
-        /// Number of the row, from 1, without the header.
-        row: usize,
+        /// Number of the line, from 1; of a JSON array the number of the object.
+        line: u64,
         /// What is wrong.
         detail: String,
+    },
+    /// It has a header, or nothing, and no row.
+    #[error("read the gold labels: there are none; give rows with `id` and `label`")]
+    Empty,
+    /// Labels that no label set has.
+    #[error(
+        "read the gold labels: the label set has no label {labels}; correct them, or count their posts as out of scope \
+         with --others-out-of-scope; the labels are {known}"
+    )]
+    Labels {
+        /// Each with its rows and the label that it may mean.
+        labels: String,
+        /// Those that there are.
+        known: String,
+    },
+    /// Posts with several labels where a post has one.
+    #[error(
+        "read the gold labels: {posts} posts have several labels: {examples}; remove all but one"
+    )]
+    Twice {
+        /// How many.
+        posts: usize,
+        /// The first of them, with their lines.
+        examples: String,
     },
 }
 
@@ -53,8 +91,6 @@ pub enum GoldError {
 enum RowError {
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    #[error("{0}")]
-    Csv(#[from] csv::Error),
     #[error(transparent)]
     Id(#[from] FullnameError),
     #[error("it has no `{0}`")]
@@ -63,90 +99,223 @@ enum RowError {
         "the label set has no label `{found}`; it has {known}, or leave it empty for none of these"
     )]
     Label { found: String, known: String },
-    #[error("`{0}` has another label in an earlier row; remove one")]
+    #[error("`{0}` has another label in an earlier line; remove one")]
     Twice(Fullname),
+}
+
+/// What one row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoldRow {
+    /// The line of the file, from 1.
+    pub line: u64,
+    /// The post.
+    pub id: Fullname,
+    /// The word for its label.
+    pub label: String,
+}
+
+/// A post with its right labels under one label set or several.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoldPost {
+    /// The post.
+    pub id: Fullname,
+    /// Its first line.
+    pub line: u64,
+    /// The words for its labels, as the rows have them.
+    pub words: Vec<String>,
+    /// For each label set the positions of the right labels; none of them where the post is out of scope.
+    pub right: Vec<Vec<usize>>,
+}
+
+/// Gold labels as label sets understand them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Understood {
+    /// By post, each once.
+    pub posts: Vec<GoldPost>,
+    /// Rows that say again what an earlier one said.
+    pub repeated: usize,
+    /// Words that no label set has, with their rows: counted as out of scope.
+    pub foreign: BTreeMap<String, usize>,
 }
 
 /// Right labels by post: positions in the label set, none of them for none of these. In multi mode a post may
 /// have several rows.
 pub type Gold = BTreeMap<Fullname, Vec<usize>>;
 
-/// Reads a gold file.
+/// Reads a gold file for a label set.
 ///
 /// # Errors
 /// See [`GoldError`].
 pub fn read(path: &Path, set: &LabelSet) -> Result<Gold, GoldError> {
-    let text = std::fs::read_to_string(path).map_err(|source| GoldError::Read {
+    strict(rows(path)?, path, set)
+}
+
+/// Reads the rows of a gold file.
+///
+/// # Errors
+/// See [`GoldError`].
+pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
+    let bytes = std::fs::read(path).map_err(|source| GoldError::Read {
         path: path.to_owned(),
         source,
     })?;
-    parse(&text, path, set)
+    table::rows(bytes, path)
 }
 
-fn parse(text: &str, path: &Path, set: &LabelSet) -> Result<Gold, GoldError> {
+fn strict(rows: Vec<GoldRow>, path: &Path, set: &LabelSet) -> Result<Gold, GoldError> {
     let mut gold = Gold::new();
-    let mut add = |row: usize, found: Result<(String, String), RowError>| {
-        found
-            .and_then(|(id, label)| insert(&mut gold, set, &id, &label))
-            .map_err(|error| GoldError::Row {
-                path: path.to_owned(),
-                row,
-                detail: error.to_string(),
-            })
-    };
-    // Excel begins a CSV with a byte order mark.
-    let text = text.trim_start_matches('\u{feff}');
-    if text.trim_start().starts_with('{') {
-        let lines = text.lines().filter(|line| !line.trim().is_empty());
-        for (i, line) in lines.enumerate() {
-            add(i + 1, json_row(line))?;
-        }
-        return Ok(gold);
-    }
-    let mut reader = csv::ReaderBuilder::new()
-        .trim(csv::Trim::All)
-        .flexible(true)
-        .from_reader(text.as_bytes());
-    let header: Vec<String> = reader
-        .headers()
-        .map(|header| header.iter().map(str::to_owned).collect())
-        .unwrap_or_default();
-    let column = |column: &'static str| {
-        header
-            .iter()
-            .position(|name| name == column)
-            .ok_or_else(|| GoldError::Column {
-                path: path.to_owned(),
-                column,
-                found: header.clone(),
-            })
-    };
-    let (id, label) = (column("id")?, column("label")?);
-    for (i, record) in reader.records().enumerate() {
-        let row = record.map_err(RowError::from).and_then(|record| {
-            let field = |at: usize, name| record.get(at).ok_or(RowError::Missing(name));
-            Ok((
-                field(id, "id")?.to_owned(),
-                field(label, "label")?.to_owned(),
-            ))
-        });
-        add(i + 1, row)?;
+    for row in rows {
+        insert(&mut gold, set, row.id, &row.label).map_err(|error| GoldError::Row {
+            path: path.to_owned(),
+            line: row.line,
+            detail: error.to_string(),
+        })?;
     }
     Ok(gold)
 }
 
-fn json_row(line: &str) -> Result<(String, String), RowError> {
-    let row: Value = serde_json::from_str(line)?;
-    let text = |name| match row.get(name) {
-        Some(Value::String(text)) => Ok(text.trim().to_owned()),
-        Some(Value::Null) if name == "label" => Ok(String::new()),
-        _ => Err(RowError::Missing(name)),
-    };
-    Ok((text("id")?, text("label")?))
+/// Understands the words of gold rows as labels of one or several label sets. A word that one of the sets has counts as
+/// out of scope under the others; one that none of them has is refused, unless `others_out_of_scope`.
+///
+/// # Errors
+/// [`GoldError::Empty`], [`GoldError::Labels`], and [`GoldError::Twice`] unless every set is in multi mode.
+pub fn understand(
+    rows: Vec<GoldRow>,
+    sets: &[&LabelSet],
+    others_out_of_scope: bool,
+) -> Result<Understood, GoldError> {
+    let mut words: HashMap<String, Option<Vec<Option<usize>>>> = HashMap::new();
+    let mut found = Understood::default();
+    for row in &rows {
+        let meaning = words
+            .entry(row.label.clone())
+            .or_insert_with(|| meaning(sets, &row.label));
+        if meaning.is_none() {
+            *found.foreign.entry(row.label.clone()).or_default() += 1;
+        }
+    }
+    if rows.is_empty() {
+        return Err(GoldError::Empty);
+    }
+    if !found.foreign.is_empty() && !others_out_of_scope {
+        return Err(unknown(&found.foreign, sets));
+    }
+    let nothing = vec![None; sets.len()];
+    let several = sets.iter().all(|set| set.mode == Mode::Multi);
+    let mut posts: BTreeMap<Fullname, GoldPost> = BTreeMap::new();
+    let mut conflicts: Vec<String> = Vec::new();
+    for row in rows {
+        let meaning = words[&row.label].as_ref().unwrap_or(&nothing);
+        let right = || meaning.iter().map(|place| place.iter().copied().collect());
+        let Some(post) = posts.get_mut(&row.id) else {
+            let post = GoldPost {
+                right: right().collect(),
+                id: row.id.clone(),
+                line: row.line,
+                words: vec![row.label],
+            };
+            posts.insert(row.id, post);
+            continue;
+        };
+        let says_it = |(known, place): (&Vec<usize>, &Option<usize>)| match place {
+            Some(place) => known.contains(place),
+            None => known.is_empty(),
+        };
+        let adds =
+            |(known, place): (&Vec<usize>, &Option<usize>)| place.is_some() && !known.is_empty();
+        if post.right.iter().zip(meaning).all(says_it) {
+            found.repeated += 1;
+        } else if several && post.right.iter().zip(meaning).all(adds) {
+            for (known, place) in post.right.iter_mut().zip(meaning) {
+                known.extend(place.filter(|place| !known.contains(place)));
+            }
+            post.words.push(row.label);
+        } else {
+            conflicts.push(format!(
+                "`{}` is {} in line {} and {} in line {}",
+                row.id,
+                quoted(&post.words[0]),
+                post.line,
+                quoted(&row.label),
+                row.line
+            ));
+        }
+    }
+    if !conflicts.is_empty() {
+        return Err(GoldError::Twice {
+            posts: conflicts.len(),
+            examples: conflicts[..conflicts.len().min(EXAMPLES)].join("; "),
+        });
+    }
+    found.posts = posts.into_values().collect();
+    Ok(found)
 }
 
-fn insert(gold: &mut Gold, set: &LabelSet, id: &str, label: &str) -> Result<(), RowError> {
-    let id: Fullname = id.parse()?;
+/// What a word means under each set; `None` where none of them has it, and it does not mean none of these.
+fn meaning(sets: &[&LabelSet], word: &str) -> Option<Vec<Option<usize>>> {
+    let places: Vec<Option<usize>> = sets.iter().map(|set| place(set, word)).collect();
+    let known = places.iter().any(Option::is_some) || is_out_of_scope(word);
+    known.then_some(places)
+}
+
+fn is_out_of_scope(word: &str) -> bool {
+    OUT_OF_SCOPE
+        .iter()
+        .any(|none| word.eq_ignore_ascii_case(none))
+}
+
+fn quoted(word: &str) -> String {
+    if word.is_empty() {
+        "none of these".to_owned()
+    } else {
+        format!("`{word}`")
+    }
+}
+
+fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
+    let mut known: Vec<&str> = Vec::new();
+    for label in sets.iter().flat_map(|set| &set.labels) {
+        if !known.contains(&label.slug.as_str()) {
+            known.push(&label.slug);
+        }
+    }
+    let labels = || sets.iter().flat_map(|set| &set.labels);
+    let nearest = |word: &str| {
+        let word = word.to_lowercase();
+        let alike = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
+        labels()
+            .map(|label| (alike(&label.slug).max(alike(&label.label)), &label.slug))
+            .filter(|(alike, _)| *alike >= ALIKE)
+            .max_by(|a, b| a.0.total_cmp(&b.0))
+            .map(|(_, slug)| slug)
+    };
+    let mut words: Vec<(&String, &usize)> = foreign.iter().collect();
+    words.sort_by_key(|(_, rows)| std::cmp::Reverse(**rows));
+    let mut told: Vec<String> = words
+        .iter()
+        .take(NAMED)
+        .map(|(word, rows)| {
+            let rows = if **rows == 1 {
+                "1 row".to_owned()
+            } else {
+                format!("{rows} rows")
+            };
+            match nearest(word) {
+                Some(slug) => format!("`{word}` ({rows}; did you mean `{slug}`?)"),
+                None => format!("`{word}` ({rows})"),
+            }
+        })
+        .collect();
+    if words.len() > NAMED {
+        told.push(format!("and {} more", words.len() - NAMED));
+    }
+    GoldError::Labels {
+        labels: told.join(", "),
+        known: known.join(", "),
+    }
+}
+
+fn insert(gold: &mut Gold, set: &LabelSet, id: Fullname, label: &str) -> Result<(), RowError> {
     let right = position(set, label)?;
     let Some(known) = gold.get_mut(&id) else {
         gold.insert(id, right.into_iter().collect());
@@ -165,21 +334,26 @@ fn insert(gold: &mut Gold, set: &LabelSet, id: &str, label: &str) -> Result<(), 
 
 /// Which label of a set a word means; `None` for none of these.
 fn position(set: &LabelSet, word: &str) -> Result<Option<usize>, RowError> {
-    let labels = || set.labels.iter();
-    let found = labels()
-        .position(|label| label.slug == word)
-        .or_else(|| labels().position(|label| label.label.eq_ignore_ascii_case(word)));
-    match found {
-        None if word.is_empty() || word.eq_ignore_ascii_case("none") => Ok(None),
+    match place(set, word) {
         Some(found) => Ok(Some(found)),
+        None if is_out_of_scope(word) => Ok(None),
         None => {
-            let known: Vec<&str> = labels().map(|label| label.slug.as_str()).collect();
+            let known: Vec<&str> = set.labels.iter().map(|label| label.slug.as_str()).collect();
             Err(RowError::Label {
                 found: word.to_owned(),
                 known: known.join(", "),
             })
         }
     }
+}
+
+/// The label that a word names: a slug goes before the words of a label, and the exact spelling before others.
+fn place(set: &LabelSet, word: &str) -> Option<usize> {
+    let labels = || set.labels.iter();
+    labels()
+        .position(|label| label.slug == word)
+        .or_else(|| labels().position(|label| label.slug.eq_ignore_ascii_case(word)))
+        .or_else(|| labels().position(|label| label.label.eq_ignore_ascii_case(word)))
 }
 
 #[cfg(test)]
@@ -204,8 +378,9 @@ mod tests {
     }
 
     fn read(text: &str, mode: Mode) -> Result<Vec<(String, Vec<usize>)>, String> {
-        let gold = parse(text, Path::new("gold"), &set(mode)).map_err(|error| error.to_string())?;
-        let rows = gold.into_iter();
+        let path = Path::new("gold");
+        let gold = table::rows(text.into(), path).and_then(|rows| strict(rows, path, &set(mode)));
+        let rows = gold.map_err(|error| error.to_string())?.into_iter();
         Ok(rows.map(|(id, right)| (id.to_string(), right)).collect())
     }
 
@@ -235,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_told_with_its_row() {
+    fn what_says_nothing_is_told_with_its_line() {
         for (text, said) in [
             (
                 "id,topic\na1,food\n",
@@ -244,16 +419,16 @@ mod tests {
             ("", "no column `id`"),
             (
                 "id,label\na1,food\na2,sport\n",
-                "row 2: the label set has no label `sport`; it has food, none",
+                "line 3: the label set has no label `sport`; it has food, none",
             ),
-            ("id,label\na-1,food\n", "row 1: `a-1` is not the fullname"),
-            ("id,label\na1\n", "row 1: it has no `label`"),
-            ("{\"id\": \"a1\"}\n", "row 1: it has no `label`"),
-            ("{\"id\": 7, \"label\": \"\"}\n", "row 1: it has no `id`"),
-            ("{broken\n", "row 1: "),
+            ("id,label\na-1,food\n", "line 2: `a-1` is not the fullname"),
+            ("id,label\na1\n", "line 2: it has no `label`"),
+            ("{\"id\": \"a1\"}\n", "line 1: it has no `label`"),
+            ("{\"id\": 7, \"label\": \"\"}\n", "line 1: it has no `id`"),
+            ("{broken\n", "line 1: "),
             (
                 "id,label\na1,food\nt3_a1,\n",
-                "row 2: `t3_a1` has another label",
+                "line 3: `t3_a1` has another label",
             ),
         ] {
             let error = read(text, Mode::Single).unwrap_err();
@@ -270,5 +445,82 @@ mod tests {
         );
         assert!(read(text, Mode::Single).is_err());
         assert!(read("id,label\na1,\na1,food\n", Mode::Multi).is_err());
+    }
+
+    fn understood(text: &str, sets: &[&LabelSet], others: bool) -> Result<Understood, String> {
+        let rows = table::rows(text.into(), Path::new("gold")).unwrap();
+        understand(rows, sets, others).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn spreadsheets_and_arrays_say_the_same_as_csv() {
+        let csv = "ID,Label\na1,FOOD\na2,\n";
+        let utf16 = |text: &str| -> Vec<u8> {
+            let units = std::iter::once(0xFEFF).chain(text.encode_utf16());
+            units.flat_map(u16::to_le_bytes).collect()
+        };
+        let expected = table::rows(csv.into(), Path::new("gold")).unwrap();
+        assert_eq!(expected.len(), 2);
+        for same in [
+            csv.replace(',', "\t").into_bytes(),
+            csv.replace(',', ";").into_bytes(),
+            utf16(&csv.replace(',', "\t")),
+            csv.replace('\n', "\r\n").into_bytes(),
+        ] {
+            assert_eq!(table::rows(same, Path::new("gold")).unwrap(), expected);
+        }
+        let array = "[{\"id\": \"a1\", \"label\": \"FOOD\"},\n {\"id\": \"a2\", \"label\": null}]";
+        let rows = table::rows(array.into(), Path::new("gold")).unwrap();
+        assert_eq!((rows[1].line, &rows[1].label), (2, &String::new()));
+        let parquet = table::rows(b"PAR1....PAR1".to_vec(), Path::new("gold.parquet"));
+        assert!(parquet.unwrap_err().to_string().contains("is Parquet"));
+    }
+
+    #[test]
+    fn labels_that_do_not_exist_are_refused_with_the_nearest_or_counted() {
+        let set = set(Mode::Single);
+        let text =
+            "id,label\na1,food\na2,foods\na3,foods\na4,sailing\na5,other\na6,Food And Cooking\n";
+        let error = understood(text, &[&set], false).unwrap_err();
+        for said in [
+            "`foods` (2 rows; did you mean `food`?), `sailing` (1 row)",
+            "--others-out-of-scope",
+            "the labels are food, none",
+        ] {
+            assert!(error.contains(said), "{said}: {error}");
+        }
+        let found = understood(text, &[&set], true).unwrap();
+        assert_eq!(found.foreign["foods"], 2);
+        let right: Vec<usize> = found.posts.iter().map(|post| post.right[0].len()).collect();
+        assert_eq!(right, [1, 0, 0, 0, 0, 1]);
+        assert!(
+            understood("id,label\n", &[&set], true)
+                .unwrap_err()
+                .contains("none")
+        );
+    }
+
+    #[test]
+    fn a_post_with_two_labels_is_told_with_its_lines_and_the_same_label_counts_once() {
+        let set = set(Mode::Single);
+        let text = "id,label\na1,food\nt3_a1,Food\n a1,food and cooking\na2,food\na2,\n";
+        let error = understood(text, &[&set], false).unwrap_err();
+        assert!(
+            error.contains("1 posts have several labels: `t3_a2` is `food` in line 5 and none of these in line 6"),
+            "{error}"
+        );
+        let found = understood(text.trim_end_matches("a2,\n"), &[&set], false).unwrap();
+        assert_eq!((found.posts.len(), found.repeated), (2, 2));
+    }
+
+    #[test]
+    fn a_word_of_one_set_is_out_of_scope_under_the_other() {
+        let mut other = set(Mode::Single);
+        other.labels.truncate(1);
+        let mut one = set(Mode::Single);
+        one.labels[1].slug = "sailing".into();
+        let found = understood("id,label\na1,sailing\na2,food\n", &[&one, &other], false).unwrap();
+        assert_eq!(found.posts[0].right, [vec![1], vec![]]);
+        assert_eq!(found.posts[1].right, [vec![0], vec![0]]);
     }
 }

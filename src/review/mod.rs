@@ -1,7 +1,10 @@
 //! Labels looked at again: what another label set would change ([`relabel`]), how two labellings compare
-//! ([`compare`]), what people say ([`gold`]), and the threshold and temperature that fit it ([`calibrate`]).
+//! ([`compare`]), what people say ([`gold`]), how good labels are beside that ([`evaluate`], of posts that [`held`]
+//! puts side by side), and the threshold and temperature that fit it ([`calibrate`]).
 
 pub mod calibrate;
 pub mod compare;
+pub mod evaluate;
 pub mod gold;
+pub mod held;
 pub mod relabel;

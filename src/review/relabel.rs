@@ -4,12 +4,12 @@
 //! In go a label set and the model whose logits count; out comes how many posts could be scored, how they move,
 //! and the surest moves as examples. Where it is asked for, the labels are stored under the label set, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::compare::{LabelVerdict, Moves};
 use crate::clock::SharedClock;
 use crate::domain::TextHash;
-use crate::store::{Classified, LabelledPost, RunId, Store, StoreError, Target};
+use crate::store::{Classified, LabelledPost, Prediction, RunId, Store, StoreError, Target};
 use topicmill_score::folder::ModelKind;
 use topicmill_score::hypothesis;
 use topicmill_score::score;
@@ -35,6 +35,8 @@ pub struct Question<'a> {
     pub limit: Option<u64>,
     /// Most examples to keep.
     pub examples: usize,
+    /// Posts, by fullname, whose labels are wanted one by one.
+    pub wanted: Option<&'a HashSet<String>>,
 }
 
 /// Where the labels are stored.
@@ -63,6 +65,8 @@ pub struct Answer {
     pub moves: Moves,
     /// The moves with the highest scores.
     pub examples: Vec<Moved>,
+    /// The labels that were wanted one by one, by fullname.
+    pub predictions: HashMap<String, Prediction>,
 }
 
 /// A post that moves.
@@ -165,6 +169,17 @@ impl Answer {
             let scores = score::evidence(question.kind, set.mode, logits)
                 .scores(set.temperature, set.threshold);
             self.scored += 1;
+            if question
+                .wanted
+                .is_some_and(|wanted| wanted.contains(&post.fullname))
+            {
+                let prediction = Prediction {
+                    label: set.labels[scores.best].slug.clone(),
+                    score: scores.scores[scores.best],
+                    abstained: scores.abstained,
+                };
+                self.predictions.insert(post.fullname.clone(), prediction);
+            }
             let to = (!scores.abstained).then(|| set.labels[scores.best].slug.clone());
             match &post.verdict {
                 None => self.without_label += 1,

@@ -31,7 +31,9 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
-pub use self::versions::{Cost, Failure, LabelSetRow, LabelledPost};
+pub use self::versions::{
+    Cost, Failure, LabelSetRow, LabelState, LabelledPost, LookedUp, Prediction,
+};
 
 /// Why the store could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -677,6 +679,12 @@ face! {
     fn labelled_posts(&self, target: Option<Target>, after: &str, limit: u32) -> Vec<LabelledPost>;
     /// Those of some posts that are stored, with the hash of their text.
     fn text_hashes(&self, posts: &[Fullname]) -> Vec<(String, TextHash)>;
+    /// Those of some posts that are stored, with their labels under a target.
+    fn look_up(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<LookedUp>;
+    /// How many of some posts were purged and have a tombstone.
+    fn count_tombstones(&self, posts: &[Fullname]) -> u64;
+    /// Up to `limit` posts that have a topic, with it, by fullname from the one after `after` on.
+    fn collected_for(&self, after: &str, limit: u32) -> Vec<(String, String)>;
     /// Stores classifications made of stored logits, without a lease: two writers would write the same. Posts
     /// whose text is another one by now are left out; how many were stored.
     fn save_relabelled(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;

@@ -47,6 +47,41 @@ pub struct LabelledPost {
     pub verdict: Option<Option<String>>,
 }
 
+/// The label that a post has, and how sure it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// Slug of the label with the best score.
+    pub label: String,
+    /// The best score.
+    pub score: f64,
+    /// The post got no label.
+    pub abstained: bool,
+}
+
+/// Whether and how a stored post is labelled under a target.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LabelState {
+    /// It is labelled, and its text is still the one that was scored.
+    As(Prediction),
+    /// It was labelled, and its text is another one by now.
+    BeforeAnEdit,
+    /// It is not labelled.
+    Not,
+    /// Its text was purged.
+    TextPurged,
+}
+
+/// A post that somebody named.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LookedUp {
+    /// Its key.
+    pub fullname: String,
+    /// Title.
+    pub title: String,
+    /// Its label.
+    pub labelled: LabelState,
+}
+
 /// Why posts were set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Failure {

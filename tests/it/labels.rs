@@ -436,7 +436,7 @@ fn a_bad_gold_file_is_told_and_exits_2() {
             format!("id,label\n{}", many("none")),
             "none of these",
         ),
-        ("broken.ndjson", "{\"id\": \"k00000\"".to_owned(), "row 1"),
+        ("broken.ndjson", "{\"id\": \"k00000\"".to_owned(), "line 1"),
     ] {
         let path = scene.program.write(name, text);
         let ran = scene.run(&["labels", "calibrate", &path, "--pipeline", &scene.first]);

@@ -5,6 +5,7 @@ mod attacks;
 mod bottleneck;
 mod cli;
 mod collect;
+mod evaluate;
 mod help;
 mod histories;
 mod house;

@@ -311,7 +311,7 @@ fn found(set: &LabelSet, fitted: &Calibration) -> Found {
 }
 
 /// A share with its interval, for people.
-fn share(share: &Share, digits: usize) -> Value {
+pub(super) fn share(share: &Share, digits: usize) -> Value {
     share.share.map_or(Value::Null, |of| {
         json!(format!(
             "{of:.digits$} ({:.2}–{:.2})",

@@ -9,10 +9,11 @@ use super::super::output::OutputFormat;
 use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::{
-    Found, Named, WhichModel, cost, cost_table, find_model, moves_json, moves_tables, named_model,
-    nothing_current, settings, settings_json, short,
+    Found, Named, WhichModel, against, cost, cost_table, find_model, moves_json, moves_tables,
+    named_model, nothing_current, settings, settings_json, short,
 };
 use crate::review::compare::Moves;
+use crate::review::held::{Labelling, Labels};
 use crate::store::{Access, ModelRow, Store, StoreError, Table, Target};
 use topicmill_score::{Label, LabelSet};
 
@@ -35,6 +36,12 @@ pub struct Diff {
     /// Compare the two models under this label set
     #[arg(long, value_name = "A", requires = "models", default_value = "current")]
     under: String,
+    /// Hold both against these known labels: a file with `id` and `label`, or `topic`, as in `labels evaluate`
+    #[arg(long, value_name = "FILE|topic")]
+    gold: Option<String>,
+    /// Count gold labels that are in neither label set as out of scope
+    #[arg(long, requires = "gold")]
+    others_out_of_scope: bool,
     #[command(flatten)]
     which: WhichModel,
     /// Print in this format; json has everything in one object
@@ -88,12 +95,21 @@ impl Diff {
             cost_table(&cost),
         ));
         let model = find_model(&store, &folder).await?;
-        if let (Some(model), Some(a), Some(b)) = (model, a.stored, b.stored) {
+        if let (Some(model), Some(a_key), Some(b_key)) = (model, a.stored, b.stored) {
             let target = |label_set| Target { model, label_set };
-            let moves = compare(&store, target(a), target(b)).await?;
+            let moves = compare(&store, target(a_key), target(b_key)).await?;
             if moves.posts() > 0 {
                 found.moved(&moves);
+                let sides = [(&a.set, target(a_key)), (&b.set, target(b_key))];
+                self.hold(&store, sides, &mut found).await?;
             }
+        }
+        if found.json["moved"].is_null() && self.gold.is_some() {
+            return Err(CliError::Usage(
+                "hold both against gold: no post is labelled under both; `topicmill labels what-if FILE --gold G` needs \
+                 no stored labels"
+                    .into(),
+            ));
         }
         if found.json["moved"].is_null() {
             tracing::info!(
@@ -146,7 +162,29 @@ impl Diff {
             )],
         };
         found.moved(&moves);
+        let sides = [one, two].map(|model| (&under.set, target(model)));
+        self.hold(&store, sides, &mut found).await?;
         Ok(found)
+    }
+
+    /// Holds both against gold, where that is asked for.
+    async fn hold(
+        &self,
+        store: &Store,
+        sides: [(&LabelSet, Target); 2],
+        found: &mut Found,
+    ) -> Result<(), CliError> {
+        let Some(word) = &self.gold else {
+            return Ok(());
+        };
+        let rows = against::rows(store, word).await?;
+        let sets = sides.map(|(set, _)| set);
+        let gold = against::understood(rows, &sets, self.others_out_of_scope)?;
+        let labellings = sides.map(|(set, target)| Labelling {
+            set,
+            labels: Labels::Stored(target),
+        });
+        against::beside(store, labellings, &gold, found).await
     }
 }
 

@@ -1,10 +1,13 @@
-//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one, show one.
+//! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one, evaluate one,
+//! show one.
 //!
 //! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Here only `use`
 //! changes which labels the views show.
 
+mod against;
 mod calibrate;
 mod diff;
+mod evaluate;
 mod shown;
 mod validate;
 mod what_if;
@@ -54,6 +57,8 @@ enum Command {
     WhatIf(what_if::WhatIf),
     /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
+    /// Show how many labels are right, held against posts with known labels
+    Evaluate(evaluate::Evaluate),
     /// Show the stored label sets, and which of them the views show
     List(shown::List),
     /// Make a stored label set the current one, which the views show
@@ -61,7 +66,7 @@ enum Command {
 }
 
 /// Flags of commands that score from what is stored.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Default)]
 struct WhichModel {
     /// Use the model in this folder
     #[arg(long, value_name = "DIR")]
@@ -74,7 +79,11 @@ struct WhichModel {
 impl Labels {
     /// Whether the command has something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
-        matches!(self.command, Command::WhatIf(_))
+        match &self.command {
+            Command::WhatIf(_) => true,
+            Command::Evaluate(evaluate) => evaluate.drains(),
+            Command::Validate(_) | Command::Diff(_) | Command::Calibrate(_) => false,
+        }
     }
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
@@ -83,6 +92,7 @@ impl Labels {
             Command::Diff(command) => command.run(setup).await,
             Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
+            Command::Evaluate(command) => command.run(setup).await,
             Command::List(command) => command.run(setup).await,
             Command::Use(command) => command.run(setup).await,
         }

@@ -1,5 +1,6 @@
 //! `topicmill labels what-if`
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,11 +10,13 @@ use super::super::output::{self, OutputFormat};
 use super::super::setup::{RunFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::{
-    Found, WhichModel, cost, facts, find_model, key_of, moves_json, moves_tables, settings_json,
-    short, told_apart, verdict,
+    Found, WhichModel, against, cost, facts, find_model, key_of, moves_json, moves_tables,
+    nothing_current, settings_json, short, told_apart, verdict,
 };
 use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
+use crate::review::gold::Understood;
+use crate::review::held::{Labelling, Labels};
 use crate::review::relabel::{Answer, Question, relabel};
 use crate::store::{Access, ModelRow, Store, Table, Target};
 use crate::telemetry::Progress;
@@ -47,6 +50,13 @@ pub struct WhatIf {
     /// Show this many posts that move, those with the highest scores first
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
+    /// Hold the labels before and after against these known labels: a file with `id` and `label`, or `topic`, as in
+    /// `labels evaluate`
+    #[arg(long, value_name = "FILE|topic")]
+    gold: Option<String>,
+    /// Count gold labels that are in neither label set as out of scope
+    #[arg(long, requires = "gold")]
+    others_out_of_scope: bool,
     #[command(flatten)]
     which: WhichModel,
     #[command(flatten)]
@@ -74,6 +84,7 @@ impl WhatIf {
         if self.save.is_some() {
             refuse_current(&context.store, &set).await?;
         }
+        let before = self.before(&context.store, &set).await?;
         if self.compute {
             let engines = setup.engines(&self.which.flags(), None)?;
             let options = Options {
@@ -83,9 +94,12 @@ impl WhatIf {
             };
             exit = classify::label(&context, engines, &set, &options).await?;
         }
-        let answer = self.ask(setup, &context, &folder, &set).await;
+        let wanted = before.as_ref().map(Before::wanted);
+        let answer = self
+            .ask(setup, &context, &folder, &set, wanted.as_ref())
+            .await;
         self.record.write(&context)?;
-        let answer = answer?;
+        let mut answer = answer?;
         if let Some(other) = other_model(&context.store, &folder).await? {
             tracing::warn!(
                 "the current labels are by another model, {}, and not by {}: what moves may be its doing",
@@ -93,10 +107,32 @@ impl WhatIf {
                 told_apart(&model_row(&folder))
             );
         }
-        let found = self.found(&context.store, &folder, &set, &answer).await?;
+        let mut found = self.found(&context.store, &folder, &set, &answer).await?;
+        if let Some(before) = &before {
+            let after = Labels::Made(std::mem::take(&mut answer.predictions));
+            before
+                .beside(&context.store, &set, after, &mut found)
+                .await?;
+        }
         context.store.close().await?;
         found.print(self.format)?;
         Ok(exit)
+    }
+
+    /// Gold labels and what they are held against now, where that is asked for.
+    async fn before(&self, store: &Store, set: &LabelSet) -> Result<Option<Before>, CliError> {
+        let Some(word) = &self.gold else {
+            return Ok(None);
+        };
+        let target = store.current_target().await?.ok_or_else(nothing_current)?;
+        let current = store.label_set(target.label_set).await?;
+        let rows = against::rows(store, word).await?;
+        let gold = against::understood(rows, &[&current, set], self.others_out_of_scope)?;
+        Ok(Some(Before {
+            target,
+            current,
+            gold,
+        }))
     }
 
     async fn ask(
@@ -105,6 +141,7 @@ impl WhatIf {
         context: &Context,
         folder: &ModelFolder,
         set: &LabelSet,
+        wanted: Option<&HashSet<String>>,
     ) -> Result<Answer, CliError> {
         let store = &context.store;
         let question = Question {
@@ -114,6 +151,7 @@ impl WhatIf {
             baseline: store.current_target().await?,
             limit: self.limit,
             examples: self.show,
+            wanted,
         };
         let bar = Progress::counter("what-if", "posts");
         let progress = |n| bar.add(n);
@@ -210,6 +248,36 @@ impl WhatIf {
             main: parts.len() - 1,
             parts,
         })
+    }
+}
+
+/// The labels as they are, and the gold labels to hold them against.
+struct Before {
+    target: Target,
+    current: LabelSet,
+    gold: Understood,
+}
+
+impl Before {
+    /// The posts whose labels after the change are needed one by one.
+    fn wanted(&self) -> HashSet<String> {
+        let posts = self.gold.posts.iter();
+        posts.map(|post| post.id.to_string()).collect()
+    }
+
+    async fn beside(
+        &self,
+        store: &Store,
+        set: &LabelSet,
+        after: Labels,
+        found: &mut Found,
+    ) -> Result<(), CliError> {
+        let before = Labelling {
+            set: &self.current,
+            labels: Labels::Stored(self.target),
+        };
+        let after = Labelling { set, labels: after };
+        against::beside(store, [before, after], &self.gold, found).await
     }
 }
 

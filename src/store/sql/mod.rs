@@ -2,12 +2,13 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `purging`, `quotas`, `models`, `versions`, `work`,
-//! `looking`.
+//! they themselves are one file a concern: `runs`, `posts`, `purging`, `quotas`, `models`, `versions`,
+//! `predictions`, `work`, `looking`.
 
 mod looking;
 mod models;
 mod posts;
+mod predictions;
 mod purging;
 mod quotas;
 mod runs;

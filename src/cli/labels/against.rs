@@ -1,0 +1,237 @@
+//! Gold labels for the commands that hold labels against them: what `--gold` means, which posts are left out, and a
+//! comparison of two labellings in a few lines.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Found, calibrate, facts};
+use crate::cli::CliError;
+use crate::review::evaluate::{Difference, Estimate, Evaluation, difference, evaluate};
+use crate::review::gold::{self, GoldRow, Understood};
+use crate::review::held::{self, Held, Labelling, LeftOut};
+use crate::store::Store;
+use topicmill_score::LabelSet;
+
+/// The word for the topics that posts were collected for.
+const TOPIC: &str = "topic";
+/// Words of an unknown label that a warning names.
+const NAMED: usize = 5;
+/// Fewer posts say little.
+const GOOD_POSTS: usize = 100;
+
+/// The rows that `--gold` means: `topic`, or a file.
+pub(super) async fn rows(store: &Store, word: &str) -> Result<Vec<GoldRow>, CliError> {
+    match word {
+        TOPIC => {
+            let rows = held::topics(store).await?;
+            if rows.is_empty() {
+                return Err(CliError::Usage(
+                    "take gold labels from the column `topic`: no post in the database was collected for a topic; give \
+                     a CSV or NDJSON file with `id` and `label`"
+                        .into(),
+                ));
+            }
+            Ok(rows)
+        }
+        "db" if !Path::new(word).exists() => Err(CliError::Usage(
+            "take gold labels from the database: this version stores none; give a CSV or NDJSON file with `id` and \
+             `label`, or `topic` for the topics that posts were collected for"
+                .into(),
+        )),
+        path => Ok(gold::rows(Path::new(path))?),
+    }
+}
+
+/// Gold labels as one label set or several understand them; warns of what counts as out of scope.
+pub(super) fn understood(
+    rows: Vec<GoldRow>,
+    sets: &[&LabelSet],
+    others_out_of_scope: bool,
+) -> Result<Understood, CliError> {
+    let gold = gold::understand(rows, sets, others_out_of_scope)?;
+    if !gold.foreign.is_empty() {
+        let rows: usize = gold.foreign.values().sum();
+        let words: Vec<&str> = gold
+            .foreign
+            .keys()
+            .map(String::as_str)
+            .take(NAMED)
+            .collect();
+        tracing::warn!(
+            rows,
+            labels = gold.foreign.len(),
+            "gold labels that are not in the label set count as out of scope: {}{}",
+            words.join(", "),
+            if gold.foreign.len() > NAMED {
+                ", …"
+            } else {
+                ""
+            }
+        );
+    }
+    if gold.repeated > 0 {
+        tracing::info!(
+            rows = gold.repeated,
+            "gold rows that repeat an earlier one count once"
+        );
+    }
+    Ok(gold)
+}
+
+/// Puts labellings beside gold posts, and warns of the posts that are left out. An error where none is left.
+pub(super) async fn hold(
+    store: &Store,
+    labellings: &[Labelling<'_>],
+    gold: &Understood,
+) -> Result<Held, CliError> {
+    let held = held::hold(store, labellings, &gold.posts).await?;
+    let LeftOut {
+        unknown,
+        purged,
+        examples,
+        text_purged,
+        edited,
+        unlabelled,
+    } = &held.left_out;
+    if held.posts.is_empty() {
+        return Err(CliError::Usage(format!(
+            "none of the {} gold posts can be judged: {unknown} are not in the database ({purged} of them were purged), \
+             the text of {text_purged} was purged, {edited} were edited since they were labelled, {unlabelled} have no \
+             label of this model and label set; check the ids, or run `topicmill classify`",
+            gold.posts.len()
+        )));
+    }
+    if *unknown > 0 {
+        tracing::warn!(
+            posts = unknown,
+            purged,
+            "gold posts that are not in the database are left out: {}{}",
+            examples.join(", "),
+            if *unknown > examples.len() {
+                ", …"
+            } else {
+                ""
+            }
+        );
+    }
+    if text_purged + edited + unlabelled > 0 {
+        let some = |n: usize| Some(n).filter(|n| *n > 0);
+        let (text_purged, edited) = (some(*text_purged), some(*edited));
+        tracing::warn!(
+            unlabelled,
+            edited,
+            text_purged,
+            "gold posts without a label of their present text are left out: `topicmill classify` labels what is there"
+        );
+    }
+    if held.posts.len() < GOOD_POSTS {
+        tracing::warn!(
+            posts = held.posts.len(),
+            "few gold posts: look at the intervals before you believe a number"
+        );
+    }
+    Ok(held)
+}
+
+/// Adds to what a command has found what two labellings are worth beside gold.
+pub(super) async fn beside(
+    store: &Store,
+    labellings: [Labelling<'_>; 2],
+    gold: &Understood,
+    found: &mut Found,
+) -> Result<(), CliError> {
+    let held = hold(store, &labellings, gold).await?;
+    let compared = compared(&held, [labellings[0].set, labellings[1].set]);
+    found.held(&held, &compared);
+    Ok(())
+}
+
+/// What two labellings of the same posts are worth, and which differs how.
+pub(super) struct Compared {
+    pub(super) first: Evaluation,
+    pub(super) second: Evaluation,
+    pub(super) difference: Difference,
+}
+
+/// Compares the two labellings that were put beside gold.
+pub(super) fn compared(held: &Held, sets: [&LabelSet; 2]) -> Compared {
+    let [a, b] = [0, 1].map(|side| &held.rows[side][..]);
+    let labels = sets.map(|set| set.labels.len());
+    let outcome = |side: usize, place: usize| {
+        let given = held.rows[side][place].given();
+        given.map(|label| sets[side].labels[label].slug.as_str())
+    };
+    Compared {
+        first: evaluate(a, labels[0]),
+        second: evaluate(b, labels[1]),
+        difference: difference((a, labels[0]), (b, labels[1]), &|place| {
+            outcome(0, place) == outcome(1, place)
+        }),
+    }
+}
+
+impl Compared {
+    fn json(&self, held: &Held) -> Value {
+        json!({
+            "posts": held.posts.len(), "left_out": held.left_out,
+            "before": brief(&self.first), "after": brief(&self.second), "difference": self.difference,
+        })
+    }
+}
+
+/// The figures that fit on a line.
+fn brief(of: &Evaluation) -> Value {
+    json!({
+        "outcome": of.outcome, "in_scope": of.in_scope, "coverage": of.coverage, "precision": of.precision,
+        "out_of_scope": of.out_of_scope, "macro_f1": of.macro_f1,
+    })
+}
+
+impl Found {
+    /// Adds what two labellings are worth beside gold.
+    fn held(&mut self, held: &Held, compared: &Compared) {
+        let Compared {
+            first,
+            second,
+            difference,
+        } = compared;
+        self.json["gold"] = compared.json(held);
+        let share = |of| calibrate::share(of, 3);
+        let table = facts(vec![
+            ("gold posts with both labels", json!(held.posts.len())),
+            ("right outcome, in the first", share(&first.outcome)),
+            ("right outcome, in the second", share(&second.outcome)),
+            ("difference", estimate(&difference.outcome)),
+            ("macro-F1, in the first", estimate(&first.macro_f1)),
+            ("macro-F1, in the second", estimate(&second.macro_f1)),
+            (
+                "right in the first only",
+                json!(difference.only_first.to_string()),
+            ),
+            (
+                "right in the second only",
+                json!(difference.only_second.to_string()),
+            ),
+            ("p (McNemar's exact test)", p(difference.p)),
+        ]);
+        self.parts
+            .push(("Held against gold, with 95 % intervals".into(), table));
+    }
+}
+
+/// A figure with its interval, for people.
+pub(super) fn estimate(of: &Estimate) -> Value {
+    of.value.map_or(Value::Null, |value| {
+        json!(format!("{value:.3} ({:.2}–{:.2})", of.low, of.high).replace('-', "−"))
+    })
+}
+
+/// A probability, for people.
+pub(super) fn p(p: f64) -> Value {
+    json!(if p < 0.0001 {
+        "< 0.0001".to_owned()
+    } else {
+        format!("{p:.4}")
+    })
+}

@@ -1,0 +1,232 @@
+//! `topicmill labels evaluate`
+
+mod confusion;
+mod show;
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::super::output::OutputFormat;
+use super::super::setup::{ModelFlags, Setup};
+use super::super::{CliError, Exit, classify};
+use super::named_model;
+use super::{Named, WhichModel, against, find_model, key_of, nothing_current, short};
+use crate::classify::{Options, model_row};
+use crate::pipeline::Context;
+use crate::review::held::{Labelling, Labels};
+use crate::review::relabel::{Answer, Question, relabel};
+use crate::store::{Access, ModelRow, Store, Target};
+use topicmill_score::LabelSet;
+use topicmill_score::folder::ModelFolder;
+
+/// Flags of `labels evaluate`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels evaluate --gold topic\n\
+\x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial")]
+pub struct Evaluate {
+    /// Hold labels against these: a CSV, TSV or NDJSON file with `id` and `label` (a slug or the words of a label;
+    /// empty, none or other means out of scope), or `topic`, the topic that each post was collected for
+    #[arg(long, value_name = "FILE|topic")]
+    gold: String,
+    /// Count gold labels that are not in the label set as out of scope
+    #[arg(long)]
+    others_out_of_scope: bool,
+    /// Evaluate this label set: `current`, a pipeline file, or the name or first letters of the version of a stored
+    /// one; give it twice to compare two [default: current]
+    #[arg(long, value_name = "SET")]
+    label_set: Vec<String>,
+    /// Evaluate the labels of this model: a folder, or the name or first letters of the hash of a model that labelled
+    /// here; give it twice to compare two [default: the model of the current labels]
+    #[arg(long, value_name = "MODEL")]
+    model: Vec<String>,
+    /// Run the model for posts that have no label yet; the current labels stay
+    #[arg(long)]
+    compute: bool,
+    /// Show this many posts: the surest wrong labels, or those that two labellings label differently
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+    /// Print in this format; json has everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// A label set and the model that labels with it.
+struct Side {
+    set: LabelSet,
+    /// Its key, where it was ever used.
+    stored: Option<i64>,
+    /// Where it ever labelled here.
+    model: Option<(i64, ModelRow)>,
+    /// Where labels are to be made.
+    folder: Option<ModelFolder>,
+    /// The folder, where it was given.
+    path: Option<PathBuf>,
+}
+
+impl Evaluate {
+    /// Whether it computes, which a signal lets it finish in order.
+    pub fn drains(&self) -> bool {
+        self.compute
+    }
+
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        if self.label_set.len() > 2 || self.model.len() > 2 {
+            return Err(CliError::Usage(
+                "compare two at a time: give --label-set and --model twice at most".into(),
+            ));
+        }
+        let access = if self.compute {
+            Access::Existing
+        } else {
+            Access::ReadOnly
+        };
+        let context = setup.context(setup.store(access).await?);
+        let store = &context.store;
+        let rows = against::rows(store, &self.gold).await?;
+        let mut sides = Vec::new();
+        for place in 0..self.label_set.len().max(self.model.len()).max(1) {
+            sides.push(self.side(setup, store, place).await?);
+        }
+        let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
+        let gold = against::understood(rows, &sets, self.others_out_of_scope)?;
+        let mut exit = Exit::Done;
+        if self.compute {
+            for side in &mut sides {
+                exit = side.compute(setup, &context).await?;
+            }
+            if setup.stop.is_cancelled() {
+                return Ok(exit);
+            }
+        }
+        let wanted: HashSet<String> = gold.posts.iter().map(|post| post.id.to_string()).collect();
+        let mut labellings = Vec::new();
+        for side in &sides {
+            let labels = side.labels(setup, store, &wanted).await?;
+            labellings.push(Labelling {
+                set: &side.set,
+                labels,
+            });
+        }
+        let held = against::hold(store, &labellings, &gold).await?;
+        store.close().await?;
+        let names: Vec<show::Names> = sides.iter().map(Side::names).collect();
+        match &names[..] {
+            [one] => show::one(one, &held, self.limit, self.format)?,
+            [a, b] => show::two([a, b], &held, self.limit, self.format)?,
+            _ => unreachable!("one side, or two"),
+        }
+        Ok(exit)
+    }
+
+    /// The first or the second of what is compared; what is given once holds for both.
+    async fn side(&self, setup: &Setup, store: &Store, place: usize) -> Result<Side, CliError> {
+        let of = |words: &[String]| words.get(place).or(words.last()).cloned();
+        let word = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
+        let which = WhichModel::default();
+        let Named { set, stored } = Named::find(setup, &which, Some(store), &word).await?;
+        let rows = store.models().await?;
+        let word = of(&self.model);
+        let mut side = Side {
+            set,
+            stored,
+            model: None,
+            folder: None,
+            path: word
+                .as_ref()
+                .filter(|word| Path::new(word).is_dir())
+                .map(PathBuf::from),
+        };
+        match word.filter(|_| side.path.is_none()) {
+            Some(word) => side.model = Some(named_model(&rows, &word)?.clone()),
+            None if side.path.is_none() => {
+                let current = store.current_target().await?.map(|target| target.model);
+                side.model = rows.iter().find(|(id, _)| Some(*id) == current).cloned();
+            }
+            None => {}
+        }
+        // Stored labels need no folder, so they can be evaluated where there is none.
+        let is_named = !self.model.is_empty() && side.path.is_none();
+        if side.path.is_some() || !is_named && (self.compute || side.stored.is_none()) {
+            let folder = setup.model_choice(&side.flags())?.folder()?;
+            let id = find_model(store, &folder).await?;
+            side.model = rows.into_iter().find(|(row, _)| Some(*row) == id);
+            side.folder = Some(folder);
+        }
+        Ok(side)
+    }
+}
+
+impl Side {
+    fn flags(&self) -> ModelFlags {
+        ModelFlags::new(self.path.clone(), None)
+    }
+
+    /// Labels what has no label yet under this model and label set.
+    async fn compute(&mut self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
+        let Some(folder) = &self.folder else {
+            return Err(CliError::Usage(
+                "--compute runs a model: give --model its folder, and not the name of one that labelled here".into(),
+            ));
+        };
+        let engines = setup.engines(&self.flags(), None)?;
+        let options = Options {
+            make_current: false,
+            ..setup.backlog()
+        };
+        let exit = classify::label(context, engines, &self.set, &options).await?;
+        self.stored = key_of(&context.store.label_sets().await?, &self.set);
+        let row = find_model(&context.store, folder).await?;
+        self.model = row.map(|id| (id, model_row(folder)));
+        Ok(exit)
+    }
+
+    /// Stored labels, where there are any; else those that stored logits make.
+    async fn labels(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        wanted: &HashSet<String>,
+    ) -> Result<Labels, CliError> {
+        let model = self.model.as_ref().map(|(id, _)| *id);
+        if let Some((model, label_set)) = model.zip(self.stored) {
+            return Ok(Labels::Stored(Target { model, label_set }));
+        }
+        let Some(folder) = &self.folder else {
+            return Err(nothing_current());
+        };
+        let question = Question {
+            kind: &folder.kind,
+            model,
+            set: &self.set,
+            baseline: None,
+            limit: None,
+            examples: 0,
+            wanted: Some(wanted),
+        };
+        let mut answer = Answer::default();
+        let stop = || setup.stop.is_cancelled();
+        relabel(store, &question, None, &stop, &|_| {}, &mut answer).await?;
+        tracing::info!(
+            version = short(&self.set.hash()),
+            "no labels of this label set are stored: these are made of stored logits, and are not stored"
+        );
+        Ok(Labels::Made(answer.predictions))
+    }
+
+    fn names(&self) -> show::Names<'_> {
+        let model = match (&self.model, &self.folder) {
+            (Some((_, row)), _) => (row.name.clone(), row.manifest_hash.clone()),
+            (None, Some(folder)) => (folder.name.clone(), folder.manifest_hash.clone()),
+            (None, None) => Default::default(),
+        };
+        show::Names {
+            set: &self.set,
+            model: model.0,
+            model_hash: model.1,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Gold posts and what one labelling or several say of them, side by side: from the store into what
+//! [`evaluate`](super::evaluate::evaluate) takes. Posts that some labelling has no valid label for are left out, and
+//! counted by the reason.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::evaluate::Judged;
+use super::gold::{GoldPost, GoldRow};
+use crate::domain::Fullname;
+use crate::store::{LabelState, LookedUp, Prediction, Store, StoreError, Target};
+use topicmill_score::LabelSet;
+
+/// Posts that are read at a time.
+const WINDOW: u32 = 10_000;
+/// Ids that are shown of posts that are not there.
+const EXAMPLES: usize = 5;
+
+/// Labels of posts under a label set.
+#[derive(Debug)]
+pub struct Labelling<'a> {
+    /// The label set.
+    pub set: &'a LabelSet,
+    /// Where its labels are.
+    pub labels: Labels,
+}
+
+/// Where labels are.
+#[derive(Debug)]
+pub enum Labels {
+    /// Stored under a target.
+    Stored(Target),
+    /// Made of stored logits and not stored, by fullname.
+    Made(HashMap<String, Prediction>),
+}
+
+/// A gold post that every labelling labels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HeldPost {
+    /// Its key.
+    pub id: Fullname,
+    /// Title.
+    pub title: String,
+    /// The words for its right labels, as the gold labels have them.
+    pub gold: String,
+}
+
+/// Gold posts that cannot be judged.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Not in the database.
+    pub unknown: usize,
+    /// How many of them were purged.
+    pub purged: u64,
+    /// Some of them.
+    pub examples: Vec<String>,
+    /// In the database, and their text was purged.
+    pub text_purged: usize,
+    /// Edited since they were labelled.
+    pub edited: usize,
+    /// Not labelled.
+    pub unlabelled: usize,
+}
+
+impl LeftOut {
+    /// All of them.
+    pub fn total(&self) -> usize {
+        self.unknown + self.text_purged + self.edited + self.unlabelled
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Held {
+    /// The posts that are judged, by fullname.
+    pub posts: Vec<HeldPost>,
+    /// For each labelling the same posts, in the same order.
+    pub rows: Vec<Vec<Judged>>,
+    /// The others.
+    pub left_out: LeftOut,
+}
+
+/// Puts labellings beside gold posts, whose right labels are in the order of the labellings.
+///
+/// # Errors
+/// Those of the store.
+pub async fn hold(
+    store: &Store,
+    labellings: &[Labelling<'_>],
+    gold: &[GoldPost],
+) -> Result<Held, StoreError> {
+    let names: Vec<Fullname> = gold.iter().map(|post| post.id.clone()).collect();
+    let mut sides: Vec<HashMap<String, LookedUp>> = Vec::new();
+    for labelling in labellings {
+        sides.push(looked_up(store, &labelling.labels, &names).await?);
+    }
+    let mut held = Held {
+        rows: vec![Vec::with_capacity(gold.len()); labellings.len()],
+        ..Held::default()
+    };
+    let mut unknown = Vec::new();
+    for post in gold {
+        let found: Option<Vec<&LookedUp>> = sides
+            .iter()
+            .map(|side| side.get(post.id.as_str()))
+            .collect();
+        let Some(found) = found else {
+            unknown.push(post.id.clone());
+            continue;
+        };
+        let predictions: Result<Vec<&Prediction>, &LabelState> = found
+            .iter()
+            .map(|one| match &one.labelled {
+                LabelState::As(prediction) => Ok(prediction),
+                state => Err(state),
+            })
+            .collect();
+        match predictions {
+            Err(LabelState::TextPurged) => held.left_out.text_purged += 1,
+            Err(LabelState::BeforeAnEdit) => held.left_out.edited += 1,
+            Err(_) => held.left_out.unlabelled += 1,
+            Ok(predictions) => {
+                held.posts.push(HeldPost {
+                    id: post.id.clone(),
+                    title: found[0].title.clone(),
+                    gold: post.words.join(", "),
+                });
+                for (side, prediction) in predictions.into_iter().enumerate() {
+                    let row = judged(labellings[side].set, prediction, &post.right[side]);
+                    held.rows[side].push(row);
+                }
+            }
+        }
+    }
+    held.left_out.unknown = unknown.len();
+    held.left_out.purged = store.count_tombstones(&unknown).await?;
+    let examples = unknown.iter().take(EXAMPLES);
+    held.left_out.examples = examples.map(Fullname::to_string).collect();
+    Ok(held)
+}
+
+async fn looked_up(
+    store: &Store,
+    labels: &Labels,
+    names: &[Fullname],
+) -> Result<HashMap<String, LookedUp>, StoreError> {
+    let target = match labels {
+        Labels::Stored(target) => Some(*target),
+        Labels::Made(_) => None,
+    };
+    let mut posts = store.look_up(target, names).await?;
+    if let Labels::Made(made) = labels {
+        for post in &mut posts {
+            let prediction = made.get(&post.fullname).cloned();
+            if let (LabelState::Not, Some(prediction)) = (&post.labelled, prediction) {
+                post.labelled = LabelState::As(prediction);
+            }
+        }
+    }
+    let posts = posts.into_iter();
+    Ok(posts.map(|post| (post.fullname.clone(), post)).collect())
+}
+
+/// A label that is none of the set's is none of these.
+fn judged(set: &LabelSet, prediction: &Prediction, right: &[usize]) -> Judged {
+    let mut labels = set.labels.iter();
+    let best = labels.position(|label| label.slug == prediction.label);
+    Judged {
+        right: right.to_vec(),
+        best: best.unwrap_or_default(),
+        score: prediction.score,
+        abstained: prediction.abstained || best.is_none(),
+    }
+}
+
+/// The topics that posts were collected for, as if people had said that they are right.
+///
+/// # Errors
+/// Those of the store.
+pub async fn topics(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
+    let mut rows: Vec<GoldRow> = Vec::new();
+    let mut after = String::new();
+    loop {
+        let posts = store.collected_for(&after, WINDOW).await?;
+        let Some((last, _)) = posts.last() else {
+            return Ok(rows);
+        };
+        after.clone_from(last);
+        for (fullname, label) in posts {
+            let line = rows.len() as u64 + 1;
+            // What is stored is the fullname of a post.
+            rows.extend(fullname.parse().ok().map(|id| GoldRow { line, id, label }));
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! `topicmill labels evaluate`, and `--gold` of `what-if` and `diff`, on both databases.
+
+use serde_json::{Value, json};
+
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran};
+
+const POSTS: usize = 30;
+/// What the posts are about, in turns.
+const LABELS: [(&str, &str); 3] = [
+    ("gaming", "video games"),
+    ("food", "food and cooking"),
+    ("music", "music"),
+];
+
+/// A pipeline file with these labels.
+fn pipeline(name: &str, settings: &str, labels: &[(&str, &str)]) -> String {
+    let topics = labels.iter().map(|(slug, label)| {
+        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
+    });
+    format!(
+        "name = \"{name}\"\nmode = \"single\"\n{settings}\n{}",
+        topics.collect::<String>()
+    )
+}
+
+fn post(i: usize, title: &str) -> String {
+    let post = json!({
+        "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
+        "created_utc": 1_700_000_000 + i, "score": i,
+    });
+    format!("{post}\n")
+}
+
+/// A program with a database of posts that are labelled.
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+    first: String,
+}
+
+impl<'a> Scene<'a> {
+    fn new(database: &'a TestDatabase) -> Self {
+        let program = Program::new();
+        let titles = [
+            "a new boss fight in this game",
+            "how long to roast a chicken",
+            "my band recorded a song",
+        ];
+        let posts: String = (0..POSTS).map(|i| post(i, titles[i % 3])).collect();
+        let file = program.write("posts.ndjson", posts);
+        let first = program.write("first.toml", pipeline("first", "", &LABELS));
+        let scene = Self {
+            program,
+            database,
+            first: first.clone(),
+        };
+        scene.ok(&["import", &file]);
+        scene.ok(&["classify", "--pipeline", &first]);
+        scene
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let url = ["--database", self.database.url.as_str()];
+        self.program.run(&[&url[..], args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
+        ran
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let ran = self.ok(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    fn evaluate(&self, gold: &str, more: &[&str]) -> Value {
+        self.json(&[&["labels", "evaluate", "--gold", gold], more].concat())
+    }
+
+    /// The right labels of all posts, but for those that `change` changes.
+    fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
+        let rows = (0..POSTS).map(|i| {
+            let label = change(i).unwrap_or(LABELS[i % 3].0);
+            format!("k{i:05},{label}\n")
+        });
+        let text = format!("id,label\n{}", rows.collect::<String>());
+        self.program.write(name, text)
+    }
+
+    /// Ten posts of each label, of which the labels are what they are about, their scores 0.75, but for these:
+    /// 0 is food with 0.95, 3 and 4 have no label.
+    async fn set(&self) {
+        let sure = "UPDATE classifications SET score = 0.75, abstained = FALSE, label = CASE \
+                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
+                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 1 THEN 'food' ELSE 'music' END";
+        self.database.run(sure).await;
+        let wrong =
+            "UPDATE classifications SET score = 0.95, label = 'food' WHERE fullname = 't3_k00000'";
+        self.database.run(wrong).await;
+        let none = "UPDATE classifications SET score = 0.25, abstained = TRUE \
+                     WHERE fullname IN ('t3_k00003', 't3_k00004')";
+        self.database.run(none).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_are_held_against_gold_in_scope_and_out_of_scope_apart() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        scene.set().await;
+        // 4 is out of scope and has no label, 5 is out of scope and music.
+        let gold = scene.gold("gold.csv", |i| match i {
+            4 => Some("none"),
+            5 => Some("OTHER"),
+            6 => Some("Video Games"),
+            _ => None,
+        });
+        let found = scene.evaluate(&gold, &[]);
+        let of = &found["evaluation"];
+        let count = |figure: &str| {
+            (
+                of[figure]["of"].as_u64().unwrap(),
+                of[figure]["all"].as_u64().unwrap(),
+            )
+        };
+        assert_eq!(found["posts"], 30);
+        assert_eq!(count("outcome"), (27, 30));
+        assert_eq!(count("in_scope"), (26, 28));
+        assert_eq!(count("coverage"), (27, 28));
+        assert_eq!(count("out_of_scope"), (1, 2));
+        assert_eq!(count("precision"), (26, 28));
+        let f1 = |label: usize| of["labels"][label]["f1"].as_f64().unwrap();
+        // Games: 8 of 10, nothing else. Food: 9 of 9, and one more. Music: 9 of 9, and one more.
+        let expected = [16.0 / 18.0, 18.0 / 19.0, 18.0 / 19.0];
+        for (label, expected) in expected.iter().enumerate() {
+            assert!((f1(label) - expected).abs() < 1e-12, "{of}");
+        }
+        let mean = expected.iter().sum::<f64>() / 3.0;
+        assert!((of["macro_f1"]["value"].as_f64().unwrap() - mean).abs() < 1e-12);
+        // 27 scores of 0.75 with 26 right labels, one of 0.95 that is wrong.
+        let error = (27.0 * (26.0 / 27.0 - 0.75) + 0.95) / 28.0;
+        assert!(
+            (of["calibration_error"].as_f64().unwrap() - error).abs() < 1e-6,
+            "{of}"
+        );
+        let wrong = json!({"gold": "gaming", "given": "food", "posts": 1});
+        assert!(of["confusion"].as_array().unwrap().contains(&wrong), "{of}");
+        let ids: Vec<&Value> = found["wrong"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|post| &post["id"])
+            .collect();
+        assert_eq!(ids, ["t3_k00000", "t3_k00005"], "the surest first");
+
+        let shown = scene.ok(&["labels", "evaluate", "--gold", &gold]).stdout;
+        for said in [
+            "30 posts with gold labels",
+            "right outcome",
+            "out of scope: no label",
+            "Each label",
+            "A gaming",
+            "The largest confusions",
+            "The surest wrong labels",
+        ] {
+            assert!(shown.contains(said), "{said}: {shown}");
+        }
+        let csv = scene
+            .ok(&["labels", "evaluate", "--gold", &gold, "--format", "csv"])
+            .stdout;
+        assert!(
+            csv.starts_with("part,figure,gold,given,value,low,high,posts\nsummary,outcome,,,0.9,"),
+            "{csv}"
+        );
+        assert!(
+            csv.contains("\nconfusion,posts,gaming,food,1,,,1\n"),
+            "{csv}"
+        );
+
+        // The topic that a post was collected for is a gold label, too.
+        database
+            .run("UPDATE posts SET topic = CASE WHEN fullname < 't3_k00004' THEN 'food' END")
+            .await;
+        let found = scene.evaluate("topic", &[]);
+        assert_eq!(
+            (&found["posts"], &found["evaluation"]["outcome"]["of"]),
+            (&json!(4), &json!(2))
+        );
+        // In a database that changes nothing.
+        assert_eq!(scene.evaluate(&gold, &["--limit", "0"])["wrong"], json!([]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gold_list_that_does_not_fit_is_refused_or_counted() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let write = |name: &str, text: &str| scene.program.write(name, text);
+        for (name, text, said) in [
+            (
+                "unknown.csv",
+                "id,label\nk00000,games\nk00001,sailing\n",
+                "`sailing` (1 row)",
+            ),
+            (
+                "near.csv",
+                "id,label\nk00000,gamin\n",
+                "did you mean `gaming`?",
+            ),
+            (
+                "twice.csv",
+                "id,label\nk00000,food\nt3_k00000,music\n",
+                "`t3_k00000` is `food` in line 2 and `music` in line 3",
+            ),
+            ("empty.csv", "", "no column `id`"),
+            ("header.csv", "id,label\n", "there are none"),
+            (
+                "nobody.csv",
+                "id,label\nzz1,food\nzz2,food\n",
+                "2 are not in the database",
+            ),
+            ("cut.ndjson", "{\"id\": \"k00000\"", "line 1"),
+            ("no.parquet", "PAR1PAR1", "Parquet"),
+        ] {
+            let path = write(name, text);
+            let ran = scene.run(&["labels", "evaluate", "--gold", &path]);
+            assert_eq!(ran.code, 2, "{name}: {}", ran.stderr);
+            assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
+            assert_eq!(ran.stdout, "", "{name}");
+        }
+        database.run("UPDATE posts SET topic = NULL").await;
+        for (word, said) in [
+            ("db", "this version stores none"),
+            ("topic", "no post in the database was collected for a topic"),
+            ("nowhere.csv", "nowhere.csv"),
+        ] {
+            let ran = scene.run(&["labels", "evaluate", "--gold", word]);
+            assert_eq!(ran.code, 2, "{word}: {}", ran.stderr);
+            assert!(ran.stderr.contains(said), "{word}: {}", ran.stderr);
+        }
+        // Counted, shown and left out; the same label twice counts once. A spreadsheet's TSV.
+        let rows = "\u{feff}ID\tLabel\r\nT3_K00000\tgaming\r\nk00000\tgaming\r\nzz1\tfood\r\nk00001\tsailing\r\n";
+        let path = write("some.tsv", rows);
+        let args = [
+            "labels",
+            "evaluate",
+            "--gold",
+            &path,
+            "--others-out-of-scope",
+            "--format",
+            "json",
+        ];
+        let ran = scene.ok(&args);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            (&found["posts"], &found["left_out"]["unknown"]),
+            (&json!(2), &json!(1))
+        );
+        assert_eq!(found["evaluation"]["out_of_scope"]["all"], 1);
+        for said in ["t3_zz1", "sailing", "few gold posts"] {
+            assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+        }
+        let three = ["--label-set", "current"].repeat(3);
+        let ran = scene.run(&[&["labels", "evaluate", "--gold", &path], &three[..]].concat());
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+    }
+    // Nothing is labelled, and there is no database.
+    for database in databases() {
+        let program = Program::new();
+        let gold = program.write("gold.csv", "id,label\nk00000,food\n");
+        let args = [
+            "--database",
+            &database.url,
+            "labels",
+            "evaluate",
+            "--gold",
+            &gold,
+        ];
+        assert_eq!(program.run(&args).code, 4);
+        program.ok(&["--database", &database.url, "db", "create"]);
+        let ran = program.run(&args);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("topicmill classify"), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_that_were_purged_edited_or_never_labelled_are_left_out() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let gold = scene.gold("gold.csv", |_| None);
+        let ids = scene.program.write("ids.txt", "t3_k00000\nt3_k00001\n");
+        scene.ok(&["purge", "--ids", &ids]);
+        let edited = scene
+            .program
+            .write("edited.ndjson", post(2, "another title"));
+        scene.ok(&["import", &edited]);
+        database
+            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00003'")
+            .await;
+        database
+            .run("DELETE FROM classifications WHERE fullname = 't3_k00004'")
+            .await;
+        let ran = scene.ok(&["labels", "evaluate", "--gold", &gold, "--format", "json"]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            found["left_out"],
+            json!({
+                "unknown": 2, "purged": 2, "examples": ["t3_k00000", "t3_k00001"], "text_purged": 1, "edited": 1,
+                "unlabelled": 1,
+            })
+        );
+        assert_eq!(found["posts"], 25);
+        assert!(
+            ran.stderr.contains("unlabelled=1") && ran.stderr.contains("purged=2"),
+            "{}",
+            ran.stderr
+        );
+        // What can be computed is, and the current labels stay.
+        let found = scene.evaluate(&gold, &["--compute"]);
+        assert_eq!(found["posts"], 27);
+        assert_eq!(found["left_out"]["edited"], 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_label_sets_are_compared_and_what_if_and_diff_say_the_same() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let gold = scene.gold("gold.csv", |i| (i % 3 == 2).then_some("none"));
+        let second = pipeline("second", "", &LABELS[..2]);
+        let second = scene.program.write("second.toml", second);
+        let more = ["--label-set", "first", "--label-set", &second];
+        let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
+        let before = scene.json(&["sql", dump]);
+
+        // The second is made of stored logits, and is the same once it is stored.
+        let found = scene.evaluate(
+            &gold,
+            &[&more[..], &["--others-out-of-scope", "--limit", "3"]].concat(),
+        );
+        let beside = scene.json(&[
+            "labels", "what-if", &second, "--gold", &gold, "--save", "second",
+        ]);
+        assert_eq!(found["a"]["label_set"]["name"], "first");
+        assert_eq!(beside["gold"]["difference"], found["difference"]);
+        assert_eq!(
+            beside["gold"]["before"]["outcome"],
+            found["a"]["evaluation"]["outcome"]
+        );
+        assert_eq!(
+            beside["gold"]["after"]["macro_f1"],
+            found["b"]["evaluation"]["macro_f1"]
+        );
+        let stored = scene.evaluate(
+            &gold,
+            &[
+                "--label-set",
+                "first",
+                "--label-set",
+                "second",
+                "--limit",
+                "3",
+            ],
+        );
+        assert_eq!(stored["difference"], found["difference"]);
+        assert_eq!(stored["differing"], found["differing"]);
+        let diff = scene.json(&["labels", "diff", "first", "second", "--gold", &gold]);
+        assert_eq!(diff["gold"], beside["gold"]);
+        assert_eq!(
+            scene.json(&["sql", dump]),
+            before,
+            "nothing that is shown has changed"
+        );
+
+        // Whatever is about music moves, and is as wrong as before: out of scope, with a label.
+        let difference = &found["difference"];
+        assert!(difference["differ"].as_u64().unwrap() >= 9, "{difference}");
+        assert!(found["differing"].as_array().unwrap().len() <= 3);
+        let shown = scene.ok(&[
+            "labels",
+            "evaluate",
+            "--gold",
+            &gold,
+            "--label-set",
+            "first",
+            "--label-set",
+            "second",
+        ]);
+        for said in [
+            "First: first",
+            "McNemar",
+            "Posts that the two label differently",
+        ] {
+            assert!(shown.stdout.contains(said), "{said}: {}", shown.stdout);
+        }
+        let shown = scene
+            .ok(&["labels", "what-if", &second, "--gold", &gold])
+            .stdout;
+        assert!(
+            shown.contains("Held against gold") && shown.contains("right outcome, in the second"),
+            "{shown}"
+        );
+        let args = [
+            "labels",
+            "evaluate",
+            "--gold",
+            &gold,
+            "--label-set",
+            "first",
+            "--label-set",
+            "second",
+        ];
+        let csv = scene.ok(&[&args[..], &["--format", "csv"]].concat()).stdout;
+        assert!(
+            csv.starts_with("post,gold,first,second,right,title\n"),
+            "{csv}"
+        );
+        let ran = scene.run(&[
+            "labels",
+            "diff",
+            &scene.first,
+            "second",
+            "--others-out-of-scope",
+        ]);
+        assert_eq!(ran.code, 2, "needs --gold: {}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_models_are_compared_and_computing_leaves_the_current_labels() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let gold = scene.gold("gold.csv", |_| None);
+        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+        let tiny = tiny.to_str().unwrap();
+        let dump = "SELECT * FROM labeled_posts ORDER BY fullname";
+        let before = scene.json(&["sql", dump]);
+        let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", tiny]);
+        assert_eq!(ran.code, 2, "it never labelled: {}", ran.stderr);
+        let computed = scene.evaluate(&gold, &["--model", tiny, "--compute"]);
+        assert_eq!(computed["model"]["name"], "tiny-bert-nli");
+        assert_eq!(computed["posts"], 30);
+        assert_eq!(scene.json(&["sql", dump]), before);
+        let models = [
+            "--model",
+            "minilm-reddit-topics",
+            "--model",
+            "tiny-bert-nli",
+        ];
+        let found = scene.evaluate(&gold, &models);
+        assert_eq!(found["b"]["evaluation"], computed["evaluation"]);
+        let diff = [
+            "labels",
+            "diff",
+            "--models",
+            "minilm-reddit-topics",
+            "tiny-bert-nli",
+            "--gold",
+            &gold,
+        ];
+        assert_eq!(scene.json(&diff)["gold"]["difference"], found["difference"]);
+        let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("tiny-bert-nli"), "{}", ran.stderr);
+    }
+}
