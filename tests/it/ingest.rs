@@ -1,6 +1,9 @@
 //! What a file says stays as it is, texts are decoded once, and a stretch of time is collected whole or leaves a gap.
 
 use serde_json::{Value, json};
+use topicmill::domain::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill::source::post::post_from_value;
+use topicmill::store::{Checked, Page};
 
 use crate::migrations::{database_of, execute};
 use crate::support::postgres::databases;
@@ -280,5 +283,78 @@ async fn what_earlier_versions_stored_is_decoded_once_when_asked_for_and_the_cos
         );
         assert_eq!(sql(&program, url, body), ["once &amp;"]);
         assert!(!db(&["migrate"]).stderr.contains("db decode"));
+    }
+}
+
+fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
+    let fields = json!({
+        "name": fullname, "title": fullname, "selftext": "A text", "subreddit": "s", "created_utc": 1_700_000_000,
+        "crosspost_parent": parent,
+    });
+    post_from_value(&fields, source).unwrap()
+}
+
+#[tokio::test]
+async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() {
+    for database in databases() {
+        let store = database.open().await;
+        let now = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
+        let run = store.begin_run(Stage::Import, "w", now).await.unwrap();
+        let save = async |source, posts: &[Post]| {
+            let page = Page {
+                run,
+                source,
+                topic: Some("t"),
+                subreddit: "",
+                listing: None,
+                ranks: &[],
+                after: None,
+                newest: None,
+                posts: Authors::Stored.ready(posts.to_vec()),
+                now,
+            };
+            store.save_page(&page).await.unwrap()
+        };
+        use SourceKind::{ArcticShift, Import, Reddit};
+        let rows = async |sql: &str| json!(store.query(sql).await.unwrap().rows);
+        // A file told of all three; Reddit showed one of them later, and one that shows it.
+        let all = ["t3_a", "t3_b", "t3_c"].map(|name| shown_by(Import, name, None));
+        save(Import, &all).await;
+        let live = [
+            shown_by(Reddit, "t3_a", None),
+            shown_by(Reddit, "t3_x", Some("t3_a")),
+        ];
+        save(Reddit, &live).await;
+        let gone = Checked {
+            gone: vec![("t3_parent".parse().unwrap(), PurgeReason::Deleted)],
+            ..Checked::default()
+        };
+        store.purge(run, &gone, now).await.unwrap();
+        for source in [Import, ArcticShift] {
+            let late = ["t3_a", "t3_b"].map(|name| shown_by(source, name, Some("t3_parent")));
+            let stored = save(source, &late).await;
+            assert_eq!(
+                (stored.unchanged, stored.tombstoned),
+                (1, 1),
+                "{}",
+                database.url
+            );
+            let left = rows("SELECT fullname, crosspost_parent FROM posts ORDER BY fullname").await;
+            let expected = json!([["t3_a", null], ["t3_c", null], ["t3_x", "t3_a"]]);
+            assert_eq!(left, expected, "{}", database.url);
+            // Reddit is asked about it first.
+            let due =
+                rows("SELECT fullname FROM posts WHERE checked_at IS NULL ORDER BY fullname").await;
+            assert_eq!(due, json!([["t3_a"], ["t3_c"]]));
+        }
+        // Reddit's own word counts.
+        let stored = save(Reddit, &[shown_by(Reddit, "t3_a", Some("t3_parent"))]).await;
+        assert_eq!(stored.tombstoned, 1);
+        assert_eq!(
+            rows("SELECT fullname FROM posts").await,
+            json!([["t3_c"]]),
+            "{}",
+            database.url
+        );
     }
 }

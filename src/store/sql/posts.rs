@@ -133,8 +133,9 @@ where
             // Nor what shows a post that was purged; where an earlier version stored it, it was not known to.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<&Row<'_>> = refused.collect();
-            upserted.tombstoned += refused.len() as u64;
-            Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
+            let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
+            upserted.tombstoned += refused.len() as u64 - stay;
+            upserted.unchanged += stay;
             let taken = Self::without_text(&mut tx, &round).await?;
             let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
             Self::upsert_posts(&mut tx, &shown, &taken, &mut upserted).await?;
@@ -215,36 +216,69 @@ where
         Ok(stay)
     }
 
-    /// Purges stored posts that turn out to show a post that was purged, and the crossposts of these.
+    /// Purges stored posts that turn out to show a post that was purged, and the crossposts of these; how many stay.
+    ///
+    /// What Reddit itself showed is not purged on the word of a file or an archive, which may be wrong: Reddit is asked about
+    /// it first by the next `purge --check-deleted`.
     async fn purge_late_crossposts(
         tx: &mut Transaction<'static, DB>,
         refused: &[&Row<'_>],
         purged: &HashSet<String>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let late = refused
             .iter()
             .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
-        let late: Vec<&Row<'_>> = late.copied().collect();
-        let Some(page) = late.first().map(|row| row.page) else {
-            return Ok(());
+        let late: BTreeMap<&str, &Row<'_>> =
+            late.map(|row| (row.post.fullname.as_str(), *row)).collect();
+        let Some(page) = late.values().next().map(|row| row.page) else {
+            return Ok(0);
         };
-        let stored = format!("SELECT fullname FROM posts WHERE fullname IN {}", DB::AMONG);
-        let stored: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(stored))
-            .bind(names(late.iter().map(|row| row.post.fullname.as_str())))
+        let stored = format!(
+            "SELECT fullname, source FROM posts WHERE fullname IN {}",
+            DB::AMONG
+        );
+        let stored: Vec<(String, String)> = sqlx::query::<DB>(AssertSqlSafe(stored))
+            .bind(names(late.keys().copied()))
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .and_then(|rows| {
+                let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+                rows.iter().map(decode).collect()
+            })
             .doing("look up crossposts of purged posts")?;
-        if stored.is_empty() {
-            return Ok(());
+        let (stay, gone): (Vec<_>, Vec<_>) = stored
+            .into_iter()
+            .partition(|(fullname, source)| is_older(&late[fullname.as_str()].post, source));
+        let fullname = |(fullname, _): (String, String)| fullname;
+        let stay: Vec<String> = stay.into_iter().map(fullname).collect();
+        if !gone.is_empty() {
+            // As a purge does: nobody else may store one of them meanwhile who has seen no tombstone.
+            Self::lock_tombstones(tx).await?;
+            let gone: Vec<String> = gone.into_iter().map(fullname).collect();
+            let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
+            out.extend(gone);
+            Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
+            Self::purge_crossposts(tx, page.run, &out, page.now).await?;
+            Self::note_rewrite_due(tx).await?;
         }
-        // As a purge does: nobody else may store one of them meanwhile who has seen no tombstone.
-        Self::lock_tombstones(tx).await?;
-        let mut out = Self::crossposts_of(tx, stored.iter().map(String::as_str)).await?;
-        out.extend(stored);
-        Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
-        Self::purge_crossposts(tx, page.run, &out, page.now).await?;
-        Self::note_rewrite_due(tx).await
+        if !stay.is_empty() {
+            Self::check_again(tx, &stay).await?;
+        }
+        Ok(stay.len() as u64)
+    }
+
+    /// Has the next question to Reddit begin with these posts.
+    async fn check_again(tx: &mut Transaction<'static, DB>, fullnames: &[String]) -> Result<()> {
+        let update = format!(
+            "UPDATE posts SET checked_at = NULL WHERE fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(fullnames.iter().map(String::as_str)))
+            .execute(&mut **tx)
+            .await
+            .doing("note that Reddit is to be asked")?;
+        Ok(())
     }
 
     /// Which of the posts that crossposts show have lost their text to retention.
