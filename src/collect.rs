@@ -137,10 +137,11 @@ fn log_report(report: &TopicReport) {
         tracing::info!(%topic, "r/{name} is {why}: trying the next one");
     }
     let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (changed, rejected) = (some(report.changed), some(report.rejected.total()));
+    let (changed, edited) = (some(report.changed), some(report.edited));
+    let rejected = some(report.rejected.total());
     let tombstoned = some(report.tombstoned);
     if *outcome == Outcome::Ok {
-        tracing::info!(%topic, posts, new, changed, tombstoned, rejected, "collected r/{subreddit}");
+        tracing::info!(%topic, posts, new, changed, edited, tombstoned, rejected, "collected r/{subreddit}");
     } else if let Some(detail) = &report.detail {
         // With `-q` it is all that is told.
         tracing::error!(%topic, %outcome, posts, "not collected: {detail}");
@@ -160,6 +161,7 @@ fn begun(topic: &Topic) -> TopicReport {
         posts: 0,
         new: 0,
         changed: 0,
+        edited: 0,
         tombstoned: 0,
         rejected: Rejections::default(),
         detail: None,
@@ -421,6 +423,7 @@ impl Reader<'_, '_> {
         self.report.posts += received;
         self.report.new += stored.new;
         self.report.changed += stored.changed;
+        self.report.edited += stored.edited;
         self.report.tombstoned += stored.tombstoned;
         Ok(())
     }

@@ -8,6 +8,7 @@ mod redact;
 mod sources;
 mod spreadsheet;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -268,6 +269,18 @@ pub fn is_placeholder(body: &str) -> bool {
     matches!(body.trim(), "[removed]" | "[deleted]")
 }
 
+/// A text without the references of HTML, each decoded once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`. What only
+/// looks like one stays.
+///
+/// ```
+/// use topicmill::domain::unescaped;
+///
+/// assert_eq!(unescaped("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
+/// ```
+pub fn unescaped(text: &str) -> Cow<'_, str> {
+    html_escape::decode_html_entities(text)
+}
+
 /// A post as last seen.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(
@@ -434,8 +447,10 @@ pub struct TopicReport {
     pub posts: u64,
     /// How many of them were not known before.
     pub new: u64,
-    /// How many of them were known with another text.
+    /// How many of them were known, and something of them changed: their score, say.
     pub changed: u64,
+    /// How many of these have another text now, and are scored anew.
+    pub edited: u64,
     /// How many of them were purged before, and so not stored.
     pub tombstoned: u64,
     /// Children of the listing that are no post, or not a whole one.

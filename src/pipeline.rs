@@ -92,6 +92,8 @@ pub struct ImportOrder<'a> {
     pub reading: &'a Reading,
     /// Topics that records belong to.
     pub topics: &'a [Topic],
+    /// Whether the topic that a record names by its label becomes its slug.
+    pub map_topics: bool,
     /// Whether names of authors are stored as they are.
     pub store_author: bool,
     /// Whether what was imported is read again from the start.
@@ -249,7 +251,7 @@ impl Context {
             }
             let counts = json!({
                 "topics": topics.len(), "by_outcome": by_outcome, "pages": sum(|r| r.pages), "posts": sum(|r| r.posts),
-                "new": sum(|r| r.new), "changed": sum(|r| r.changed),
+                "new": sum(|r| r.new), "changed": sum(|r| r.changed), "edited": sum(|r| r.edited),
                 "tombstoned": sum(|r| r.tombstoned), "rejected": rejected.total(), "rejected_for": rejected,
                 source.kind().about().section: source.counts(),
             });
@@ -297,6 +299,7 @@ impl Context {
                 let plan = ImportPlan {
                     name: &name,
                     topics: order.topics,
+                    map_topics: order.map_topics,
                     left_out: state.as_ref().map_or(0, |state| state.left_out),
                     state,
                     progress,
@@ -304,6 +307,8 @@ impl Context {
                 let ended = collect::import(&sink, blocks, plan, &self.stop, &mut done).await;
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
+                    edited = Some(done.edited).filter(|n| *n > 0),
+                    topics_mapped = Some(done.topics_mapped).filter(|_| order.map_topics),
                     tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
                     left_out = done.left_out, rejected = done.rejected.total(), "imported"
                 );
@@ -320,8 +325,8 @@ impl Context {
                 RunStatus::Partial
             };
             let counts = json!({
-                "posts": done.posts, "new": done.new, "changed": done.changed,
-                "tombstoned": done.tombstoned, "left_out": done.left_out,
+                "posts": done.posts, "new": done.new, "changed": done.changed, "edited": done.edited,
+                "topics_mapped": done.topics_mapped, "tombstoned": done.tombstoned, "left_out": done.left_out,
                 "rejected": rejected, "rejected_for": done.rejected,
             });
             (status, counts, json!([]))

@@ -12,6 +12,9 @@ use super::{CliError, Exit};
 use crate::store::{Access, Info, Table};
 use crate::telemetry::Progress;
 
+/// Posts that one transaction decodes, so that writers wait for no more.
+const DECODED_AT_ONCE: u32 = 500;
+
 /// Flags of `db`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -56,6 +59,22 @@ Examples:\n\
 \x20 topicmill db vacuum\n\
 \x20 topicmill --database sqlite:demo.db db vacuum")]
     Vacuum,
+    /// Decode HTML entities (`&amp;`) in texts that earlier versions stored from archives and files
+    ///
+    /// Each text is decoded once. A text that changes is another text: its labels go with the old one, and the next
+    /// `classify` scores it anew. With --dry-run, see first how many that are.
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db decode --dry-run\n\
+\x20 topicmill --database sqlite:demo.db db decode")]
+    Decode {
+        /// Change nothing, and show what decoding costs
+        #[arg(long)]
+        dry_run: bool,
+        /// Print in this format
+        #[arg(long, value_enum, default_value_t)]
+        format: OutputFormat,
+    },
     /// Show which database this is and what it holds
     #[command(after_help = "\
 Examples:\n\
@@ -80,10 +99,19 @@ impl Db {
                     ..
                 } = store.info().await?;
                 tracing::info!(%url, %server, schema, "the database is ready");
+                let posts = store.count_escaped().await?;
+                if posts > 0 {
+                    tracing::warn!(
+                        posts,
+                        "an earlier version stored texts that may have HTML entities (`&amp;`): `topicmill db decode \
+                         --dry-run` shows how many, and what decoding them costs"
+                    );
+                }
                 store.close().await?;
             }
             Command::Backup { file } => return backup(setup, &file).await,
             Command::Vacuum => return vacuum(setup).await,
+            Command::Decode { dry_run, format } => return decode(setup, dry_run, format).await,
             Command::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
                 output::print_table(&as_table(&store.info().await?), format)?;
@@ -106,6 +134,45 @@ async fn vacuum(setup: &Setup) -> Result<Exit, CliError> {
         return Ok(Exit::Partial);
     }
     tracing::info!("the database is rewritten");
+    Ok(Exit::Done)
+}
+
+async fn decode(setup: &Setup, dry_run: bool, format: OutputFormat) -> Result<Exit, CliError> {
+    let access = if dry_run {
+        Access::ReadOnly
+    } else {
+        Access::Existing
+    };
+    let store = setup.store(access).await?;
+    let (mut posts, mut labelled) = (0, 0);
+    let (bar, mut last) = (Progress::counter("decode", "posts"), Some(String::new()));
+    // Each round is stored before the next one, so that whatever ends it, the same command goes on.
+    while let Some(after) = last.take().filter(|_| !setup.stop.is_cancelled()) {
+        let done = store
+            .decode_texts(&after, DECODED_AT_ONCE, !dry_run)
+            .await?;
+        (posts, labelled) = (posts + done.posts, labelled + done.labelled);
+        bar.add(done.posts);
+        last = done.last;
+    }
+    drop(bar);
+    store.close().await?;
+    let [of_posts, of_labels] = if dry_run {
+        ["posts to decode", "labels to make anew"]
+    } else {
+        ["posts decoded", "labels to make anew"]
+    };
+    let rows = vec![
+        vec![of_posts.into(), Value::from(posts)],
+        vec![of_labels.into(), Value::from(labelled)],
+    ];
+    let columns = vec!["what".into(), "count".into()];
+    output::print_table(&Table { columns, rows }, format)?;
+    match (dry_run, labelled) {
+        (true, _) if posts > 0 => tracing::info!("run `topicmill db decode` to decode them"),
+        (false, 1..) => tracing::info!("run `topicmill classify` to label them anew"),
+        _ => {}
+    }
     Ok(Exit::Done)
 }
 

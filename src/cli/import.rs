@@ -43,6 +43,9 @@ pub struct Import {
     /// Read this field of a table from a column of another name
     #[arg(long = "map", value_name = "FIELD=COLUMN")]
     columns: Vec<String>,
+    /// Replace a `topic` that is the label of a topic with the slug of that topic [default: the file's topic stays]
+    #[arg(long)]
+    map_topics: bool,
     /// Read a dump again from its start, even if it was imported before
     #[arg(long)]
     again: bool,
@@ -99,6 +102,7 @@ impl Import {
             files: &self.files,
             reading: &reading,
             topics: &pipeline.topics,
+            map_topics: self.map_topics,
             store_author: setup.settings().collect.store_author,
             again: self.again,
         };
@@ -113,6 +117,8 @@ impl Import {
                 posts = done.posts,
                 new = done.new,
                 changed = done.changed,
+                edited = Some(done.edited).filter(|n| *n > 0),
+                topics_mapped = Some(done.topics_mapped).filter(|_| self.map_topics),
                 left_out = done.left_out,
                 rejected = done.rejected.total(),
                 "importing done"

@@ -33,6 +33,7 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
         posts = sum(|r| r.posts),
         new = sum(|r| r.new),
         changed = sum(|r| r.changed),
+        edited = sum(|r| r.edited),
         tombstoned = sum(|r| r.tombstoned),
         rejected = sum(|r| r.rejected.total()),
         requests = traffic.requests,
@@ -57,6 +58,7 @@ fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
     let parts = [
         ("new", sum(|r| r.new)),
         ("changed", sum(|r| r.changed)),
+        ("edited", sum(|r| r.edited)),
         ("purged before", sum(|r| r.tombstoned)),
         ("rejected", sum(|r| r.rejected.total())),
     ];
@@ -127,6 +129,7 @@ mod tests {
             posts,
             new,
             changed: 0,
+            edited: 0,
             tombstoned: 0,
             rejected: Rejections::default(),
             detail: None,
@@ -142,6 +145,7 @@ mod tests {
             report(Outcome::Private, 0, 0),
         ];
         reports[0].changed = 12;
+        reports[0].edited = 2;
         reports[0].rejected.add("a comment, not a post");
         let mut traffic = Traffic {
             requests: 34,
@@ -155,7 +159,7 @@ mod tests {
         traffic.waits.backoff.sum = std::time::Duration::from_millis(7_900);
         assert_eq!(
             line(&reports, &traffic),
-            "collected 4 topics: 1,600 posts (1,480 new, 12 changed, 1 rejected) in 34 requests, \
+            "collected 4 topics: 1,600 posts (1,480 new, 12 changed, 2 edited, 1 rejected) in 34 requests, \
              waited 7 s; 2 topics private; 1 topic server; quota left 966"
         );
         let quiet = line(&[report(Outcome::Ok, 1, 0)], &Traffic::default());

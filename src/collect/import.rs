@@ -19,8 +19,12 @@ pub struct Imported {
     pub posts: u64,
     /// How many of them were not known before.
     pub new: u64,
-    /// How many of them were known with another text.
+    /// How many of them were known, and something of them changed.
     pub changed: u64,
+    /// How many of these have another text now, and are scored anew.
+    pub edited: u64,
+    /// Records whose topic was the label of a topic, and became its slug.
+    pub topics_mapped: u64,
     /// How many of them were purged before, and so not stored.
     pub tombstoned: u64,
     /// Records that the filters left out.
@@ -35,6 +39,8 @@ impl Imported {
         self.posts += other.posts;
         self.new += other.new;
         self.changed += other.changed;
+        self.edited += other.edited;
+        self.topics_mapped += other.topics_mapped;
         self.tombstoned += other.tombstoned;
         self.left_out += other.left_out;
         self.rejected.extend(&other.rejected);
@@ -47,6 +53,8 @@ pub struct ImportPlan<'a> {
     pub name: &'a str,
     /// A record belongs to the topic that it names, else to the one that reads its subreddit, else to none.
     pub topics: &'a [Topic],
+    /// Whether a record that names a topic by its label belongs to its slug, rather than to what it says.
+    pub map_topics: bool,
     /// Where an earlier run left off, and what this one keeps up to date; `None`: no such thing is kept.
     pub state: Option<ImportState>,
     /// Rows of the file that the filters left out so far, in earlier runs too.
@@ -145,10 +153,14 @@ async fn store_block(
     }
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for Record { post, topic } in records {
-        let topic = topic.map_or_else(
-            || topic_of(&post, plan.topics),
-            |named| Some(slug_of(named, plan.topics)),
-        );
+        let topic = match topic {
+            None => topic_of(&post, plan.topics),
+            Some(named) => {
+                let slug = slug_of(&named, plan.topics).filter(|_| plan.map_topics);
+                done.topics_mapped += u64::from(slug.is_some());
+                Some(slug.map_or(named, str::to_owned))
+            }
+        };
         match by_topic.iter_mut().find(|(known, _)| *known == topic) {
             Some((_, posts)) => posts.push(post),
             None => by_topic.push((topic, vec![post])),
@@ -175,16 +187,18 @@ async fn store_block(
     done.posts += posts;
     done.new += stored.new;
     done.changed += stored.changed;
+    done.edited += stored.edited;
     done.tombstoned += stored.tombstoned;
     Ok(())
 }
 
-/// The slug of the topic that a record names, by its slug or by its label; a name of neither kind stays.
-fn slug_of(named: String, topics: &[Topic]) -> String {
-    let known = topics
-        .iter()
-        .find(|topic| topic.slug == named || topic.label == named);
-    known.map_or(named, |topic| topic.slug.clone())
+/// The slug of the topic whose label a record names, where no topic has that name for its slug.
+fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
+    if topics.iter().any(|topic| topic.slug == named) {
+        return None;
+    }
+    let known = topics.iter().find(|topic| topic.label == named);
+    known.map(|topic| topic.slug.as_str())
 }
 
 /// The topic that a post's subreddit is read for.

@@ -30,6 +30,9 @@ pub struct SourceTraits {
     pub section: &'static str,
     /// Whether what it shows is on Reddit now. An archive shows what was there once, and a file may be years old.
     pub is_live: bool,
+    /// Whether its texts come escaped for HTML, `&amp;` for `&`. Reddit's API does that unless it is asked for
+    /// `raw_json=1`, as it is here; archives and files have what others were answered.
+    pub is_escaped: bool,
     /// Whether it wants credentials of its user.
     pub needs_key: bool,
     /// The orders in which it can be read; none: nothing is collected from it.
@@ -55,13 +58,13 @@ macro_rules! sources {
 
 sources! {
     /// Reddit's own API.
-    Reddit = "reddit" { title: "Reddit", section: "reddit", is_live: true, needs_key: true, listings: Listing::ALL },
+    Reddit = "reddit" { title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: true, listings: Listing::ALL },
     /// The sample Reddit that ships with the program.
-    Sample = "sample" { title: "Reddit", section: "reddit", is_live: true, needs_key: false, listings: Listing::ALL },
+    Sample = "sample" { title: "Reddit", section: "reddit", is_live: true, is_escaped: false, needs_key: false, listings: Listing::ALL },
     /// Arctic Shift, an archive of Reddit.
-    ArcticShift = "arctic-shift" { title: "Arctic Shift", section: "arctic_shift", is_live: false, needs_key: false, listings: &[Listing::New] },
+    ArcticShift = "arctic-shift" { title: "Arctic Shift", section: "arctic_shift", is_live: false, is_escaped: true, needs_key: false, listings: &[Listing::New] },
     /// A file given to `import`.
-    Import = "import" { title: "a file", section: "collect", is_live: false, needs_key: false, listings: &[] },
+    Import = "import" { title: "a file", section: "collect", is_live: false, is_escaped: true, needs_key: false, listings: &[] },
 }
 
 impl SourceKind {

@@ -11,7 +11,7 @@ use serde::de::{
 };
 use serde_json::Value;
 
-use crate::domain::{Fullname, Post, SourceKind, Timestamp, is_placeholder};
+use crate::domain::{Fullname, Post, SourceKind, Timestamp, is_placeholder, unescaped};
 
 /// The last second of the year 9999; what lies behind it was not meant as seconds.
 const LATEST_SECS: f64 = 253_402_300_799.0;
@@ -44,7 +44,8 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         return Err(A_COMMENT.to_owned());
     }
     let fullname = fields.fullname()?;
-    let permalink = fields.permalink.text().map(path_on_reddit);
+    let text = |field: &Field| field.text_from(source);
+    let permalink = text(&fields.permalink).map(path_on_reddit);
     let subreddit = fields
         .subreddit
         .text()
@@ -52,22 +53,22 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         .ok_or("no `subreddit`, nor one in `permalink`")?;
     let created_at = fields.created_at()?;
 
-    let own_text = fields.selftext.text().unwrap_or_default();
+    let own_text = text(&fields.selftext).unwrap_or_default();
     let removed = fields.removed_by_category.text().is_some()
         || fields.removed_in_dump()
         || is_placeholder(&own_text);
     let crosspost_parent = fields.crosspost_parent(&fullname);
     // A text whose post nobody could name would stay here when that post is purged.
     let selftext = if own_text.trim().is_empty() && crosspost_parent.is_some() {
-        fields.crosspost_text().unwrap_or_default()
+        fields.crosspost_text(source).unwrap_or_default()
     } else {
         own_text
     };
-    let title = fields.title.text().unwrap_or_default();
+    let title = text(&fields.title).unwrap_or_default();
     if title.trim().is_empty() && selftext.trim().is_empty() {
         return Err("neither `title` nor `selftext`".to_owned());
     }
-    let url = fields.url.text();
+    let url = text(&fields.url);
     let is_self = fields
         .is_self
         .flag()
@@ -93,7 +94,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
             .number()
             .filter(|ratio| (0.0..=1.0).contains(ratio)),
         num_comments: fields.num_comments.integer(),
-        flair: fields.flair.text(),
+        flair: text(&fields.flair),
         over_18: fields.over_18.flag().unwrap_or(false),
         is_self,
         stickied: fields.stickied.flag().unwrap_or(false),
@@ -141,6 +142,15 @@ impl Field {
     fn text(&self) -> Option<String> {
         let text = self.str()?.replace('\0', "");
         (!text.trim().is_empty()).then_some(text)
+    }
+
+    /// The same as a person wrote it, whether or not the source escapes it for HTML.
+    fn text_from(&self, source: SourceKind) -> Option<String> {
+        let text = self.text()?;
+        if !source.about().is_escaped {
+            return Some(text);
+        }
+        Some(unescaped(&text).into_owned()).filter(|text| !text.trim().is_empty())
     }
 
     fn number(&self) -> Option<f64> {
@@ -334,8 +344,8 @@ impl Fields {
         Self::deserialize(parents.get(0)?).ok()
     }
 
-    fn crosspost_text(&self) -> Option<String> {
-        let text = self.shown()?.selftext.text();
+    fn crosspost_text(&self, source: SourceKind) -> Option<String> {
+        let text = self.shown()?.selftext.text_from(source);
         text.filter(|text| !is_placeholder(text))
     }
 
@@ -399,6 +409,41 @@ mod tests {
             whole[name] = value.clone();
         }
         post_from_value(&whole, SourceKind::Import)
+    }
+
+    #[test]
+    fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
+        let escaped = json!({
+            "title": "Bread &amp;amp; salt &lt;3", "selftext": "&gt; quoted &#39;so&#x27; &quot;&quot;&nbsp;&#x200B;&hellip;",
+            "url": "https://a.example/?x=1&amp;y=2&copy=3&amp;amp;", "link_flair_text": "Q&amp;A",
+            "is_self": false,
+        });
+        let decoded = post(escaped.clone()).unwrap();
+        assert_eq!(decoded.title, "Bread &amp; salt <3");
+        assert_eq!(decoded.selftext, "> quoted 'so' \"\"\u{a0}\u{200b}\u{2026}");
+        let url = decoded.url.as_deref();
+        assert_eq!(url, Some("https://a.example/?x=1&y=2&copy=3&amp;"));
+        assert_eq!(decoded.flair.as_deref(), Some("Q&A"));
+        // What is no reference stays, and nothing that PostgreSQL refuses comes of one.
+        let plain = "a & b; &c &unknown; &#0; &#xD800; &#; &amp";
+        assert_eq!(post(json!({"title": plain})).unwrap().title, plain);
+        let blank = post(json!({"title": "&nbsp;", "selftext": "&#32;"}));
+        assert_eq!(blank.unwrap_err(), "neither `title` nor `selftext`");
+        // Reddit's API is asked for texts as they are, and who wrote `&amp;` there meant it.
+        let mut live = escaped;
+        for (name, value) in [
+            ("id", json!("a")),
+            ("subreddit", json!("s")),
+            ("created_utc", json!(1)),
+        ] {
+            live[name] = value;
+        }
+        for kind in [SourceKind::Reddit, SourceKind::Sample] {
+            let title = post_from_value(&live, kind).unwrap().title;
+            assert_eq!(title, "Bread &amp;amp; salt &lt;3");
+        }
+        let archived = post_from_value(&live, SourceKind::ArcticShift).unwrap();
+        assert_eq!(archived.title, "Bread &amp; salt <3");
     }
 
     #[test]

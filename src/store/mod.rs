@@ -239,17 +239,30 @@ pub struct ImportState {
     pub finished_at: Option<Timestamp>,
 }
 
-/// What storing posts changed. The numbers together are the number of distinct posts.
+/// What storing posts changed. The numbers together, `edited` left out, are the number of distinct posts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Upserted {
     /// Not known before.
     pub new: u64,
-    /// Known with another text: their labels no longer hold.
+    /// Known, and something of them is another now: text, topic, score, flair and so on.
     pub changed: u64,
-    /// Known with the same text, or with one that retention took; score and comments refreshed.
+    /// How many of these have another text: their labels no longer hold.
+    pub edited: u64,
+    /// Known, and as before.
     pub unchanged: u64,
     /// Purged before, see [`Store::purge`]: not stored.
     pub tombstoned: u64,
+}
+
+/// What came of texts that were looked at to be decoded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decoded {
+    /// The last post looked at; `None`: none is left.
+    pub last: Option<String>,
+    /// Posts whose text is another one without HTML's references.
+    pub posts: u64,
+    /// How many of them have a label under the current target, which is made again.
+    pub labelled: u64,
 }
 
 /// A model folder as used, for the table `models`.
@@ -569,6 +582,11 @@ face! {
     fn save_block(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// How far a file was imported, under its fingerprint and what was asked for of it.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
+    /// Posts whose texts may be escaped for HTML, as earlier versions stored them.
+    fn count_escaped(&self) -> u64;
+    /// Decodes the texts of up to `limit` of these posts, by fullname from the one after `after` on, in one transaction;
+    /// or only tells what that would do, unless `write` is set.
+    fn decode_texts(&self, after: &str, limit: u32, write: bool) -> Decoded;
     /// The key with which this database hashes author names.
     fn author_key(&self) -> String;
 

@@ -673,7 +673,8 @@ async fn an_author_deleted_on_reddit_is_erased_here() {
             let posts = [child("a", &json!({"author": gone})), by("b", "other")];
             scene.page("climate", None, &posts, None).await;
             let reports = scene.collect_with(&[climate(5)], store_author).await;
-            assert_eq!((reports[0].new, reports[0].changed), (0, 0));
+            assert_eq!((reports[0].new, reports[0].changed), (0, 1));
+            assert_eq!(reports[0].edited, 0);
             assert_eq!(scene.rows(KNOWN).await, ["t3_b"], "{gone}");
             assert_eq!(scene.stored().await, ["t3_a", "t3_b"]);
         }

@@ -10,6 +10,7 @@ mod help;
 mod histories;
 mod house;
 mod import;
+mod ingest;
 mod kills;
 mod labels;
 mod migrations;

@@ -119,7 +119,7 @@ pub async fn database_of(url: &str, version: i64) {
 }
 
 /// Runs statements in which `BYTES(…)` are bytes.
-async fn execute(url: &str, sql: &str) {
+pub async fn execute(url: &str, sql: &str) {
     let (before, after) = if backend(url) == "sqlite" {
         ("CAST('", "' AS BLOB)")
     } else {
@@ -206,6 +206,8 @@ async fn a_database_of_any_earlier_schema_is_migrated_with_all_that_it_holds() {
             let database = databases().swap_remove(n);
             let url = database.url.as_str();
             database_of(url, version).await;
+            // A note for the next rewrite.
+            execute(url, "DELETE FROM meta WHERE key = 'statistics_due'").await;
             let shape = shape(url).await;
             assert!(shape.len() >= 19, "{shape:?}");
             database.run(NO_NOTE).await;

@@ -204,7 +204,8 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
         let mut voted = post("b", "B", "body");
         voted.score = Some(99);
         let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
-        assert_eq!((second.new, second.changed, second.unchanged), (0, 1, 1));
+        assert_eq!((second.new, second.changed, second.unchanged), (0, 2, 0));
+        assert_eq!(second.edited, 1, "the other has more votes");
 
         let told = "SELECT title, reddit_score, author FROM posts ORDER BY fullname";
         let rows = store.query(told).await.unwrap().rows;

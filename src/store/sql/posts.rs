@@ -56,7 +56,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
      over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
      text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
-       ELSE posts.text_hash END, \
+       ELSE posts.text_hash END, is_escaped = FALSE, \
      created_at = excluded.created_at, updated_at = excluded.updated_at, \
      removed_at = CASE WHEN excluded.removed_at IS NULL AND excluded.source IN {live} THEN NULL \
        ELSE COALESCE(posts.removed_at, excluded.removed_at) END, \
@@ -135,8 +135,9 @@ where
             // Nor what shows a post that was purged; where an earlier version stored it, it was not known to.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
             let refused: Vec<&Row<'_>> = refused.collect();
-            upserted.tombstoned += refused.len() as u64;
-            Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
+            let stay = Self::purge_late_crossposts(&mut tx, &refused, &purged).await?;
+            upserted.tombstoned += refused.len() as u64 - stay;
+            upserted.unchanged += stay;
             let taken = Self::without_text(&mut tx, &round).await?;
             let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
             Self::upsert_posts(&mut tx, &shown, &taken, &mut upserted).await?;
@@ -217,36 +218,69 @@ where
         Ok(stay)
     }
 
-    /// Purges stored posts that turn out to show a post that was purged, and the crossposts of these.
+    /// Purges stored posts that turn out to show a post that was purged, and the crossposts of these; how many stay.
+    ///
+    /// What Reddit itself showed is not purged on the word of a file or an archive, which may be wrong: Reddit is asked about
+    /// it first by the next `purge --check-deleted`.
     async fn purge_late_crossposts(
         tx: &mut Transaction<'static, DB>,
         refused: &[&Row<'_>],
         purged: &HashSet<String>,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let late = refused
             .iter()
             .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
-        let late: Vec<&Row<'_>> = late.copied().collect();
-        let Some(page) = late.first().map(|row| row.page) else {
-            return Ok(());
+        let late: BTreeMap<&str, &Row<'_>> =
+            late.map(|row| (row.post.fullname.as_str(), *row)).collect();
+        let Some(page) = late.values().next().map(|row| row.page) else {
+            return Ok(0);
         };
-        let stored = format!("SELECT fullname FROM posts WHERE fullname IN {}", DB::AMONG);
-        let stored: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(stored))
-            .bind(names(late.iter().map(|row| row.post.fullname.as_str())))
+        let stored = format!(
+            "SELECT fullname, source FROM posts WHERE fullname IN {}",
+            DB::AMONG
+        );
+        let stored: Vec<(String, String)> = sqlx::query::<DB>(AssertSqlSafe(stored))
+            .bind(names(late.keys().copied()))
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .and_then(|rows| {
+                let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+                rows.iter().map(decode).collect()
+            })
             .doing("look up crossposts of purged posts")?;
-        if stored.is_empty() {
-            return Ok(());
+        let (stay, gone): (Vec<_>, Vec<_>) = stored
+            .into_iter()
+            .partition(|(fullname, source)| is_older(&late[fullname.as_str()].post, source));
+        let fullname = |(fullname, _): (String, String)| fullname;
+        let stay: Vec<String> = stay.into_iter().map(fullname).collect();
+        if !gone.is_empty() {
+            // As a purge does: nobody else may store one of them meanwhile who has seen no tombstone.
+            Self::lock_tombstones(tx).await?;
+            let gone: Vec<String> = gone.into_iter().map(fullname).collect();
+            let mut out = Self::crossposts_of(tx, gone.iter().map(String::as_str)).await?;
+            out.extend(gone);
+            Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
+            Self::purge_crossposts(tx, page.run, &out, page.now).await?;
+            Self::note_rewrite_due(tx).await?;
         }
-        // As a purge does: nobody else may store one of them meanwhile who has seen no tombstone.
-        Self::lock_tombstones(tx).await?;
-        let mut out = Self::crossposts_of(tx, stored.iter().map(String::as_str)).await?;
-        out.extend(stored);
-        Self::lock_posts(tx, out.iter().map(String::as_str)).await?;
-        Self::purge_crossposts(tx, page.run, &out, page.now).await?;
-        Self::note_rewrite_due(tx).await
+        if !stay.is_empty() {
+            Self::check_again(tx, &stay).await?;
+        }
+        Ok(stay.len() as u64)
+    }
+
+    /// Has the next question to Reddit begin with these posts.
+    async fn check_again(tx: &mut Transaction<'static, DB>, fullnames: &[String]) -> Result<()> {
+        let update = format!(
+            "UPDATE posts SET checked_at = NULL WHERE fullname IN {}",
+            DB::AMONG
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(names(fullnames.iter().map(String::as_str)))
+            .execute(&mut **tx)
+            .await
+            .doing("note that Reddit is to be asked")?;
+        Ok(())
     }
 
     /// Which of the posts that crossposts show have lost their text to retention.
@@ -343,59 +377,41 @@ where
         taken: &HashSet<String>,
         upserted: &mut Upserted,
     ) -> Result<()> {
-        let known = format!(
-            "SELECT fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source \
-               FROM posts WHERE fullname IN {} ORDER BY fullname {}",
-            DB::AMONG,
-            DB::LOCK_POSTS
-        );
-        let known: HashMap<String, (Option<Vec<u8>>, String)> =
-            sqlx::query::<DB>(AssertSqlSafe(known))
-                .bind(names(rows.iter().map(|row| row.post.fullname.as_str())))
-                .fetch_all(&mut **tx)
-                .await
-                .and_then(|rows| {
-                    rows.iter()
-                        .map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?))))
-                        .collect()
-                })
-                .doing("look up known posts")?;
-        let mut changed = Vec::new();
+        let fullnames = rows.iter().map(|row| row.post.fullname.as_str());
+        let known = Self::known_posts(tx, fullnames).await?;
+        let mut edited = Vec::new();
         let mut before_edits: Vec<&[u8]> = Vec::new();
         // Collected for a topic by a source that changes nothing of them.
         let mut for_topic: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let (mut as_before, mut show_taken, mut loses_text) = (Vec::new(), Vec::new(), false);
         for row in rows {
             let fullname = row.post.fullname.as_str();
-            let is_shown_taken = row.shown().is_some_and(|shown| taken.contains(shown));
-            if let Some((Some(before), source)) = known.get(fullname)
-                && is_shown_taken
-                && !is_older(&row.post, source)
-            {
+            let Some(known) = known.get(fullname) else {
+                upserted.new += 1;
+                continue;
+            };
+            if is_older(&row.post, &known.source) {
+                if let Some(topic) = row.page.topic {
+                    for_topic.entry(topic).or_default().push(fullname);
+                }
+                continue;
+            }
+            // Where retention took its text, it has none, whatever that is now.
+            let Some(before) = &known.text_hash else {
+                continue;
+            };
+            if row.shown().is_some_and(|shown| taken.contains(shown)) {
                 show_taken.push(fullname);
                 loses_text |= before != row.hash.as_bytes();
             }
-            if let (Some(topic), Some((_, source))) = (row.page.topic, known.get(fullname))
-                && is_older(&row.post, source)
-            {
-                for_topic.entry(topic).or_default().push(fullname);
-            }
-            match known.get(fullname) {
-                None => upserted.new += 1,
-                // Retention took its text, whatever it is now.
-                Some((None, _)) => upserted.unchanged += 1,
-                Some((Some(_), source)) if is_older(&row.post, source) => upserted.unchanged += 1,
-                Some((Some(before), _)) if before == row.hash.as_bytes() => {
-                    upserted.unchanged += 1;
-                    as_before.push(fullname);
-                }
-                Some((before, _)) => {
-                    upserted.changed += 1;
-                    changed.push(fullname);
-                    before_edits.extend(before.as_deref());
-                }
+            if before == row.hash.as_bytes() {
+                as_before.push(fullname);
+            } else {
+                edited.push(fullname);
+                before_edits.push(before);
             }
         }
+        upserted.edited += edited.len() as u64;
         DB::insert(&mut *tx, insert_posts(rows))
             .await
             .doing("store posts")?;
@@ -411,13 +427,13 @@ where
                 .await
                 .doing("store the topic of posts")?;
         }
-        if !changed.is_empty() {
+        if !edited.is_empty() {
             if let Some(lock) = DB::LOCK_EDITS {
                 let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
                 locked.doing("wait for others who edit posts")?;
             }
             Self::forget_logits(tx, &before_edits).await?;
-            Self::forgive_failures(tx, &changed).await?;
+            Self::forgive_failures(tx, &edited).await?;
         }
         if !as_before.is_empty() {
             Self::forgive_other_texts(tx, &as_before).await?;
@@ -428,7 +444,7 @@ where
         if loses_text {
             Self::note_rewrite_due(tx).await?;
         }
-        Ok(())
+        Self::count_changed(tx, &known, upserted).await
     }
 
     /// A text that somebody changed by hand is the one again that its hash says.
@@ -467,7 +483,10 @@ where
     }
 
     /// A text that changed may be scored where the old one failed.
-    async fn forgive_failures(tx: &mut Transaction<'static, DB>, changed: &[&str]) -> Result<()> {
+    pub(super) async fn forgive_failures(
+        tx: &mut Transaction<'static, DB>,
+        changed: &[&str],
+    ) -> Result<()> {
         let update = format!(
             "UPDATE backlog SET attempts = 0, deaths = 0, error = NULL \
               WHERE (attempts > 0 OR deaths > 0) AND fullname IN {}",
@@ -659,7 +678,7 @@ where
 }
 
 /// A post of a page.
-struct Row<'a> {
+pub(super) struct Row<'a> {
     page: &'a Page<'a>,
     post: Cow<'a, Post>,
     hash: TextHash,
@@ -732,7 +751,8 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     serde_json::to_string(&names).expect("texts are JSON")
 }
 
-fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
+/// The columns of a new post.
+pub(super) fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(&row.post)).collect())
     };

@@ -1,0 +1,113 @@
+//! Posts as they are stored, looked at before and after a page is: what of them is another now.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
+};
+
+use super::super::dialect::Dialect;
+use super::super::{Result, Upserted};
+use super::posts::{insert_posts, names};
+use super::{Doing, SqlStore};
+
+/// What says nothing about the post itself, or, as its text, has a hash.
+const BESIDE: [&str; 9] = [
+    "fullname",
+    "title",
+    "selftext",
+    "source",
+    "text_hash",
+    "collected_at",
+    "updated_at",
+    "removed_at",
+    "checked_at",
+];
+
+/// All else that is stored of a post, as one text; no address and no name has a line break.
+static CONTENT: LazyLock<String> = LazyLock::new(|| {
+    let columns = insert_posts(&[]).columns;
+    let columns = columns.iter().map(|(column, _)| *column);
+    let content = columns.filter(|column| !BESIDE.contains(column));
+    let texts = content
+        .chain(["removed_at IS NULL"])
+        .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"));
+    texts.collect::<Vec<_>>().join(" || '\n' || ")
+});
+
+/// A post that is stored.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Hash of its text; `None` where retention took that.
+    pub text_hash: Option<Vec<u8>>,
+    /// Where it came from last.
+    pub source: String,
+    /// See [`CONTENT`].
+    content: String,
+}
+
+impl Known {
+    /// Whether what is stored is another now.
+    pub fn differs(&self, now: Option<&Self>) -> bool {
+        now.is_none_or(|now| now.content != self.content || now.text_hash != self.text_hash)
+    }
+}
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    /// Those of the posts that are stored, locked from here on.
+    pub(super) async fn known_posts(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: impl Iterator<Item = &str>,
+    ) -> Result<HashMap<String, Known>> {
+        let known = format!(
+            "SELECT fullname, CASE WHEN text_purged_at IS NULL THEN text_hash END, source, {} \
+               FROM posts WHERE fullname IN {} ORDER BY fullname {}",
+            *CONTENT,
+            DB::AMONG,
+            DB::LOCK_POSTS
+        );
+        let decode = |row: &DB::Row| -> Result<(String, Known), sqlx::Error> {
+            let known = Known {
+                text_hash: row.try_get(1)?,
+                source: row.try_get(2)?,
+                content: row.try_get(3)?,
+            };
+            Ok((row.try_get(0)?, known))
+        };
+        sqlx::query::<DB>(AssertSqlSafe(known))
+            .bind(names(fullnames))
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(decode).collect())
+            .doing("look up known posts")
+    }
+
+    /// Counts which of the posts are as they were before.
+    pub(super) async fn count_changed(
+        tx: &mut Transaction<'static, DB>,
+        before: &HashMap<String, Known>,
+        upserted: &mut Upserted,
+    ) -> Result<()> {
+        if before.is_empty() {
+            return Ok(());
+        }
+        let now = Self::known_posts(tx, before.keys().map(String::as_str)).await?;
+        let changed = before
+            .iter()
+            .filter(|(fullname, known)| known.differs(now.get(*fullname)));
+        let changed = changed.count();
+        upserted.changed += changed as u64;
+        upserted.unchanged += (before.len() - changed) as u64;
+        Ok(())
+    }
+}

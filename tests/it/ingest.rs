@@ -1,0 +1,360 @@
+//! What a file says stays as it is, texts are decoded once, and a stretch of time is collected whole or leaves a gap.
+
+use serde_json::{Value, json};
+use topicmill::domain::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp};
+use topicmill::source::post::post_from_value;
+use topicmill::store::{Checked, Page};
+
+use crate::migrations::{database_of, execute};
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran};
+
+/// Two topics; the label of the one is the slug of nobody.
+const PIPELINE: &str = r#"
+name = "mine"
+mode = "single"
+[[topic]]
+slug = "games"
+label = "gaming"
+subreddits = ["gaming"]
+[[topic]]
+slug = "food"
+label = "food and cooking"
+subreddits = ["food"]
+"#;
+
+/// Rows of a query as CSV, without the names.
+fn sql(program: &Program, url: &str, query: &str) -> Vec<String> {
+    let ran = program.ok(&["--database", url, "sql", query, "--format", "csv"]);
+    ran.stdout.lines().skip(1).map(str::to_owned).collect()
+}
+
+fn imported(program: &Program, url: &str, args: &[&str]) -> Ran {
+    program.ok(&[&["--database", url, "import"], args].concat())
+}
+
+/// Whether a log line has each of these words.
+fn says(ran: &Ran, words: &[&str]) {
+    for word in words {
+        assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_topic_that_a_file_names_stays_unless_it_is_to_be_mapped() {
+    for database in databases() {
+        let (program, url) = (Program::new(), database.url.as_str());
+        let pipeline = program.write("mine.toml", PIPELINE);
+        let table = program.write(
+            "posts.csv",
+            "id,title,subreddit,created_utc,topic,score\n\
+             a1,A boss fight,x,1700000000,gaming,1\n\
+             a2,A speedrun,x,1700000001,games,1\n\
+             a3,Rye bread,x,1700000002,Food and Cooking,1\n\
+             a4,A bond,x,1700000003,finance,1\n\
+             a5,Soup,food,1700000004,,1\n",
+        );
+        let args = ["--format", "csv", &table, "--pipeline", &pipeline];
+        says(&imported(&program, url, &args), &["new=5", "changed=0"]);
+        let topics = "SELECT fullname, topic FROM posts ORDER BY fullname";
+        let as_written = [
+            "t3_a1,gaming",
+            "t3_a2,games",
+            "t3_a3,Food and Cooking",
+            "t3_a4,finance",
+            "t3_a5,food",
+        ];
+        assert_eq!(sql(&program, url, topics), as_written, "{url}");
+        let seen = "SELECT fullname, topic FROM sightings ORDER BY fullname";
+        assert_eq!(sql(&program, url, seen), as_written);
+        // The same again is no change.
+        let ran = imported(&program, url, &args);
+        says(&ran, &["new=0", "changed=0"]);
+        assert!(!ran.stderr.contains("topics_mapped"), "{}", ran.stderr);
+
+        program.ok(&["--database", url, "classify", "--pipeline", &pipeline]);
+        let counted = "SELECT topic, posts, labelled FROM topic_agreement ORDER BY topic";
+        assert_eq!(
+            sql(&program, url, counted),
+            ["food,1,1", "games,2,2"],
+            "{url}"
+        );
+
+        let ran = imported(&program, url, &[&args[..], &["--map-topics"]].concat());
+        says(&ran, &["new=0", "changed=1", "topics_mapped=1"]);
+        assert!(!ran.stderr.contains("edited"), "{}", ran.stderr);
+        assert_eq!(
+            sql(&program, url, topics)[..2],
+            ["t3_a1,games", "t3_a2,games"]
+        );
+    }
+}
+
+#[test]
+fn changed_counts_what_changed_and_edited_what_is_scored_anew() {
+    let row = |score: i64, title: &str| {
+        format!(
+            "{}\n",
+            json!({"id": "b1", "title": title, "subreddit": "food", "created_utc": 1_700_000_000, "score": score})
+        )
+    };
+    for database in databases() {
+        let (program, url) = (Program::new(), database.url.as_str());
+        for (score, title, words) in [
+            (1, "Rye", ["new=1", "changed=0"]),
+            (1, "Rye", ["new=0", "changed=0"]),
+            (2, "Rye", ["new=0", "changed=1"]),
+            (3, "Rye bread", ["changed=1", "edited=1"]),
+        ] {
+            let file = program.write("posts.ndjson", row(score, title));
+            let ran = imported(&program, url, &[&file]);
+            says(&ran, &words);
+            assert_eq!(
+                ran.stderr.contains("edited"),
+                title != "Rye",
+                "{}",
+                ran.stderr
+            );
+        }
+        let counts = "SELECT counts FROM runs ORDER BY id DESC LIMIT 1";
+        let counts = sql(&program, url, counts).concat().replace("\"\"", "\"");
+        assert!(counts.replace(' ', "").contains("\"edited\":1"), "{counts}");
+    }
+}
+
+/// A post that says what Reddit escapes, in every field.
+fn escaped(id: &str) -> Value {
+    json!({
+        "id": id, "title": "Salt &amp; pepper &lt;3", "selftext": "I typed &amp;amp; &#39;once&#39;",
+        "subreddit": "food", "created_utc": 1_700_000_000, "is_self": false, "link_flair_text": "Q&amp;A",
+        "url": "https://a.example/?x=1&amp;y=2",
+        "permalink": "/r/food/comments/x/salt/",
+    })
+}
+
+const DECODED: &str = "Salt & pepper <3|I typed &amp; 'once'|https://a.example/?x=1&y=2|Q&A";
+
+#[test]
+fn every_format_is_decoded_once_and_reading_it_again_changes_nothing() {
+    let (ndjson, listing) = (escaped("c1"), escaped("c2"));
+    let listing =
+        json!({"kind": "Listing", "data": {"children": [{"kind": "t3", "data": listing}]}});
+    let mut crosspost = escaped("c4");
+    crosspost["selftext"] = json!("");
+    crosspost["crosspost_parent_list"] =
+        json!([{"name": "t3_c1", "selftext": escaped("c1")["selftext"]}]);
+    let field = |name: &str| escaped("c3")[name].as_str().unwrap().to_owned();
+    let csv = format!(
+        "id,title,selftext,subreddit,created_utc,is_self,url,link_flair_text\nc3,{},{},food,1700000000,false,{},{}\n",
+        field("title"),
+        field("selftext"),
+        field("url"),
+        field("link_flair_text"),
+    );
+    for database in databases() {
+        let (program, url) = (Program::new(), database.url.as_str());
+        let files = [
+            ("ndjson", program.write("c.ndjson", format!("{ndjson}\n"))),
+            ("listing", program.write("c.json", listing.to_string())),
+            ("csv", program.write("c.csv", &csv)),
+            ("dump", program.write("RS", format!("{crosspost}\n"))),
+        ];
+        for round in 0..2 {
+            for (format, file) in &files {
+                let ran = imported(&program, url, &["--format", format, file]);
+                let again = ran.stderr.contains("imported on");
+                assert!(
+                    again || ran.stderr.contains(&format!("new={}", 1 - round)),
+                    "{}",
+                    ran.stderr
+                );
+                assert!(
+                    again || ran.stderr.contains("changed=0"),
+                    "{format}: {}",
+                    ran.stderr
+                );
+            }
+        }
+        let texts = "SELECT title || '|' || selftext || '|' || url || '|' || flair FROM posts WHERE NOT is_escaped";
+        assert_eq!(sql(&program, url, texts), [DECODED; 4], "{url}");
+    }
+}
+
+/// Posts of schema 11 as they came, and labels for two of them. The text of `t3_purged` was taken.
+const STORED: &str = "
+INSERT INTO posts (fullname, subreddit, title, selftext, url, flair, over_18, is_self, source, text_hash, created_at,
+  collected_at, updated_at, text_purged_at, num_comments) VALUES
+  ('t3_file', 's', 'Salt &amp; pepper', 'once &amp;amp;', 'https://a.example/?x=1&amp;y=2&amp;amp;', 'Q&amp;A', FALSE, FALSE,
+   'import', BYTES(aaaaaaaaaaaaaaaa), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
+  ('t3_shift', 's', 'A &lt;b&gt;', '', NULL, NULL, FALSE, TRUE,
+   'arctic-shift', BYTES(bbbbbbbbbbbbbbbb), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
+  ('t3_plain', 's', 'No reference & none; here', '', NULL, NULL, FALSE, TRUE,
+   'import', BYTES(cccccccccccccccc), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
+  ('t3_live', 's', 'Typed &amp; so', '', 'https://a.example/?x=1&amp;y=2', NULL, FALSE, FALSE,
+   'reddit', BYTES(dddddddddddddddd), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
+  ('t3_purged', 's', '', '', NULL, NULL, FALSE, FALSE,
+   'import', BYTES(eeeeeeeeeeeeeeee), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00',
+   '2026-01-02T10:00:00+00:00', 0);
+INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) VALUES
+  (1, BYTES(aaaaaaaaaaaaaaaa), 1, 9.0), (1, BYTES(cccccccccccccccc), 1, 1.0);
+INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
+  run_id, classified_at) VALUES
+  ('t3_file', 1, 1, BYTES(aaaaaaaaaaaaaaaa), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-04T11:00:00+00:00'),
+  ('t3_plain', 1, 1, BYTES(cccccccccccccccc), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-05T11:00:00+00:00')";
+
+#[tokio::test]
+async fn what_earlier_versions_stored_is_decoded_once_when_asked_for_and_the_cost_is_told_first() {
+    for database in databases() {
+        let (program, url) = (Program::new(), database.url.as_str());
+        database_of(url, 11).await;
+        execute(url, STORED).await;
+        let db = |args: &[&str]| program.ok(&[&["--database", url, "db"], args].concat());
+        let ran = db(&["migrate"]);
+        says(&ran, &["posts=3", "db decode"]);
+        let links =
+            "SELECT url FROM posts WHERE fullname IN ('t3_file', 't3_live') ORDER BY fullname";
+        let decoded = [
+            "https://a.example/?x=1&y=2&amp;",
+            "https://a.example/?x=1&amp;y=2",
+        ];
+        assert_eq!(sql(&program, url, links), decoded, "{url}");
+
+        let titles = "SELECT title FROM posts WHERE fullname IN ('t3_file', 't3_live', 't3_plain', 't3_purged', 't3_shift') \
+                       ORDER BY fullname";
+        let before = sql(&program, url, titles);
+        for _ in 0..2 {
+            let ran = db(&["decode", "--dry-run", "--format", "csv"]);
+            assert_eq!(
+                ran.stdout, "what,count\nposts to decode,2\nlabels to make anew,1\n",
+                "{url}"
+            );
+            assert_eq!(sql(&program, url, titles), before);
+        }
+        // One that is stored again meanwhile is not decoded twice.
+        let again = json!({"id": "shift", "title": "A &amp;lt;b&amp;gt;", "subreddit": "s", "created_utc": 1});
+        let file = program.write("again.ndjson", format!("{again}\n"));
+        says(
+            &imported(&program, url, &[&file]),
+            &["changed=1", "edited=1"],
+        );
+        let ran = db(&["decode", "--format", "json"]);
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            (&told[0]["count"], &told[1]["count"]),
+            (&json!(1), &json!(1)),
+            "{told}"
+        );
+        let after = [
+            "Salt & pepper",
+            "Typed &amp; so",
+            "No reference & none; here",
+            "\"\"",
+            "A &lt;b&gt;",
+        ];
+        let shown = sql(&program, url, titles);
+        assert_eq!(
+            [&shown[..3], &shown[4..]].concat(),
+            [&after[..3], &after[4..]].concat(),
+            "{url}"
+        );
+        let body = "SELECT selftext FROM posts WHERE fullname = 't3_file'";
+        assert_eq!(sql(&program, url, body), ["once &amp;"]);
+        // What a model said of the text as it was is gone, and of nothing else; and nothing is left to do.
+        assert_eq!(
+            sql(
+                &program,
+                url,
+                "SELECT COUNT(*) FROM pair_logits WHERE entailment = 9.0"
+            ),
+            ["0"]
+        );
+        assert_eq!(
+            sql(
+                &program,
+                url,
+                "SELECT COUNT(*) FROM pair_logits WHERE entailment = 1.0"
+            ),
+            ["1"]
+        );
+        let ran = db(&["decode", "--format", "csv"]);
+        assert_eq!(
+            ran.stdout,
+            "what,count\nposts decoded,0\nlabels to make anew,0\n"
+        );
+        assert_eq!(sql(&program, url, body), ["once &amp;"]);
+        assert!(!db(&["migrate"]).stderr.contains("db decode"));
+    }
+}
+
+fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
+    let fields = json!({
+        "name": fullname, "title": fullname, "selftext": "A text", "subreddit": "s", "created_utc": 1_700_000_000,
+        "crosspost_parent": parent,
+    });
+    post_from_value(&fields, source).unwrap()
+}
+
+#[tokio::test]
+async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() {
+    for database in databases() {
+        let store = database.open().await;
+        let now = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
+        let run = store.begin_run(Stage::Import, "w", now).await.unwrap();
+        let save = async |source, posts: &[Post]| {
+            let page = Page {
+                run,
+                source,
+                topic: Some("t"),
+                subreddit: "",
+                listing: None,
+                ranks: &[],
+                after: None,
+                newest: None,
+                posts: Authors::Stored.ready(posts.to_vec()),
+                now,
+            };
+            store.save_page(&page).await.unwrap()
+        };
+        use SourceKind::{ArcticShift, Import, Reddit};
+        let rows = async |sql: &str| json!(store.query(sql).await.unwrap().rows);
+        // A file told of all three; Reddit showed one of them later, and one that shows it.
+        let all = ["t3_a", "t3_b", "t3_c"].map(|name| shown_by(Import, name, None));
+        save(Import, &all).await;
+        let live = [
+            shown_by(Reddit, "t3_a", None),
+            shown_by(Reddit, "t3_x", Some("t3_a")),
+        ];
+        save(Reddit, &live).await;
+        let gone = Checked {
+            gone: vec![("t3_parent".parse().unwrap(), PurgeReason::Deleted)],
+            ..Checked::default()
+        };
+        store.purge(run, &gone, now).await.unwrap();
+        for source in [Import, ArcticShift] {
+            let late = ["t3_a", "t3_b"].map(|name| shown_by(source, name, Some("t3_parent")));
+            let stored = save(source, &late).await;
+            assert_eq!(
+                (stored.unchanged, stored.tombstoned),
+                (1, 1),
+                "{}",
+                database.url
+            );
+            let left = rows("SELECT fullname, crosspost_parent FROM posts ORDER BY fullname").await;
+            let expected = json!([["t3_a", null], ["t3_c", null], ["t3_x", "t3_a"]]);
+            assert_eq!(left, expected, "{}", database.url);
+            // Reddit is asked about it first.
+            let due =
+                rows("SELECT fullname FROM posts WHERE checked_at IS NULL ORDER BY fullname").await;
+            assert_eq!(due, json!([["t3_a"], ["t3_c"]]));
+        }
+        // Reddit's own word counts.
+        let stored = save(Reddit, &[shown_by(Reddit, "t3_a", Some("t3_parent"))]).await;
+        assert_eq!(stored.tombstoned, 1);
+        assert_eq!(
+            rows("SELECT fullname FROM posts").await,
+            json!([["t3_c"]]),
+            "{}",
+            database.url
+        );
+    }
+}
