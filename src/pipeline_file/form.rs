@@ -167,17 +167,16 @@ fn read_topics(file: Section, defaults: Defaults, found: &mut Found) -> Vec<Read
                 return Vec::new();
             };
             let topics = topics.value.iter();
-            let read = topics.filter_map(|topic| match topic.get_ref() {
-                DeValue::Table(table) => {
-                    read_topic(Section::topic(table, topic.span().start), defaults, found)
-                }
-                _ => {
+            let read = topics.filter_map(|topic| {
+                let at = topic.span().start;
+                let Some(table) = topic.get_ref().as_table() else {
                     found.wrong(
-                        topic.span().start,
+                        at,
                         "a topic is a table: write [[topic]], or list the words of each label in `labels`",
                     );
-                    None
-                }
+                    return None;
+                };
+                read_topic(Section::topic(table, at), defaults, found)
             });
             read.collect()
         }
@@ -264,45 +263,27 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Found) -> Option<R
     let shares = read_shares(topic, &subreddits, found);
     let listing = topic.word::<Listing>("listing", found);
     let limit = topic.whole("limit", found);
-    if let Some(limit) = limit
+    let wrong = limit
         .as_ref()
-        .filter(|limit| !LIMITS.contains(&limit.value))
-    {
-        found.wrong(
-            limit.at,
-            format!("the limit is {}; Reddit lists 1 to 1000 posts", limit.value),
-        );
+        .filter(|limit| !LIMITS.contains(&limit.value));
+    if let Some(Placed { at, value }) = wrong {
+        let text = format!("its limit is {value}; Reddit lists 1 to 1000 posts");
+        found.wrong(*at, format!("{}{text}", of_topic(topic)));
     }
     if topic.get("label").is_none() && !meant(topic, &["label"], TOPIC_KEYS) {
-        let slug = slug
-            .as_ref()
-            .map(|slug| format!(" {}", quoted(&slug.value)));
-        let slug = slug.unwrap_or_default();
+        let slug = slug.as_ref();
+        let slug = slug.map_or(String::new(), |slug| format!(" {}", quoted(&slug.value)));
         found.missing(
             topic.at,
-            format!("topic{slug} has no `label`: add the words that the model reads, as in label = \"climate change\""),
+            format!(
+                "topic{slug} has no `label`: add the words that the model reads, as in label = \"climate change\""
+            ),
         );
     }
-    let label = label?;
-    if label.value.trim().is_empty() {
-        found.wrong(label.at, "the label is empty: give it a text");
-        return None;
-    }
-    let slug = match slug {
-        Some(slug) if slug.value.trim().is_empty() => {
-            found.wrong(
-                slug.at,
-                "the slug is empty: give it a short name, or leave the key out",
-            );
-            return None;
-        }
-        Some(slug) => slug.value,
-        None if topic.get("slug").is_some() => return None,
-        None => made_slug(&label.value, label.at, found)?,
-    };
+    let (slug, label) = names(topic, slug, label, found)?;
     let topic_read = Topic {
         slug,
-        label: label.value,
+        label,
         descriptions: descriptions
             .into_iter()
             .map(|placed| placed.value)
@@ -318,19 +299,51 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Found) -> Option<R
     })
 }
 
-/// Names of subreddits, without the `r/` that people put before them.
+/// The slug and the label of a topic. One without a label counts by its slug, so that a second topic of that slug is
+/// found.
+fn names(
+    topic: Section,
+    slug: Option<Placed<String>>,
+    label: Option<Placed<String>>,
+    found: &mut Found,
+) -> Option<(String, String)> {
+    if let Some(label) = label.as_ref().filter(|label| label.value.trim().is_empty()) {
+        found.wrong(label.at, "the label is empty: give it a text");
+        return None;
+    }
+    match (slug, label) {
+        (Some(slug), _) if slug.value.trim().is_empty() => {
+            let text = "the slug is empty: give it a short name, or leave the key out";
+            found.wrong(slug.at, text);
+            None
+        }
+        (Some(slug), Some(label)) => Some((slug.value, label.value)),
+        (Some(slug), None) => Some((slug.value.clone(), slug.value)),
+        (None, Some(label)) if topic.get("slug").is_none() => {
+            Some((made_slug(&label.value, label.at, found)?, label.value))
+        }
+        (None, _) => None,
+    }
+}
+
+/// How a message begins that is about a topic.
+fn of_topic(topic: Section) -> String {
+    let named = topic.get("slug").or_else(|| topic.get("label"));
+    let name = named.and_then(|name| name.get_ref().as_str());
+    name.map_or(String::new(), |name| format!("topic {}: ", quoted(name)))
+}
+
 fn read_subreddits(topic: Section, found: &mut Found) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
-    for Placed { at, value } in topic.texts("subreddits", found) {
-        let name = value.trim_start_matches('/');
-        let name = name.strip_prefix("r/").unwrap_or(name);
-        let again = names.iter().any(|known| known.eq_ignore_ascii_case(name));
-        if let Err(error) = check_subreddit(name) {
-            found.wrong(at, error.to_string());
+    for Placed { at, value: name } in topic.texts("subreddits", found) {
+        let again = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
+        if let Err(error) = check_subreddit(&name) {
+            found.wrong(at, format!("{}{error}", of_topic(topic)));
         } else if again {
-            found.wrong(at, format!("r/{name} is there twice: remove one"));
+            let text = format!("{}r/{name} is there twice: remove one", of_topic(topic));
+            found.wrong(at, text);
         } else {
-            names.push(name.to_owned());
+            names.push(name);
         }
     }
     names
@@ -387,12 +400,12 @@ fn twice(topics: &[Read], found: &mut Found) {
         let (slug, label) = (quoted(&topic.slug), quoted(&topic.label));
         let text = if other.label == topic.label {
             format!(
-                "label {label} (slug {slug}) is there twice: remove one, or give one another `slug`"
+                "label {label} (slug {slug}) is there twice: remove one, or give one another `slug`, in a [[topic]]"
             )
         } else {
             let other = quoted(&other.label);
             format!(
-                "slug {slug} is there twice, for {other} and for {label}: give one [[topic]] another `slug`"
+                "slug {slug} is there twice, for {other} and for {label}: give one another `slug`, in a [[topic]]"
             )
         };
         found.wrong(*at, text);

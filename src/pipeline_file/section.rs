@@ -6,7 +6,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
-use super::mistakes::Found;
+use super::mistakes::{Found, quoted};
 
 /// A value, and where it stands.
 #[derive(Debug)]
@@ -124,12 +124,11 @@ impl<'a> Section<'a> {
         let mut texts = Vec::with_capacity(list.value.len());
         for item in list.value {
             let at = item.span().start;
-            match item.get_ref().as_str() {
-                Some(text) => texts.extend(clean(key, at, text, found)),
-                None => {
-                    let kind = kind(item.get_ref());
-                    found.wrong(at, format!("`{key}` lists {kind}: write {wanted}"));
-                }
+            if let Some(text) = item.get_ref().as_str() {
+                texts.extend(clean(key, at, text, found));
+            } else {
+                let kind = kind(item.get_ref());
+                found.wrong(at, format!("`{key}` lists {kind}: write {wanted}"));
             }
         }
         texts
@@ -156,13 +155,14 @@ pub(super) fn whole_of(value: &DeValue) -> Option<u32> {
 }
 
 /// What a value is, in words.
-fn kind(value: &DeValue) -> &'static str {
+fn kind(value: &DeValue) -> String {
     match value {
-        DeValue::String(_) => "a text",
-        DeValue::Integer(_) | DeValue::Float(_) => "a number of another kind",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
+        DeValue::String(text) => format!("the text {}", quoted(text)),
+        DeValue::Integer(number) => format!("the number {}", quoted(&number.to_string())),
+        DeValue::Float(number) => format!("the number {}", quoted(number.as_str())),
+        DeValue::Boolean(value) => format!("`{value}`"),
+        DeValue::Datetime(_) => "a date".to_owned(),
+        DeValue::Array(_) => "a list".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
     }
 }

@@ -38,9 +38,15 @@ pub fn slug(label: &str) -> String {
 fn separates(c: char) -> bool {
     match c {
         '\'' | '’' => false,
-        '\u{a1}' | '\u{ab}' | '\u{b7}' | '\u{bb}' | '\u{bf}' => true,
-        // General punctuation, and that of Chinese and Japanese.
-        '\u{2000}'..='\u{200b}' | '\u{2010}'..='\u{206f}' | '\u{3000}'..='\u{303f}' => true,
+        // Punctuation of Spanish and French, general punctuation, and that of Chinese and Japanese.
+        '\u{a1}'
+        | '\u{ab}'
+        | '\u{b7}'
+        | '\u{bb}'
+        | '\u{bf}'
+        | '\u{2000}'..='\u{200b}'
+        | '\u{2010}'..='\u{206f}'
+        | '\u{3000}'..='\u{303f}' => true,
         c => c.is_whitespace() || c.is_control() || c.is_ascii_punctuation(),
     }
 }

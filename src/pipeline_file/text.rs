@@ -55,7 +55,7 @@ fn decoded(bytes: Vec<u8>) -> Result<String, usize> {
 
 /// A NUL is in no text; UTF-16 without a mark is full of them.
 fn utf8(bytes: Vec<u8>) -> Result<String, usize> {
-    let lines_to = |bytes: &[u8]| 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
+    let lines_to = |bytes: &[u8]| 1 + memchr::memchr_iter(b'\n', bytes).count();
     if let Some(nul) = bytes.iter().position(|byte| *byte == 0) {
         return Err(lines_to(&bytes[..nul]));
     }

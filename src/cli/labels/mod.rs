@@ -5,6 +5,7 @@
 
 mod calibrate;
 mod diff;
+mod new;
 mod validate;
 mod what_if;
 
@@ -45,6 +46,8 @@ pub struct Labels {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a pipeline file to begin with, with a comment on each key
+    New(new::New),
     /// Check the labels of a pipeline file, and show them
     Validate(validate::Validate),
     /// Show what differs between two label sets, what the change costs, and which labels differ
@@ -74,6 +77,7 @@ impl Labels {
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self.command {
+            Command::New(command) => command.run(setup).await,
             Command::Validate(command) => command.run(setup),
             Command::Diff(command) => command.run(setup).await,
             Command::WhatIf(command) => command.run(setup).await,
