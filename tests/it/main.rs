@@ -14,6 +14,7 @@ mod labels;
 mod migrations;
 mod models;
 mod parity;
+mod pipeline_file;
 mod proofs;
 mod purge;
 mod quota;

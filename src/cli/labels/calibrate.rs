@@ -73,10 +73,10 @@ impl Calibrate {
                 out.display()
             )));
         }
-        let text = self.text(setup)?;
         let set = self
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
+        let text = self.text(setup)?;
         let gold = gold::read(&self.gold, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
