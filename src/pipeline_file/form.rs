@@ -88,7 +88,15 @@ pub(super) fn read(text: &str, defaults: Defaults) -> Result<Form, Mistakes> {
     let mut found = Found::default();
     let (table, broken) = DeTable::parse_recoverable(text);
     for error in &broken {
-        found.syntax(start(error.span()), error.message());
+        let at = start(error.span());
+        let key = error.span().and_then(|span| text.get(span));
+        match error.message() {
+            "duplicate key" => {
+                let key = key.map_or(String::new(), |key| format!(" {}", quoted(key)));
+                found.syntax(at, format!("the key{key} is there twice: remove one"));
+            }
+            message => found.syntax(at, message),
+        }
     }
     let form = read_file(Section::file(table.get_ref()), defaults, &mut found);
     match found.mistakes(text) {

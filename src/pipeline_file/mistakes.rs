@@ -20,28 +20,31 @@ pub struct Mistake {
     pub text: String,
 }
 
-/// All mistakes of a file, in its order; never none.
+/// The mistakes of a file, in its order; never none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistakes(Vec<Mistake>);
+pub struct Mistakes {
+    shown: Vec<Mistake>,
+    more: usize,
+}
 
 impl Mistakes {
-    /// The mistakes.
+    /// The first mistakes.
     pub fn as_slice(&self) -> &[Mistake] {
-        &self.0
+        &self.shown
     }
 }
 
 impl fmt::Display for Mistakes {
     /// Goes on from the name of the file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [Mistake { line, column, text }] = self.0.as_slice() {
+        if let ([Mistake { line, column, text }], 0) = (self.shown.as_slice(), self.more) {
             return write!(f, ", line {line}, column {column}: {text}");
         }
-        write!(f, " has {} mistakes:", self.0.len())?;
-        for Mistake { line, column, text } in self.0.iter().take(MOST_SHOWN) {
+        write!(f, " has {} mistakes:", self.shown.len() + self.more)?;
+        for Mistake { line, column, text } in &self.shown {
             write!(f, "\n  line {line}, column {column}: {text}")?;
         }
-        match self.0.len().saturating_sub(MOST_SHOWN) {
+        match self.more {
             0 => Ok(()),
             more => write!(f, "\n  and {more} more"),
         }
@@ -97,44 +100,61 @@ impl Found {
     /// what seems to be missing may stand in the part that was not understood.
     pub fn mistakes(self, text: &str) -> Option<Mistakes> {
         let broken = self.0.iter().any(|found| found.kind == Kind::Syntax);
-        let mut found: Vec<(Kind, Mistake)> = self
-            .0
+        let mut found = self.0;
+        found.retain(|found| !(broken && found.kind == Kind::Missing));
+        found.sort_by_key(|found| found.at);
+        let mut lines = Lines::default();
+        let mut placed: Vec<(usize, Finding)> = found
             .into_iter()
-            .filter(|found| !(broken && found.kind == Kind::Missing))
-            .map(
-                |Finding {
-                     at,
-                     text: told,
-                     kind,
-                 }| {
-                    let (line, column) = place(text, at);
-                    let text = told;
-                    (kind, Mistake { line, column, text })
-                },
-            )
+            .map(|found| (lines.of(text, found.at), found))
             .collect();
-        found.sort_by_key(|(kind, mistake)| (mistake.line, *kind != Kind::Syntax, mistake.column));
+        placed.sort_by_key(|(line, found)| (*line, found.kind != Kind::Syntax));
         let mut broken_line = 0;
-        found.retain(|(kind, mistake)| {
-            let told = mistake.line == broken_line;
-            if *kind == Kind::Syntax {
-                broken_line = mistake.line;
+        placed.retain(|(line, found)| {
+            let told = *line == broken_line;
+            if found.kind == Kind::Syntax {
+                broken_line = *line;
             }
             !told
         });
-        let found: Vec<Mistake> = found.into_iter().map(|(_, mistake)| mistake).collect();
-        Some(Mistakes(found)).filter(|found| !found.0.is_empty())
+        let more = placed.len().saturating_sub(MOST_SHOWN);
+        let shown = placed.into_iter().take(MOST_SHOWN);
+        let shown: Vec<Mistake> = shown
+            .map(|(line, found)| Mistake {
+                line,
+                column: column(text, found.at),
+                text: found.text,
+            })
+            .collect();
+        Some(Mistakes { shown, more }).filter(|found| !found.shown.is_empty())
     }
 }
 
-/// Line and column of a byte.
-fn place(text: &str, at: usize) -> (usize, usize) {
+/// Counts lines on the way through a text, each byte once however many places are asked for.
+#[derive(Default)]
+struct Lines {
+    breaks: usize,
+    up_to: usize,
+}
+
+impl Lines {
+    /// The line of a byte, not before the one that was asked for last.
+    fn of(&mut self, text: &str, at: usize) -> usize {
+        let at = at.min(text.len()).max(self.up_to);
+        self.breaks += memchr::memchr_iter(b'\n', &text.as_bytes()[self.up_to..at]).count();
+        self.up_to = at;
+        1 + self.breaks
+    }
+}
+
+/// The column of a byte, in characters.
+fn column(text: &str, at: usize) -> usize {
     let before = (0..=at.min(text.len()))
         .rev()
         .find_map(|at| text.get(..at))
         .unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default();
-    (1 + before.matches('\n').count(), 1 + line.chars().count())
+    1 + line.chars().count()
 }
 
 /// Some words of the file, for a message: short, and on one line.
