@@ -108,6 +108,7 @@ impl fmt::Debug for Secret {
     reason = "config/topicmill.toml says what each section is, in its own words"
 )]
 pub struct Settings {
+    pub pipeline: PathBuf,
     pub database: Database,
     pub reddit: RedditSection,
     pub arctic_shift: ArcticShiftSection,
@@ -289,7 +290,12 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         .as_deref()
         .and_then(Path::parent)
         .and_then(Path::to_str);
-    for key in ["database.url", "classify.model", "onnxruntime.library"] {
+    for key in [
+        "pipeline",
+        "database.url",
+        "classify.model",
+        "onnxruntime.library",
+    ] {
         let Some((
             Value {
                 kind: ValueKind::String(text),
@@ -386,11 +392,24 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
         sections.entry(section).or_default().push(key);
     }
     let section = key.split('.').next().unwrap_or_default();
-    let hint = if let Some(keys) = sections.get(section) {
+    let name = key.rsplit('.').next().unwrap_or_default();
+    let hint = if defaults.contains_key(name) {
+        // What stands below a section belongs to it, and people add lines at the end of a file.
+        format!("write `{name}` above the first section")
+    } else if let Some(keys) = sections.get(section) {
         format!("[{section}] has {}", keys.join(", "))
     } else {
         let sections: Vec<&str> = sections.into_keys().collect();
-        format!("the sections are {}", sections.join(", "))
+        let above: Vec<String> = defaults
+            .keys()
+            .filter(|known| !known.contains('.'))
+            .map(|known| format!("`{known}`"))
+            .collect();
+        format!(
+            "the sections are {}, and above them stands {}",
+            sections.join(", "),
+            above.join(", ")
+        )
     };
     ConfigError::UnknownKey { key, layer, hint }
 }

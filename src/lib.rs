@@ -61,7 +61,7 @@
 //! # Words
 //!
 //! - **post**: what Reddit calls a submission; its key is its *fullname*, `t3_…`.
-//! - **topic**: a slug, a candidate label and the subreddits to read for it.
+//! - **topic**: a slug, a candidate label and the subreddits to read for it; without subreddits, only a label.
 //! - **label set**: the labels of a classification with template, mode, threshold and temperature; versioned by
 //!   the hash of these.
 //! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.

@@ -1,13 +1,24 @@
 //! A pipeline file: what to collect, and what to label it with.
+//!
+//! A path goes in; out come topics and a label set, or everything that is wrong with the file, each with its line.
 
+mod form;
+mod mistakes;
+mod section;
+mod slug;
+mod text;
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
+use topicmill_score::LabelSet;
 
+use self::form::{Defaults, Form};
 use crate::domain::{Listing, Topic};
-use crate::source::SourceError;
-use crate::source::page::check_subreddit;
+
+pub use self::mistakes::{Mistake, Mistakes};
+pub use self::slug::slug;
+pub use self::text::read_text;
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
@@ -17,7 +28,8 @@ pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml"
 pub enum PipelineError {
     /// It cannot be read.
     #[error(
-        "read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml"
+        "read the pipeline file `{path}`: {source}; give the path of a file like pipelines/sixteen-topics.toml, or \
+         write one with `topicmill labels new`"
     )]
     Read {
         /// As given.
@@ -26,54 +38,51 @@ pub enum PipelineError {
         #[source]
         source: std::io::Error,
     },
-    /// It is no TOML, or has unknown or missing keys.
-    #[error("read the pipeline file `{path}`: {source}")]
-    Toml {
-        /// As given.
-        path: PathBuf,
-        /// Line, column and what is wrong.
-        #[source]
-        source: Box<toml::de::Error>,
-    },
-    /// A name that no subreddit can have.
-    #[error("pipeline file `{path}`, topic `{topic}`: {source}")]
-    Subreddit {
-        /// As given.
-        path: PathBuf,
-        /// Slug of the topic.
-        topic: String,
-        /// What a name looks like.
-        #[source]
-        source: Box<SourceError>,
-    },
-    /// A limit that no listing can meet.
+    /// It is a folder.
+    #[error("read the pipeline file `{0}`: it is a folder; give the path of a file in it")]
+    Folder(PathBuf),
+    /// It is too large for what it is.
     #[error(
-        "topic `{topic}`: its limit is {limit}; Reddit lists 1 to 1000 posts, set `limit` in pipeline file `{path}` or `collect.limit`"
+        "read the pipeline file `{path}`: it has more than {most_mib} MiB; posts and texts belong into other files"
     )]
-    Limit {
+    Large {
         /// As given.
         path: PathBuf,
-        /// Slug of the topic.
-        topic: String,
-        /// Posts asked for.
-        limit: u32,
+        /// The most that is read.
+        most_mib: u64,
     },
-    /// A topic that names no subreddit.
-    #[error("pipeline file `{path}`, topic `{topic}`: it has no subreddits; name at least one")]
-    NoSubreddit {
+    /// It is no text.
+    #[error("read the pipeline file `{path}`: line {line} is no UTF-8; save the file as UTF-8")]
+    Encoding {
         /// As given.
         path: PathBuf,
-        /// Slug of the topic.
-        topic: String,
+        /// The first line that is none.
+        line: usize,
     },
-    /// Its labels cannot be used.
-    #[error("pipeline file `{path}`: {source}")]
-    Labels {
+    /// It has nothing in it.
+    #[error(
+        "read the pipeline file `{0}`: it is empty; write `labels = [\"climate change\", \"gaming\"]`, or see \
+         `topicmill labels new`"
+    )]
+    Blank(PathBuf),
+    /// It is no TOML, or says something that it cannot say.
+    #[error("pipeline file `{path}`{mistakes}")]
+    Mistakes {
         /// As given.
         path: PathBuf,
-        /// What is wrong.
-        #[source]
-        source: LabelSetError,
+        /// All of them.
+        mistakes: Mistakes,
+    },
+    /// Topics to collect for which there are no subreddits.
+    #[error(
+        "collect {}: no subreddits are named in pipeline `{pipeline}`; add `subreddits = [\"climate\"]` to a [[topic]]",
+        topics.join(", ")
+    )]
+    NoSubreddits {
+        /// Name of the pipeline.
+        pipeline: String,
+        /// Slugs of the topics.
+        topics: Vec<String>,
     },
     /// A topic asked for that the file does not have.
     #[error("the pipeline has no topic `{topic}`; it has {known}")]
@@ -90,44 +99,13 @@ pub enum PipelineError {
 pub struct Pipeline {
     /// Its name.
     pub name: String,
-    /// What to collect.
+    /// What to collect; a topic without subreddits is only a label.
     pub topics: Vec<Topic>,
     /// What to label it with.
     pub label_set: LabelSet,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FileForm {
-    name: String,
-    #[serde(default = "default_template")]
-    hypothesis_template: String,
-    mode: Mode,
-    #[serde(default)]
-    threshold: f64,
-    #[serde(default = "default_temperature")]
-    temperature: f64,
-    topic: Vec<TopicForm>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct TopicForm {
-    slug: String,
-    label: String,
-    #[serde(default)]
-    descriptions: Vec<String>,
-    subreddits: Vec<String>,
-    listing: Option<Listing>,
-    limit: Option<u32>,
-}
-
-fn default_template() -> String {
-    "This text is about {}.".to_owned()
-}
-
-const fn default_temperature() -> f64 {
-    1.0
+    /// For topics that read all their subreddits, by slug: the share of the limit that each subreddit has. The other
+    /// topics read the first subreddit that can be read.
+    pub shares: BTreeMap<String, Vec<u32>>,
 }
 
 impl Pipeline {
@@ -137,85 +115,84 @@ impl Pipeline {
     /// # Errors
     /// See [`PipelineError`].
     pub fn load(path: Option<&Path>, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
-        let Some(path) = path else {
-            return Self::parse(
-                SIXTEEN_TOPICS,
-                Path::new("pipelines/sixteen-topics.toml"),
-                listing,
-                limit,
-            );
-        };
-        let text = std::fs::read_to_string(path).map_err(|source| PipelineError::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::parse(&text, path, listing, limit)
+        match path {
+            None => {
+                let path = Path::new("pipelines/sixteen-topics.toml");
+                Self::parse(SIXTEEN_TOPICS, path, listing, limit)
+            }
+            Some(path) => Self::parse(&read_text(path)?, path, listing, limit),
+        }
     }
 
-    fn parse(text: &str, path: &Path, listing: Listing, limit: u32) -> Result<Self, PipelineError> {
-        let form: FileForm = toml::from_str(text).map_err(|source| PipelineError::Toml {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
-        let mut topics = Vec::with_capacity(form.topic.len());
-        for topic in form.topic {
-            if topic.subreddits.is_empty() {
-                return Err(PipelineError::NoSubreddit {
-                    path: path.to_owned(),
-                    topic: topic.slug,
-                });
-            }
-            for name in &topic.subreddits {
-                check_subreddit(name).map_err(|source| PipelineError::Subreddit {
-                    path: path.to_owned(),
-                    topic: topic.slug.clone(),
-                    source: Box::new(source),
-                })?;
-            }
-            let limit = topic.limit.unwrap_or(limit);
-            if !(1..=1000).contains(&limit) {
-                return Err(PipelineError::Limit {
-                    path: path.to_owned(),
-                    topic: topic.slug,
-                    limit,
-                });
-            }
-            topics.push(Topic {
-                slug: topic.slug,
-                label: topic.label,
-                descriptions: topic.descriptions,
-                subreddits: topic.subreddits,
-                listing: topic.listing.unwrap_or(listing),
-                limit,
-            });
-        }
-        let labels = topics
-            .iter()
-            .map(|topic| Label {
-                slug: topic.slug.clone(),
-                label: topic.label.clone(),
-                descriptions: topic.descriptions.clone(),
-            })
-            .collect();
-        let label_set = LabelSet {
-            name: form.name.clone(),
-            template: form.hypothesis_template,
-            mode: form.mode,
-            threshold: form.threshold,
-            temperature: form.temperature,
-            labels,
+    /// Reads the text of a pipeline file; `path` is what errors name, and what names a label set without a name.
+    ///
+    /// # Errors
+    /// [`PipelineError::Mistakes`].
+    pub fn parse(
+        text: &str,
+        path: &Path,
+        listing: Listing,
+        limit: u32,
+    ) -> Result<Self, PipelineError> {
+        let stem = path.file_stem().unwrap_or(path.as_os_str());
+        let defaults = Defaults {
+            name: &stem.to_string_lossy(),
+            listing,
+            limit,
         };
-        label_set
-            .validate()
-            .map_err(|source| PipelineError::Labels {
-                path: path.to_owned(),
-                source,
-            })?;
-        Ok(Self {
-            name: form.name,
+        let Form {
+            name,
             topics,
             label_set,
+            shares,
+        } = form::read(text, defaults).map_err(|mistakes| PipelineError::Mistakes {
+            path: path.to_owned(),
+            mistakes,
+        })?;
+        Ok(Self {
+            name,
+            topics,
+            label_set,
+            shares,
         })
+    }
+
+    /// Leaves out the topics without subreddits, which are only labels; returns their slugs. `all`: every topic was
+    /// asked for by name.
+    ///
+    /// # Errors
+    /// [`PipelineError::NoSubreddits`] if no topic would be left, or one that was asked for would not.
+    pub fn skip_unread(&mut self, all: bool) -> Result<Vec<String>, PipelineError> {
+        let unread = self.topics.iter().filter(|t| t.subreddits.is_empty());
+        let unread: Vec<String> = unread.map(|topic| topic.slug.clone()).collect();
+        if unread.len() == self.topics.len() || all && !unread.is_empty() {
+            return Err(PipelineError::NoSubreddits {
+                pipeline: self.name.clone(),
+                topics: unread,
+            });
+        }
+        self.topics.retain(|topic| !topic.subreddits.is_empty());
+        Ok(unread)
+    }
+
+    /// What is read, each entry by itself: a topic that reads all its subreddits has one for each of them, with its
+    /// share of the topic's limit.
+    pub fn reads(&self) -> Vec<Topic> {
+        let reads = self.topics.iter().flat_map(|topic| {
+            let Some(shares) = self.shares.get(&topic.slug) else {
+                return vec![topic.clone()];
+            };
+            let limits = apportioned(topic.limit, shares);
+            let each = topic.subreddits.iter().zip(limits);
+            each.filter(|(_, limit)| *limit > 0)
+                .map(|(subreddit, limit)| Topic {
+                    subreddits: vec![subreddit.clone()],
+                    limit,
+                    ..topic.clone()
+                })
+                .collect()
+        });
+        reads.collect()
     }
 
     /// Only these topics are collected; the label set stays whole.
@@ -240,5 +217,50 @@ impl Pipeline {
             self.topics.retain(|topic| slugs.contains(&topic.slug));
         }
         Ok(())
+    }
+}
+
+/// A limit in parts of these shares: whole numbers that add up to it, the larger remainders and then the earlier parts
+/// rounded up.
+fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
+    let all: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    let parts = shares
+        .iter()
+        .map(|share| u64::from(limit) * u64::from(*share));
+    let parts: Vec<(u64, u64)> = parts.map(|part| (part / all, part % all)).collect();
+    let left = u64::from(limit) - parts.iter().map(|(whole, _)| whole).sum::<u64>();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(parts[i].1));
+    let mut limits: Vec<u64> = parts.into_iter().map(|(whole, _)| whole).collect();
+    for i in order
+        .into_iter()
+        .take(usize::try_from(left).unwrap_or_default())
+    {
+        limits[i] += 1;
+    }
+    let limits = limits.into_iter();
+    limits
+        .map(|limit| u32::try_from(limit).expect("a part is not larger than the whole"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_shared_out_whole() {
+        for (limit, shares, parts) in [
+            (100, &[1, 1][..], &[50, 50][..]),
+            (100, &[2, 1], &[67, 33]),
+            (100, &[1, 1, 1], &[34, 33, 33]),
+            (2, &[1, 1, 1], &[1, 1, 0]),
+            (1, &[1, 1000], &[0, 1]),
+            (1000, &[1000; 30], &[34; 10]),
+        ] {
+            let found = apportioned(limit, shares);
+            assert_eq!(found.iter().sum::<u32>(), limit);
+            assert_eq!(&found[..parts.len()], parts, "{limit} {shares:?}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::pipeline::Context;
 use crate::record::{Alike, BudgetOrigin, Labelled, RunSettings};
 use crate::store::{Access, Missing, Store, Table};
 use crate::telemetry::{Progress, tenths};
-use topicmill_score::{Cascade, Device, LabelSet};
+use topicmill_score::{Cascade, Device, LabelSet, ModelFolder, hypothesis};
 
 /// Flags of `classify`.
 #[derive(Debug, Args)]
@@ -175,6 +175,7 @@ pub async fn label(
         threads,
         budget,
     } = engines;
+    warn_of_twins(cascades[0].large.folder(), set);
     let (cascades, batch_tokens_from) =
         tuned(context, cascades, &budget, set, options.limit).await?;
     let settings = RunSettings {
@@ -215,6 +216,17 @@ pub async fn label(
         _ if done.held_elsewhere > 0 => Exit::TryAgain,
         _ => Exit::Done,
     })
+}
+
+/// Warns of labels that always get the same score from this model.
+pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
+    for (a, b) in hypothesis::twins(&folder.kind, set) {
+        tracing::warn!(
+            "`{}` reads the same words for the labels `{a}` and `{b}`: their scores are always equal; change one, as \
+             `topicmill labels validate` asks",
+            folder.name
+        );
+    }
 }
 
 /// Logs what labelling did.

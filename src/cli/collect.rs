@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit, summary};
-use crate::domain::{Listing, Outcome, RunStatus, SourceKind, TopicReport};
+use crate::domain::{Listing, Outcome, RunStatus, SourceKind, Topic, TopicReport};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
 use crate::source::{self, Source};
@@ -60,7 +60,7 @@ impl Collect {
 /// A source that answered its settings, and the topics to read from it.
 pub struct Collecting {
     source: Box<dyn Source>,
-    pipeline: Pipeline,
+    topics: Vec<Topic>,
 }
 
 impl Collecting {
@@ -72,6 +72,11 @@ impl Collecting {
     ) -> Result<Self, CliError> {
         let mut pipeline = pipeline.clone();
         pipeline.keep_topics(&what.topics)?;
+        let skipped = pipeline.skip_unread(!what.topics.is_empty())?;
+        if !skipped.is_empty() {
+            let topics = skipped.join(", ");
+            tracing::info!(topics, "not collected: these topics name no subreddits");
+        }
         let listing = what
             .listing
             .as_deref()
@@ -84,12 +89,13 @@ impl Collecting {
         let kind = word::<SourceKind>("--source", &what.source)?;
         let source = source::open(kind, setup.source_settings(), setup.clock.clone()).await?;
         check_order(kind, listing, &pipeline)?;
-        Ok(Self { source, pipeline })
+        let topics = pipeline.reads();
+        Ok(Self { source, topics })
     }
 
     /// Collects, with a bar, and tells what to exit with.
     pub async fn run(&self, setup: &Setup, context: &Context) -> Result<Exit, CliError> {
-        let topics = &self.pipeline.topics;
+        let topics = &self.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
         let store_author = setup.settings().collect.store_author;
         let pace = setup.pace();

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::collect::{Collecting, What};
-use super::setup::{ModelFlags, PipelineFlags, Setup};
+use super::setup::{ModelFlags, Setup};
 use super::{CliError, Exit, classify, output};
 use crate::config::Origin;
 use crate::domain::redact_url;
@@ -31,7 +31,7 @@ impl Demo {
         } else {
             DATABASE
         };
-        let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
+        let pipeline = setup.built_in_pipeline()?;
         let set = setup.label_set(&self.model, pipeline.label_set.clone())?;
         let engines = setup.engines(&self.model, None)?;
         let what = What {

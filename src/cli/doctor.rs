@@ -64,7 +64,12 @@ impl Doctor {
         if self.bottleneck {
             return bottleneck::run(setup, self.run, self.format).await;
         }
-        let mut findings = vec![library(setup), model(setup), database(setup).await];
+        let mut findings = vec![
+            library(setup),
+            model(setup),
+            pipeline(setup),
+            database(setup).await,
+        ];
         if word::<SourceKind>("--source", &self.source)?
             .about()
             .needs_key
@@ -167,6 +172,24 @@ fn model(setup: &Setup) -> Finding {
     )
 }
 
+fn pipeline(setup: &Setup) -> Finding {
+    let flags = PipelineFlags { pipeline: None };
+    let found = setup.pipeline(&flags).map(|pipeline| {
+        let file = setup.pipeline_path(&flags).map_or_else(
+            || "built in".to_owned(),
+            |path| {
+                let origin = &setup.loaded.values["pipeline"].1;
+                format!("{}, as set in {origin}", path.display())
+            },
+        );
+        let (name, labels) = (&pipeline.name, pipeline.label_set.labels.len());
+        let read = pipeline.topics.iter().filter(|t| !t.subreddits.is_empty());
+        let read = read.count();
+        format!("{name} ({file}): {labels} labels, {read} topics with subreddits")
+    });
+    finding("pipeline", found)
+}
+
 async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
@@ -233,7 +256,7 @@ async fn credentials(setup: &Setup, offline: bool) -> Finding {
 
 /// Asks as `collect` would: a token, then the first subreddit of the topics that are built in.
 async fn ask(setup: &Setup, reddit: &Reddit) -> Result<Credentials, CliError> {
-    let pipeline = setup.pipeline(&PipelineFlags { pipeline: None })?;
+    let pipeline = setup.built_in_pipeline()?;
     let subreddit = &pipeline.topics[0].subreddits[0];
     Ok(reddit.check_credentials(subreddit).await?)
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use super::remedy;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Origin};
 use crate::domain::Outcome;
 use crate::engines::EnginesError;
 use crate::export::ExportError;
@@ -91,6 +91,13 @@ pub enum CliError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// The file comes from the settings.
+    #[error("setting `pipeline` in {origin}: {source}")]
+    SetPipeline {
+        origin: Origin,
+        #[source]
+        source: PipelineError,
+    },
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error(transparent)]
@@ -167,6 +174,7 @@ impl CliError {
         match self {
             Self::Config(_)
             | Self::Pipeline(_)
+            | Self::SetPipeline { .. }
             | Self::Gold(_)
             | Self::Dump(_)
             | Self::Import(ImportError::Dump(_))

@@ -165,6 +165,11 @@ impl Import {
         if of_pipeline {
             let all = topics.iter().flat_map(|topic| &topic.subreddits);
             names.extend(all.map(String::as_str));
+            if names.is_empty() {
+                let text = "the pipeline names no subreddits, and a dump has those of all Reddit: name some with \
+                            --subreddit, or give --all-subreddits";
+                return Err(CliError::Usage(text.into()));
+            }
         }
         let names = Some(names).filter(|names| !names.is_empty());
         Ok(Filter::new(names, start(self.from), start(behind)))

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
 use crate::files::{FileJob, WINDOW_ROWS, score_files};
@@ -58,6 +59,7 @@ impl Score {
             window_rows: WINDOW_ROWS,
         };
         let mut cascade = setup.cascade(&self.model)?;
+        warn_of_twins(cascade.large.folder(), &set);
         let one = std::slice::from_mut(&mut cascade);
         setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
         let stop = setup.stop.clone();

@@ -2,7 +2,7 @@
 
 mod model;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -42,7 +42,8 @@ pub struct Setup {
 /// Flags of commands that read a pipeline file.
 #[derive(Debug, Clone, Args)]
 pub struct PipelineFlags {
-    /// Read topics and labels from this pipeline file [default: sixteen topics, built in]
+    /// Read topics and labels from this pipeline file [default: that of the setting `pipeline`, else sixteen topics
+    /// that are built in]
     #[arg(long, value_name = "FILE")]
     pub pipeline: Option<PathBuf>,
 }
@@ -149,15 +150,42 @@ impl Setup {
         Context::new(store, self.clock.clone(), self.stop.clone(), worker_name())
     }
 
-    /// The pipeline file that the flags name, else the built-in one.
+    /// The pipeline file that the flags name, else that of the settings, else the built-in one.
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
+        let loaded = self.load_pipeline(self.pipeline_path(flags));
+        match loaded {
+            // Nobody who typed no file's name looks for it in the settings.
+            Err(CliError::Pipeline(source)) if flags.pipeline.is_none() => {
+                let origin = self.loaded.values["pipeline"].1.clone();
+                Err(CliError::SetPipeline { origin, source })
+            }
+            loaded => loaded,
+        }
+    }
+
+    /// The pipeline file that [`Self::pipeline`] reads; `None` is the built-in one.
+    pub fn pipeline_path<'a>(&'a self, flags: &'a PipelineFlags) -> Option<&'a Path> {
+        let set = Some(self.settings().pipeline.as_path());
+        let set = set.filter(|path| !path.as_os_str().is_empty());
+        flags.pipeline.as_deref().or(set)
+    }
+
+    /// The pipeline that is built in, whatever the settings say.
+    pub fn built_in_pipeline(&self) -> Result<Pipeline, CliError> {
+        self.load_pipeline(None)
+    }
+
+    fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
         let listing = word::<Listing>("collect.listing", &collect.listing)?;
-        Ok(Pipeline::load(
-            flags.pipeline.as_deref(),
-            listing,
-            collect.limit,
-        )?)
+        let limit = collect.limit;
+        if !(1..=1000).contains(&limit) {
+            let text = format!(
+                "collect.limit is {limit}: Reddit lists 1 to 1000 posts; set it to a number between"
+            );
+            return Err(CliError::Usage(text));
+        }
+        Ok(Pipeline::load(path, listing, limit)?)
     }
 
     /// A client for Reddit itself.

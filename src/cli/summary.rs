@@ -3,7 +3,7 @@
 //! What enters are the topics' reports and the client's traffic. For people it is a sentence; a log
 //! collector gets the same sentence with the numbers as fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::setup::Setup;
 use crate::domain::{Outcome, TopicReport};
@@ -24,7 +24,7 @@ pub fn log(reports: &[TopicReport], traffic: &Traffic, setup: &Setup) {
         .map(|(status, n)| format!("{status}={n}"))
         .collect();
     tracing::info!(
-        topics = reports.len(),
+        topics = topics(reports),
         not_ok = reports
             .iter()
             .filter(|report| report.outcome != Outcome::Ok)
@@ -81,18 +81,30 @@ fn line(reports: &[TopicReport], traffic: &Traffic) -> String {
             *by_outcome.entry(report.outcome.as_str()).or_default() += 1;
         }
     }
+    // A topic that reads all its subreddits has a report for each.
+    let topics = topics(reports);
+    let each = if topics == reports.len() {
+        "topic"
+    } else {
+        "subreddit"
+    };
     let not_ok = by_outcome.iter();
-    let not_ok = not_ok.map(|(outcome, n)| format!("; {} {outcome}", count(*n, "topic")));
+    let not_ok = not_ok.map(|(outcome, n)| format!("; {} {outcome}", count(*n, each)));
     let left = traffic.quota;
     let left = left.map(|quota| format!("; quota left {:.0}", quota.remaining));
     format!(
         "collected {}: {}{parts} in {}{waited}{}{}",
-        count(reports.len() as u64, "topic"),
+        count(topics as u64, "topic"),
         count(sum(|r| r.posts), "post"),
         count(traffic.requests, "request"),
         not_ok.collect::<String>(),
         left.unwrap_or_default()
     )
+}
+
+fn topics(reports: &[TopicReport]) -> usize {
+    let slugs = reports.iter().map(|report| report.topic.as_str());
+    slugs.collect::<BTreeSet<_>>().len()
 }
 
 fn count(n: u64, what: &str) -> String {
@@ -144,6 +156,9 @@ mod tests {
             report(Outcome::Server, 120, 80),
             report(Outcome::Private, 0, 0),
         ];
+        for (report, slug) in reports.iter_mut().zip(["a", "b", "c", "d"]) {
+            report.topic = slug.into();
+        }
         reports[0].changed = 12;
         reports[0].edited = 2;
         reports[0].rejected.add("a comment, not a post");
@@ -162,6 +177,12 @@ mod tests {
             "collected 4 topics: 1,600 posts (1,480 new, 12 changed, 2 edited, 1 rejected) in 34 requests, \
              waited 7 s; 2 topics private; 1 topic server; quota left 966"
         );
+        // One topic that reads three subreddits, and another one.
+        for report in &mut reports[..3] {
+            report.topic = "a".into();
+        }
+        assert!(line(&reports, &traffic).starts_with("collected 2 topics: 1,600 posts"));
+        assert!(line(&reports, &traffic).contains("; 2 subreddits private;"));
         let quiet = line(&[report(Outcome::Ok, 1, 0)], &Traffic::default());
         assert_eq!(quiet, "collected 1 topic: 1 post in 0 requests");
         assert_eq!(

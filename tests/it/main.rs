@@ -17,6 +17,7 @@ mod migrations;
 mod models;
 mod names;
 mod parity;
+mod pipeline_file;
 mod proofs;
 mod purge;
 mod quota;

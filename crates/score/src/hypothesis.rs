@@ -4,6 +4,9 @@
 //! mean of the vectors of several texts: the hypothesis and the label's descriptions, which say in plain
 //! words what a bare label leaves open.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use crate::folder::ModelKind;
 use crate::labels::{Label, LabelSet};
 
@@ -24,6 +27,27 @@ pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
 /// Under which key the logits of a pair are stored: equal keys mean equal logits for the same model and text.
 pub fn key(texts: &[String]) -> String {
     texts.join("\n")
+}
+
+/// Labels that a model cannot tell apart, as pairs of slugs: their texts are the same but for the size of letters.
+/// Two labels with the same words are the same to an NLI model, and differ by their descriptions to an embedding model.
+pub fn twins<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)> {
+    let mut first: HashMap<String, &str> = HashMap::new();
+    let mut twins = Vec::new();
+    for label in &set.labels {
+        let trimmed = Label {
+            label: label.label.trim().to_owned(),
+            ..label.clone()
+        };
+        let texts = key(&texts(kind, set, &trimmed)).to_lowercase();
+        match first.entry(texts) {
+            Entry::Occupied(other) => twins.push((*other.get(), label.slug.as_str())),
+            Entry::Vacant(free) => {
+                free.insert(&label.slug);
+            }
+        }
+    }
+    twins
 }
 
 #[cfg(test)]
@@ -67,5 +91,16 @@ mod tests {
             key(&texts(&embedding, &set, &label)),
             "This text is about climate change.\nWarming and emissions."
         );
+        let other = Label {
+            slug: "politics".into(),
+            label: " Climate Change".into(),
+            descriptions: vec!["Treaties and parties.".into()],
+        };
+        let two = LabelSet {
+            labels: vec![label, other],
+            ..set
+        };
+        assert_eq!(twins(&nli, &two), [("climate", "politics")]);
+        assert_eq!(twins(&embedding, &two), []);
     }
 }

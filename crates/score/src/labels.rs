@@ -110,30 +110,35 @@ impl LabelSet {
     /// Checks what the fields alone can tell.
     ///
     /// # Errors
-    /// See [`LabelSetError`].
+    /// The first of [`Self::faults`].
     pub fn validate(&self) -> Result<(), LabelSetError> {
+        self.faults().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Everything that is wrong with it, as far as the fields alone can tell.
+    pub fn faults(&self) -> Vec<LabelSetError> {
+        let mut faults = Vec::new();
         if self.labels.is_empty() {
-            return Err(LabelSetError::Empty);
+            faults.push(LabelSetError::Empty);
         }
         if self.template.matches("{}").count() != 1 {
-            return Err(LabelSetError::Template(self.template.clone()));
+            faults.push(LabelSetError::Template(self.template.clone()));
         }
         if !(0.0..=1.0).contains(&self.threshold) {
-            return Err(LabelSetError::Threshold(self.threshold.to_string()));
+            faults.push(LabelSetError::Threshold(self.threshold.to_string()));
         }
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            return Err(LabelSetError::Temperature(self.temperature.to_string()));
+            faults.push(LabelSetError::Temperature(self.temperature.to_string()));
         }
         let mut seen = std::collections::HashSet::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
-                return Err(LabelSetError::Blank(i + 1));
-            }
-            if !seen.insert(label.slug.as_str()) {
-                return Err(LabelSetError::Twice(label.slug.clone()));
+                faults.push(LabelSetError::Blank(i + 1));
+            } else if !seen.insert(label.slug.as_str()) {
+                faults.push(LabelSetError::Twice(label.slug.clone()));
             }
         }
-        Ok(())
+        faults
     }
 
     /// The hypothesis of a label: the template with the candidate label in it.

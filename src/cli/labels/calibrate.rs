@@ -12,7 +12,7 @@ use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::{Found, WhichModel, find_model, settings_json, short};
 use crate::domain::{Fullname, TextHash};
-use crate::pipeline_file::SIXTEEN_TOPICS;
+use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, Share, TEMPERATURES, calibrate,
 };
@@ -73,10 +73,10 @@ impl Calibrate {
                 out.display()
             )));
         }
-        let text = self.text()?;
         let set = self
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
+        let text = self.text(setup)?;
         let gold = gold::read(&self.gold, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
@@ -117,12 +117,11 @@ impl Calibrate {
     }
 
     /// The pipeline file as it is written.
-    fn text(&self) -> Result<String, CliError> {
-        let Some(path) = &self.pipeline.pipeline else {
-            return Ok(SIXTEEN_TOPICS.to_owned());
-        };
-        std::fs::read_to_string(path)
-            .map_err(|error| CliError::Usage(format!("read `{}`: {error}", path.display())))
+    fn text(&self, setup: &Setup) -> Result<String, CliError> {
+        Ok(match setup.pipeline_path(&self.pipeline) {
+            None => SIXTEEN_TOPICS.to_owned(),
+            Some(path) => read_text(path)?,
+        })
     }
 
     /// What is stored of the posts in the gold file.

@@ -8,6 +8,7 @@ mod against;
 mod calibrate;
 mod diff;
 mod evaluate;
+mod new;
 mod shown;
 mod validate;
 mod what_if;
@@ -49,6 +50,8 @@ pub struct Labels {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a pipeline file to begin with, with a comment on each key
+    New(new::New),
     /// Check the labels of a pipeline file, and show them
     Validate(validate::Validate),
     /// Show what differs between two label sets, what the change costs, and which labels differ
@@ -88,6 +91,7 @@ impl Labels {
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self.command {
+            Command::New(command) => command.run(setup).await,
             Command::Validate(command) => command.run(setup),
             Command::Diff(command) => command.run(setup).await,
             Command::WhatIf(command) => command.run(setup).await,

@@ -11,11 +11,11 @@ use super::super::{CliError, Exit};
 use super::{Found, WhichModel, facts, settings, settings_json};
 use crate::domain::Topic;
 use crate::store::Table;
-use topicmill_score::LabelSet;
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::{LabelerError, fits};
 use topicmill_score::text::Encoder;
+use topicmill_score::{Label, LabelSet};
 
 /// Flags of `labels validate`.
 #[derive(Debug, Args)]
@@ -50,10 +50,8 @@ impl Validate {
             Some(folder) => check_lengths(folder, &set)?,
             None => vec![None; set.labels.len()],
         };
-        if let Some((a, b)) = same_words(&set) {
-            return Err(CliError::Usage(format!(
-                "labels `{a}` and `{b}` have the same words: no model can tell them apart; change one or remove it"
-            )));
+        if let Some(text) = alike(&set, folder.as_ref()) {
+            return Err(CliError::Usage(text));
         }
         for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
             tracing::warn!("{warning}");
@@ -136,16 +134,30 @@ fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>])
     }
 }
 
-/// Two labels that make the same hypothesis.
-fn same_words(set: &LabelSet) -> Option<(&str, &str)> {
-    let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+/// Why two labels cannot be told apart, if there are such.
+fn alike(set: &LabelSet, folder: Option<&ModelFolder>) -> Option<String> {
+    let known = |label: &Label| {
+        let descriptions = label.descriptions.iter();
+        let texts = std::iter::once(&label.label).chain(descriptions);
+        let texts: Vec<String> = texts.map(|text| text.trim().to_lowercase()).collect();
+        texts
+    };
+    let mut seen: BTreeMap<Vec<String>, &str> = BTreeMap::new();
     for label in &set.labels {
-        let words = label.label.trim().to_lowercase();
-        if let Some(other) = seen.insert(words, &label.slug) {
-            return Some((other, &label.slug));
+        if let Some(other) = seen.insert(known(label), &label.slug) {
+            return Some(format!(
+                "labels `{other}` and `{}` have the same words: no model can tell them apart; change one or remove it",
+                label.slug
+            ));
         }
     }
-    None
+    let folder = folder?;
+    let (a, b) = *hypothesis::twins(&folder.kind, set).first()?;
+    Some(format!(
+        "labels `{a}` and `{b}` have the same words, and `{}` reads no descriptions: change the words of one, or give \
+         --model an embedding model",
+        folder.name
+    ))
 }
 
 /// What is no error, and most often not meant.
@@ -153,7 +165,9 @@ fn warnings(set: &LabelSet, topics: &[Topic], folder: Option<&ModelFolder>) -> V
     let mut found = Vec::new();
     for (i, a) in set.labels.iter().enumerate() {
         for b in &set.labels[..i] {
-            if nearly_same(&a.label, &b.label) {
+            // Labels with the same words differ by their descriptions, or were refused.
+            let words = |label: &Label| label.label.trim().to_lowercase();
+            if words(a) != words(b) && nearly_same(&a.label, &b.label) {
                 found.push(format!(
                     "labels `{}` and `{}` are nearly the same (`{}`, `{}`): posts will fall to either by chance",
                     b.slug, a.slug, b.label, a.label

@@ -233,14 +233,19 @@ fn pipeline_files() {
         if let Ok(pipeline) = Pipeline::load(Some(&path), Listing::Hot, 100) {
             pipeline.label_set.validate().unwrap();
             for topic in &pipeline.topics {
-                assert!((1..=1_000).contains(&topic.limit) && !topic.subreddits.is_empty());
+                assert!((1..=1_000).contains(&topic.limit));
+            }
+            for read in pipeline.reads() {
+                assert!((1..=1_000).contains(&read.limit));
             }
         }
     };
     let short = "name = \"two\"\nmode = \"multi\"\nthreshold = 0.5\ntemperature = 1.5\n\
         hypothesis_template = \"About {}.\"\n[[topic]]\nslug = \"a\"\nlabel = \"A\"\n\
         subreddits = [\"aa\"]\nlisting = \"new\"\nlimit = 7\ndescriptions = [\"x\"]\n";
-    let made = [SIXTEEN_TOPICS, short].map(|text| text.as_bytes().to_vec());
+    let all = "labels = [\"a b\", \"c\"]\n[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\n\
+        read = \"all\"\nshare = [2, 1]\n";
+    let made = [SIXTEEN_TOPICS, short, all].map(|text| text.as_bytes().to_vec());
     let seeds = corpus("pipelines", made.to_vec(), check);
     fuzz("pipelines", 1_000, |mutator| mutator.broken(&seeds), check);
 }

@@ -1,0 +1,245 @@
+//! `topicmill labels new`: a pipeline file to begin with.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::super::output;
+use super::super::setup::Setup;
+use super::super::{CliError, Exit};
+use super::{Named, WhichModel};
+use crate::domain::Listing;
+use crate::pipeline_file::{Pipeline, slug};
+use crate::store::Access;
+use topicmill_score::{Label, LabelSet, Mode};
+
+/// In place of a file: stdout.
+const STDOUT: &str = "-";
+/// Name of the label set where the file has none.
+const NAME: &str = "my-labels";
+
+/// Flags of `labels new`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels new my-labels.toml \"climate change\" gaming\n\
+\x20 topicmill labels new my-labels.toml --from current")]
+pub struct New {
+    /// Write this file, which must not exist; - prints it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Write these labels into it, in your words [default: two examples]
+    #[arg(value_name = "LABEL")]
+    words: Vec<String>,
+    /// Write these labels into it, with commas between
+    #[arg(long, value_name = "A,B,C", value_delimiter = ',')]
+    labels: Vec<String>,
+    /// Write the labels of this set into it: `current`, or the name or first letters of the version of a stored one
+    #[arg(long, value_name = "SET", conflicts_with_all = ["words", "labels"])]
+    from: Option<String>,
+}
+
+impl New {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let set = match &self.from {
+            Some(word) => stored(setup, word, self.name()).await?,
+            None => self.label_set()?,
+        };
+        let examples = self.from.is_none() && self.words.is_empty() && self.labels.is_empty();
+        let text = written(&set, &self.shown(), examples);
+        // Labels that make no good file are told before there is one.
+        Pipeline::parse(&text, &self.file, Listing::Hot, 100)?;
+        if self.file == Path::new(STDOUT) {
+            output::print(&text)?;
+            return Ok(Exit::Done);
+        }
+        self.write(&text)?;
+        let file = self.shown();
+        tracing::info!(
+            labels = set.labels.len(),
+            "written to {file}: describe each label in a sentence, then `topicmill labels validate --pipeline {file}`"
+        );
+        Ok(Exit::Done)
+    }
+
+    /// The name of the label set: that of the file.
+    fn name(&self) -> String {
+        let stem = self.file.file_stem().map(|stem| stem.to_string_lossy());
+        let stem = stem.filter(|_| self.file != Path::new(STDOUT));
+        let clean = stem.map(|stem| stem.replace(char::is_control, " "));
+        clean.unwrap_or_else(|| NAME.to_owned())
+    }
+
+    /// The file in commands that work as they are printed.
+    fn shown(&self) -> String {
+        let path = self.file.display().to_string();
+        if self.file == Path::new(STDOUT) || path.contains(char::is_control) {
+            "FILE".to_owned()
+        } else if path.contains(char::is_whitespace) {
+            format!("'{path}'")
+        } else {
+            path
+        }
+    }
+
+    /// The labels of the command line, else two examples.
+    fn label_set(&self) -> Result<LabelSet, CliError> {
+        let given = self.words.iter().chain(&self.labels);
+        let given: Vec<&str> = given.map(|words| words.trim()).collect();
+        let given = given.into_iter().filter(|words| !words.is_empty());
+        let mut labels: Vec<Label> = Vec::new();
+        for words in given {
+            // A file says its slugs, so a number is as good as any other way to tell two of them apart.
+            let same = |label: &Label| label.label.to_lowercase() == words.to_lowercase();
+            if labels.iter().any(same) {
+                let text = format!("the label `{words}` is given twice: leave one out");
+                return Err(CliError::Usage(text));
+            }
+            let made = Some(slug(words)).filter(|made| !made.is_empty());
+            let made = made.unwrap_or_else(|| "label".to_owned());
+            let numbered = (2..).map(|n| format!("{made}-{n}"));
+            let mut slugs = std::iter::once(made.clone()).chain(numbered);
+            let free = |slug: &String| !labels.iter().any(|label| label.slug == *slug);
+            labels.push(Label {
+                slug: slugs.find(free).expect("numbers do not end"),
+                label: words.to_owned(),
+                descriptions: Vec::new(),
+            });
+        }
+        if labels.is_empty() {
+            labels = examples();
+        }
+        Ok(LabelSet {
+            name: self.name(),
+            template: "This text is about {}.".to_owned(),
+            mode: Mode::Single,
+            threshold: 0.0,
+            temperature: 1.0,
+            labels,
+        })
+    }
+
+    fn write(&self, text: &str) -> Result<(), CliError> {
+        let path = self.file.display();
+        let opened = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(&self.file);
+        let mut file = opened.map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => CliError::Usage(format!(
+                "`{path}` exists, and `labels new` replaces nothing: give another name"
+            )),
+            _ => CliError::Usage(format!("write `{path}`: {error}; give another path")),
+        })?;
+        file.write_all(text.as_bytes())
+            .map_err(|source| CliError::Write {
+                path: path.to_string(),
+                source,
+            })
+    }
+}
+
+/// A stored label set, under another name.
+async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, CliError> {
+    let store = setup.store(Access::ReadOnly).await?;
+    let which = WhichModel {
+        model: None,
+        mode: None,
+    };
+    let found = Named::find(setup, &which, Some(&store), word).await?;
+    store.close().await?;
+    Ok(LabelSet { name, ..found.set })
+}
+
+fn examples() -> Vec<Label> {
+    let label = |slug: &str, label: &str, description: &str| Label {
+        slug: slug.to_owned(),
+        label: label.to_owned(),
+        descriptions: vec![description.to_owned()],
+    };
+    vec![
+        label(
+            "gaming",
+            "video games",
+            "Video games, consoles and the people who play them.",
+        ),
+        label(
+            "food",
+            "food and cooking",
+            "Recipes, cooking, baking, restaurants and what people eat.",
+        ),
+    ]
+}
+
+/// A text as TOML, in quotes.
+fn quoted(text: &str) -> String {
+    toml_edit::Value::from(text).to_string()
+}
+
+/// A number as TOML; one with a fraction of 0 too.
+fn number(value: f64) -> String {
+    toml_edit::Value::from(value).to_string()
+}
+
+/// The file, with a comment on each key.
+fn written(set: &LabelSet, file: &str, examples: bool) -> String {
+    let LabelSet {
+        name,
+        template,
+        mode,
+        threshold,
+        temperature,
+        labels,
+    } = set;
+    let (name, template) = (quoted(name), quoted(template));
+    let (threshold, temperature) = (number(*threshold), number(*temperature));
+    let mut text = format!(
+        "# What to label posts with, and what to collect. Check this file with:\n\
+         #   topicmill labels validate --pipeline {file}\n\
+         # Label with it each time you give `--pipeline {file}`. To use it always, write this line above the first\n\
+         # section of topicmill.toml: pipeline = {path}\n\n\
+         # The name that the label set has in the database.\n\
+         name = {name}\n\
+         # single: one label for each post. multi: each label by itself.\n\
+         mode = \"{mode}\"\n\
+         # The sentence that an NLI model compares a post with. {{}} is where the label goes.\n\
+         hypothesis_template = {template}\n\
+         # A post gets no label if its best score is lower than this. `topicmill labels calibrate` finds the number.\n\
+         threshold = {threshold}\n\
+         # Logits are divided by this before they become scores. `topicmill labels calibrate` finds the number.\n\
+         temperature = {temperature}\n\n\
+         # A [[topic]] for each label:\n\
+         #   slug          a short name, which the database stores; the words of the label, if you leave it out\n\
+         #   label         the words that the model reads\n\
+         #   descriptions  sentences that say what else the label means; the model that ships labels much better with\n\
+         #                 one or two. An NLI model reads the label alone.\n\
+         #   subreddits    what `topicmill collect` reads; without it, the topic is only a label\n\
+         #   read          \"first\" reads the first subreddit that can be read, \"all\" reads each of them\n\
+         #   share         with read = \"all\": how much of the limit each has, as in share = [2, 1]\n\
+         #   listing       hot, new, top or rising\n\
+         #   limit         posts for each run, 1 to 1000\n",
+        path = quoted(file.trim_matches('\'')),
+    );
+    if examples {
+        text.push_str("# These two are examples: write your own in their place.\n");
+    }
+    for label in labels {
+        text.push_str(&topic(label));
+    }
+    text
+}
+
+fn topic(label: &Label) -> String {
+    let (slug, words) = (quoted(&label.slug), quoted(&label.label));
+    let descriptions = if label.descriptions.is_empty() {
+        "# descriptions = [\"A sentence about it.\"]".to_owned()
+    } else {
+        let texts: Vec<String> = label.descriptions.iter().map(|text| quoted(text)).collect();
+        format!("descriptions = [{}]", texts.join(", "))
+    };
+    format!(
+        "\n[[topic]]\nslug = {slug}\nlabel = {words}\n{descriptions}\n# subreddits = [\"NAME\"]\n"
+    )
+}

@@ -1,0 +1,456 @@
+//! What a pipeline file says, read key by key: serde would stop at the first mistake, this reader finds all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::str::FromStr;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
+
+use super::mistakes::{Found, Mistakes, nearest, quoted, start};
+use super::section::{Placed, Section, whole_of};
+use super::slug::slug;
+use crate::domain::{Listing, Topic};
+use crate::source::page::check_subreddit;
+
+/// Keys above the first topic.
+pub(super) const FILE_KEYS: &[&str] = &[
+    "name",
+    "hypothesis_template",
+    "mode",
+    "threshold",
+    "temperature",
+    "labels",
+    "topic",
+];
+/// Keys of a topic.
+pub(super) const TOPIC_KEYS: &[&str] = &[
+    "slug",
+    "label",
+    "descriptions",
+    "subreddits",
+    "read",
+    "share",
+    "listing",
+    "limit",
+];
+/// Posts of one listing that Reddit shows.
+const LIMITS: std::ops::RangeInclusive<u32> = 1..=1000;
+/// The largest share of a subreddit among those of its topic.
+const MOST_SHARE: u32 = 1000;
+
+/// What a topic gets that does not say it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Defaults<'a> {
+    /// Name of the label set.
+    pub name: &'a str,
+    pub listing: Listing,
+    pub limit: u32,
+}
+
+/// What a file says.
+#[derive(Debug)]
+pub(super) struct Form {
+    pub name: String,
+    pub topics: Vec<Topic>,
+    pub label_set: LabelSet,
+    pub shares: BTreeMap<String, Vec<u32>>,
+}
+
+/// How a topic with several subreddits reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadWhich {
+    First,
+    All,
+}
+
+impl FromStr for ReadWhich {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word {
+            "first" => Ok(Self::First),
+            "all" => Ok(Self::All),
+            _ => Err(format!("{} is none of first, all", quoted(word))),
+        }
+    }
+}
+
+/// One topic, with where it stands.
+struct Read {
+    topic: Topic,
+    at: usize,
+    shares: Option<Vec<u32>>,
+}
+
+/// Reads the text of a file.
+pub(super) fn read(text: &str, defaults: Defaults) -> Result<Form, Mistakes> {
+    let mut found = Found::default();
+    let (table, broken) = DeTable::parse_recoverable(text);
+    for error in &broken {
+        let at = start(error.span());
+        let key = error.span().and_then(|span| text.get(span));
+        match error.message() {
+            "duplicate key" => {
+                let key = key.map_or(String::new(), |key| format!(" {}", quoted(key)));
+                found.syntax(at, format!("the key{key} is there twice: remove one"));
+            }
+            message => found.syntax(at, message),
+        }
+    }
+    let form = read_file(Section::file(table.get_ref()), defaults, &mut found);
+    match found.mistakes(text) {
+        None => Ok(form),
+        Some(mistakes) => Err(mistakes),
+    }
+}
+
+fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
+    unknown_keys(file, found);
+    let name = file.text("name", found);
+    let template = file.text("hypothesis_template", found);
+    let mode = file.word::<Mode>("mode", found);
+    let threshold = file.number("threshold", found);
+    let temperature = file.number("temperature", found);
+    let topics = read_topics(file, defaults, found);
+    if let Some(name) = name.as_ref().filter(|name| name.value.trim().is_empty()) {
+        found.wrong(
+            name.at,
+            "`name` is empty: give the label set a name, or leave the key out",
+        );
+    }
+    let labels = topics.iter().map(|read| label_of(&read.topic)).collect();
+    let label_set = LabelSet {
+        name: name.map_or_else(|| defaults.name.to_owned(), |name| name.value),
+        template: template
+            .as_ref()
+            .map_or("This text is about {}.", |template| &template.value)
+            .to_owned(),
+        mode: mode.map_or(Mode::Single, |mode| mode.value),
+        threshold: threshold.as_ref().map_or(0.0, |threshold| threshold.value),
+        temperature: temperature.as_ref().map_or(1.0, |placed| placed.value),
+        labels,
+    };
+    for fault in label_set.faults() {
+        let at = match &fault {
+            LabelSetError::Template(_) => template.as_ref().map(|placed| placed.at),
+            LabelSetError::Threshold(_) => threshold.as_ref().map(|placed| placed.at),
+            LabelSetError::Temperature(_) => temperature.as_ref().map(|placed| placed.at),
+            // Told with the topics, where both places are known.
+            LabelSetError::Empty | LabelSetError::Blank(_) | LabelSetError::Twice(_) => continue,
+        };
+        found.wrong(at.unwrap_or_default(), fault.to_string());
+    }
+    let shares = topics.iter().filter_map(|read| {
+        let shares = read.shares.clone()?;
+        Some((read.topic.slug.clone(), shares))
+    });
+    let shares = shares.collect();
+    Form {
+        name: label_set.name.clone(),
+        topics: topics.into_iter().map(|read| read.topic).collect(),
+        label_set,
+        shares,
+    }
+}
+
+fn label_of(topic: &Topic) -> Label {
+    Label {
+        slug: topic.slug.clone(),
+        label: topic.label.clone(),
+        descriptions: topic.descriptions.clone(),
+    }
+}
+
+/// The topics of a file, or those that its labels stand for.
+fn read_topics(file: Section, defaults: Defaults, found: &mut Found) -> Vec<Read> {
+    let read = match (file.list("labels", found), file.get("topic")) {
+        (Some(labels), None) => {
+            let labels = labels.value.iter();
+            let read = labels.filter_map(|label| short_topic(label, defaults, found));
+            read.collect()
+        }
+        (None, Some(_)) => {
+            let Some(topics) = file.list("topic", found) else {
+                return Vec::new();
+            };
+            let topics = topics.value.iter();
+            let read = topics.filter_map(|topic| {
+                let at = topic.span().start;
+                let Some(table) = topic.get_ref().as_table() else {
+                    found.wrong(
+                        at,
+                        "a topic is a table: write [[topic]], or list the words of each label in `labels`",
+                    );
+                    return None;
+                };
+                read_topic(Section::topic(table, at), defaults, found)
+            });
+            read.collect()
+        }
+        (Some(labels), Some(_)) => {
+            found.wrong(
+                labels.at,
+                "`labels` and [[topic]] stand in one file: write each label as a [[topic]], or leave the topics out",
+            );
+            return Vec::new();
+        }
+        (None, None) => Vec::new(),
+    };
+    let asked = file.get("labels").or(file.get("topic"));
+    let empty = asked.is_none_or(|asked| {
+        asked
+            .get_ref()
+            .as_array()
+            .is_some_and(|list| list.is_empty())
+    });
+    if empty && !meant(file, &["labels", "topic"], FILE_KEYS) {
+        found.missing(
+            asked.map_or(0, |asked| asked.span().start),
+            "the label set has no labels: write `labels = [\"climate change\", \"gaming\"]`, or a [[topic]] with a \
+             `label`",
+        );
+    }
+    twice(&read, found);
+    read
+}
+
+/// The topic that a label in a list stands for; nothing is collected for it.
+fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Found) -> Option<Read> {
+    let at = label.span().start;
+    let Some(label) = label.get_ref().as_str() else {
+        found.wrong(
+            at,
+            "a label of `labels` is a text in quotes; what else a label has stands in a [[topic]]",
+        );
+        return None;
+    };
+    let topic = Topic {
+        slug: made_slug(label, at, found)?,
+        label: label.to_owned(),
+        descriptions: Vec::new(),
+        subreddits: Vec::new(),
+        listing: defaults.listing,
+        limit: defaults.limit,
+    };
+    let shares = None;
+    Some(Read { topic, at, shares })
+}
+
+/// The slug that the words of a label give.
+fn made_slug(label: &str, at: usize, found: &mut Found) -> Option<String> {
+    if label.trim().is_empty() {
+        found.wrong(at, "the label is empty: give it a text");
+        return None;
+    }
+    if label.contains('\0') {
+        found.wrong(
+            at,
+            "the label has a NUL, which no database stores: take it out",
+        );
+        return None;
+    }
+    let made = slug(label);
+    if made.is_empty() {
+        let label = quoted(label);
+        let text = format!(
+            "no slug can be made of the label {label}: write it as a [[topic]] with a `slug`"
+        );
+        found.wrong(at, text);
+        return None;
+    }
+    Some(made)
+}
+
+fn read_topic(topic: Section, defaults: Defaults, found: &mut Found) -> Option<Read> {
+    unknown_keys(topic, found);
+    let slug = topic.text("slug", found);
+    let label = topic.text("label", found);
+    let descriptions = topic.texts("descriptions", found);
+    let subreddits = read_subreddits(topic, found);
+    let shares = read_shares(topic, &subreddits, found);
+    let listing = topic.word::<Listing>("listing", found);
+    let limit = topic.whole("limit", found);
+    let wrong = limit
+        .as_ref()
+        .filter(|limit| !LIMITS.contains(&limit.value));
+    if let Some(Placed { at, value }) = wrong {
+        let text = format!("its limit is {value}; Reddit lists 1 to 1000 posts");
+        found.wrong(*at, format!("{}{text}", of_topic(topic)));
+    }
+    if topic.get("label").is_none() && !meant(topic, &["label"], TOPIC_KEYS) {
+        let slug = slug.as_ref();
+        let slug = slug.map_or(String::new(), |slug| format!(" {}", quoted(&slug.value)));
+        found.missing(
+            topic.at,
+            format!(
+                "topic{slug} has no `label`: add the words that the model reads, as in label = \"climate change\""
+            ),
+        );
+    }
+    let (slug, label) = names(topic, slug, label, found)?;
+    let topic_read = Topic {
+        slug,
+        label,
+        descriptions: descriptions
+            .into_iter()
+            .map(|placed| placed.value)
+            .collect(),
+        subreddits,
+        listing: listing.map_or(defaults.listing, |listing| listing.value),
+        limit: limit.map_or(defaults.limit, |limit| limit.value),
+    };
+    Some(Read {
+        topic: topic_read,
+        at: topic.at,
+        shares,
+    })
+}
+
+/// The slug and the label of a topic. One without a label counts by its slug, so that a second topic of that slug is
+/// found.
+fn names(
+    topic: Section,
+    slug: Option<Placed<String>>,
+    label: Option<Placed<String>>,
+    found: &mut Found,
+) -> Option<(String, String)> {
+    if let Some(label) = label.as_ref().filter(|label| label.value.trim().is_empty()) {
+        found.wrong(label.at, "the label is empty: give it a text");
+        return None;
+    }
+    match (slug, label) {
+        (Some(slug), _) if slug.value.trim().is_empty() => {
+            let text = "the slug is empty: give it a short name, or leave the key out";
+            found.wrong(slug.at, text);
+            None
+        }
+        (Some(slug), Some(label)) => Some((slug.value, label.value)),
+        (Some(slug), None) => Some((slug.value.clone(), slug.value)),
+        (None, Some(label)) if topic.get("slug").is_none() => {
+            Some((made_slug(&label.value, label.at, found)?, label.value))
+        }
+        (None, _) => None,
+    }
+}
+
+/// How a message begins that is about a topic.
+fn of_topic(topic: Section) -> String {
+    let named = topic.get("slug").or_else(|| topic.get("label"));
+    let name = named.and_then(|name| name.get_ref().as_str());
+    name.map_or(String::new(), |name| format!("topic {}: ", quoted(name)))
+}
+
+fn read_subreddits(topic: Section, found: &mut Found) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for Placed { at, value: name } in topic.texts("subreddits", found) {
+        let again = names.iter().any(|known| known.eq_ignore_ascii_case(&name));
+        if let Err(error) = check_subreddit(&name) {
+            found.wrong(at, format!("{}{error}", of_topic(topic)));
+        } else if again {
+            let text = format!("{}r/{name} is there twice: remove one", of_topic(topic));
+            found.wrong(at, text);
+        } else {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The shares of a topic that reads all of its subreddits.
+fn read_shares(topic: Section, subreddits: &[String], found: &mut Found) -> Option<Vec<u32>> {
+    let which = topic.word::<ReadWhich>("read", found);
+    let shares = topic.list("share", found);
+    let all = which
+        .as_ref()
+        .is_some_and(|which| which.value == ReadWhich::All);
+    if !all {
+        if let Some(shares) = shares.filter(|_| topic.get("read").is_none() || which.is_some()) {
+            found.wrong(
+                shares.at,
+                "`share` is for topics with read = \"all\": add that, or leave `share` out",
+            );
+        }
+        return None;
+    }
+    let Some(shares) = shares else {
+        return Some(vec![1; subreddits.len()]);
+    };
+    let listed = topic
+        .get("subreddits")
+        .and_then(|list| list.get_ref().as_array());
+    if listed.map_or(1, |list| list.len()) != shares.value.len() {
+        found.wrong(
+            shares.at,
+            "`share` needs one number for each subreddit, in their order, as in share = [2, 1]",
+        );
+    }
+    let mut numbers = Vec::with_capacity(shares.value.len());
+    for share in shares.value {
+        match whole_of(share.get_ref()) {
+            Some(number) if (1..=MOST_SHARE).contains(&number) => numbers.push(number),
+            _ => found.wrong(
+                share.span().start,
+                format!("a share is a whole number from 1 to {MOST_SHARE}, as in share = [2, 1]"),
+            ),
+        }
+    }
+    Some(numbers)
+}
+
+/// Slugs that two topics have.
+fn twice(topics: &[Read], found: &mut Found) {
+    let mut first: HashMap<&str, &Topic> = HashMap::new();
+    for Read { topic, at, .. } in topics {
+        let Some(other) = first.insert(&topic.slug, topic) else {
+            continue;
+        };
+        let (slug, label) = (quoted(&topic.slug), quoted(&topic.label));
+        let text = if other.label == topic.label {
+            format!(
+                "label {label} (slug {slug}) is there twice: remove one, or give one another `slug`, in a [[topic]]"
+            )
+        } else {
+            let other = quoted(&other.label);
+            format!(
+                "slug {slug} is there twice, for {other} and for {label}: give one another `slug`, in a [[topic]]"
+            )
+        };
+        found.wrong(*at, text);
+    }
+}
+
+/// Whether an unknown key is most likely one of these, so that it is not missing but misspelt.
+fn meant(section: Section, wanted: &[&str], known: &[&'static str]) -> bool {
+    section.keys().any(|key| {
+        let key = key.get_ref();
+        !known.contains(&key.as_ref())
+            && nearest(key, known).is_some_and(|nearest| wanted.contains(&nearest))
+    })
+}
+
+/// Keys that mean nothing here, each with the one that was most likely meant.
+fn unknown_keys(section: Section, found: &mut Found) {
+    let (here, there, place) = if section.is_file() {
+        (FILE_KEYS, TOPIC_KEYS, "below a [[topic]]")
+    } else {
+        (TOPIC_KEYS, FILE_KEYS, "above the first [[topic]]")
+    };
+    for key in section.keys() {
+        let (at, key) = (key.span().start, key.get_ref().as_ref());
+        if here.contains(&key) {
+            continue;
+        }
+        let shown = quoted(key);
+        let text = if let Some(meant) = nearest(key, here) {
+            format!("unknown key {shown}: did you mean `{meant}`?")
+        } else if there.contains(&key) {
+            format!("unknown key {shown} here: it belongs {place}")
+        } else if let Some(meant) = nearest(key, there) {
+            format!("unknown key {shown}: did you mean `{meant}`? It belongs {place}")
+        } else {
+            format!("unknown key {shown}: there are {}", here.join(", "))
+        };
+        found.wrong(at, text);
+    }
+}

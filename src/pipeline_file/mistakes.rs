@@ -1,0 +1,245 @@
+//! What is wrong with a pipeline file: every mistake with its place, so that one look at the file corrects all of
+//! them.
+
+use std::fmt;
+use std::ops::Range;
+
+/// Mistakes that are shown; a file that is no pipeline file at all has one on each line.
+const MOST_SHOWN: usize = 20;
+/// Letters of the file that a message repeats.
+const MOST_QUOTED: usize = 60;
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Its line, from 1.
+    pub line: usize,
+    /// Its column in characters, from 1.
+    pub column: usize,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+/// The mistakes of a file, in its order; never none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistakes {
+    shown: Vec<Mistake>,
+    more: usize,
+}
+
+impl Mistakes {
+    /// The first mistakes.
+    pub fn as_slice(&self) -> &[Mistake] {
+        &self.shown
+    }
+}
+
+impl fmt::Display for Mistakes {
+    /// Goes on from the name of the file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let ([Mistake { line, column, text }], 0) = (self.shown.as_slice(), self.more) {
+            return write!(f, ", line {line}, column {column}: {text}");
+        }
+        write!(f, " has {} mistakes:", self.shown.len() + self.more)?;
+        for Mistake { line, column, text } in &self.shown {
+            write!(f, "\n  line {line}, column {column}: {text}")?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\n  and {more} more"),
+        }
+    }
+}
+
+/// Collects mistakes while a file is read.
+#[derive(Debug, Default)]
+pub(super) struct Found(Vec<Finding>);
+
+#[derive(Debug)]
+struct Finding {
+    /// Byte of the file.
+    at: usize,
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The file is no TOML here.
+    Syntax,
+    /// Something is not there.
+    Missing,
+    /// Something is there that must not be.
+    Wrong,
+}
+
+impl Found {
+    /// The file is no TOML here.
+    pub fn syntax(&mut self, at: usize, text: impl Into<String>) {
+        self.add(at, text, Kind::Syntax);
+    }
+
+    /// Something is not there.
+    pub fn missing(&mut self, at: usize, text: impl Into<String>) {
+        self.add(at, text, Kind::Missing);
+    }
+
+    /// Something is there that must not be.
+    pub fn wrong(&mut self, at: usize, text: impl Into<String>) {
+        self.add(at, text, Kind::Wrong);
+    }
+
+    fn add(&mut self, at: usize, text: impl Into<String>, kind: Kind) {
+        let text = text.into();
+        self.0.push(Finding { at, text, kind });
+    }
+
+    /// The mistakes found in a text, in its order.
+    ///
+    /// Where a file is no TOML, what follows on the line was not understood, so only its first mistake counts, and
+    /// what seems to be missing may stand in the part that was not understood.
+    pub fn mistakes(self, text: &str) -> Option<Mistakes> {
+        let broken = self.0.iter().any(|found| found.kind == Kind::Syntax);
+        let mut found = self.0;
+        found.retain(|found| !(broken && found.kind == Kind::Missing));
+        found.sort_by_key(|found| found.at);
+        let mut lines = Lines::default();
+        let mut placed: Vec<(usize, Finding)> = found
+            .into_iter()
+            .map(|found| (lines.of(text, found.at), found))
+            .collect();
+        placed.sort_by_key(|(line, found)| (*line, found.kind != Kind::Syntax));
+        let mut broken_line = 0;
+        placed.retain(|(line, found)| {
+            let told = *line == broken_line;
+            if found.kind == Kind::Syntax {
+                broken_line = *line;
+            }
+            !told
+        });
+        let more = placed.len().saturating_sub(MOST_SHOWN);
+        let shown = placed.into_iter().take(MOST_SHOWN);
+        let shown: Vec<Mistake> = shown
+            .map(|(line, found)| Mistake {
+                line,
+                column: column(text, found.at),
+                text: found.text,
+            })
+            .collect();
+        Some(Mistakes { shown, more }).filter(|found| !found.shown.is_empty())
+    }
+}
+
+/// Counts lines on the way through a text, each byte once however many places are asked for.
+#[derive(Default)]
+struct Lines {
+    breaks: usize,
+    up_to: usize,
+}
+
+impl Lines {
+    /// The line of a byte, not before the one that was asked for last.
+    fn of(&mut self, text: &str, at: usize) -> usize {
+        let at = at.min(text.len()).max(self.up_to);
+        self.breaks += memchr::memchr_iter(b'\n', &text.as_bytes()[self.up_to..at]).count();
+        self.up_to = at;
+        1 + self.breaks
+    }
+}
+
+/// The column of a byte, in characters.
+fn column(text: &str, at: usize) -> usize {
+    let before = (0..=at.min(text.len()))
+        .rev()
+        .find_map(|at| text.get(..at))
+        .unwrap_or_default();
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    1 + line.chars().count()
+}
+
+/// Some words of the file, for a message: short, and on one line.
+pub(super) fn quoted(text: &str) -> String {
+    let escaped = text.chars().flat_map(char::escape_debug);
+    let mut shown: String = escaped.take(MOST_QUOTED).collect();
+    if text.chars().count() > MOST_QUOTED {
+        shown.push('…');
+    }
+    format!("`{shown}`")
+}
+
+/// The key of a list that an unknown one is most likely meant for.
+pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
+    let word = word.to_lowercase().replace('-', "_");
+    // As many letters as two slips of the keyboard take, and fewer in short words.
+    let most = (word.chars().count() / 3).clamp(1, 3);
+    let distance = |known: &str| {
+        let part = word.len() >= 4 && (known.contains(&word) || word.contains(known));
+        if part {
+            0
+        } else {
+            strsim::damerau_levenshtein(&word, known)
+        }
+    };
+    let by_distance = known.iter().map(|known| (distance(known), *known));
+    let (distance, nearest) = by_distance.min_by_key(|(distance, _)| *distance)?;
+    (distance <= most).then_some(nearest)
+}
+
+/// Where a span begins.
+pub(super) fn start(span: Option<Range<usize>>) -> usize {
+    span.map_or(0, |span| span.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_told_in_the_order_of_the_file_and_once_a_broken_line() {
+        let text = "ä = 1\nb = \nc = 2\n";
+        let mut found = Found::default();
+        found.wrong(14, "third");
+        found.wrong(3, "first");
+        assert_eq!(
+            found.mistakes(text).unwrap().to_string(),
+            " has 2 mistakes:\n  line 1, column 3: first\n  line 3, column 3: third"
+        );
+        let mut found = Found::default();
+        found.missing(0, "not there");
+        found.wrong(8, "follows");
+        found.syntax(9, "broken");
+        found.syntax(11, "follows, too");
+        assert_eq!(
+            found.mistakes(text).unwrap().to_string(),
+            ", line 2, column 3: broken"
+        );
+        assert_eq!(Found::default().mistakes(text), None);
+    }
+
+    #[test]
+    fn the_nearest_key_is_the_one_that_was_meant() {
+        let known = [
+            "name",
+            "hypothesis_template",
+            "threshold",
+            "labels",
+            "subreddits",
+            "descriptions",
+        ];
+        for (word, meant) in [
+            ("subredits", Some("subreddits")),
+            ("subreddit", Some("subreddits")),
+            ("Sub-Reddits", Some("subreddits")),
+            ("description", Some("descriptions")),
+            ("template", Some("hypothesis_template")),
+            ("label", Some("labels")),
+            ("tresholt", Some("threshold")),
+            ("nmae", Some("name")),
+            ("colour", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(word, &known), meant, "{word}");
+        }
+    }
+}

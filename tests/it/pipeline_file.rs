@@ -1,0 +1,701 @@
+//! A pipeline file: how short it may be, what it is told when it is wrong, what writes one, and what names one.
+
+use serde_json::{Value, json};
+
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran, finished};
+
+const BAD: &str = "# mine\n\
+nmae = \"x\"\n\
+mode = \"singel\"\n\
+threshold = 1.5\n\
+temperature = \"warm\"\n\
+hypothesis_template = \"no braces\"\n\
+[[topic]]\n\
+slug = \"a\"\n\
+lable = \"A thing\"\n\
+subredits = [\"xx\"]\n\
+[[topic]]\n\
+label = \"B\"\n\
+subreddits = [\"no good name\", 3]\n\
+limit = 0\n\
+read = \"both\"\n\
+share = [1]\n\
+[[topic]]\n\
+slug = \"a\"\n\
+descriptions = 5\n\
+threshold = 0.2\n\
+colour = \"red\"\n\
+[[topic]]\n\
+label = \"b\"\n";
+
+/// Places of the mistakes of [`BAD`], and what is said of each.
+const MISTAKES: [(&str, &str); 17] = [
+    ("line 2, column 1", "`nmae`: did you mean `name`?"),
+    ("line 3, column 8", "`singel` is none of single, multi"),
+    ("line 4, column 13", "the threshold 1.5"),
+    ("line 5, column 15", "`temperature` is the text `warm`"),
+    ("line 6, column 23", "needs exactly one `{}`"),
+    ("line 9, column 1", "`lable`: did you mean `label`?"),
+    (
+        "line 10, column 1",
+        "`subredits`: did you mean `subreddits`?",
+    ),
+    (
+        "line 13, column 15",
+        "topic `B`: `no good name` is not the name",
+    ),
+    ("line 13, column 31", "`subreddits` lists the number `3`"),
+    (
+        "line 14, column 9",
+        "topic `B`: its limit is 0; Reddit lists 1 to 1000",
+    ),
+    ("line 15, column 8", "`both` is none of first, all"),
+    ("line 17, column 1", "topic `a` has no `label`"),
+    ("line 17, column 1", "(slug `a`) is there twice"),
+    ("line 19, column 16", "`descriptions` is the number `5`"),
+    (
+        "line 20, column 1",
+        "`threshold` here: it belongs above the first [[topic]]",
+    ),
+    (
+        "line 21, column 1",
+        "unknown key `colour`: there are slug, label,",
+    ),
+    (
+        "line 22, column 1",
+        "slug `b` is there twice, for `B` and for `b`",
+    ),
+];
+
+fn posts() -> String {
+    let titles = [
+        "I lost it all at the poker table in the casino",
+        "the new console has great games and a tough last level",
+        "how long do you roast a chicken",
+        "an old bread recipe of my grandmother",
+    ];
+    let posts = titles.iter().enumerate().map(|(i, title)| {
+        let post = json!({
+            "id": format!("pf{i}"), "title": title, "selftext": "", "subreddit": "talk",
+            "created_utc": 1_700_000_000 + i, "score": i,
+        });
+        format!("{post}\n")
+    });
+    posts.collect()
+}
+
+/// What `labels validate` says of a file of this text.
+fn refusal(program: &Program, text: impl AsRef<[u8]>) -> String {
+    let path = program.write("refused.toml", text);
+    let ran = program.run(&["labels", "validate", "--pipeline", &path]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{}", ran.stderr);
+    ran.stderr
+}
+
+fn on(program: &Program, database: &TestDatabase, args: &[&str]) -> Ran {
+    program.run(&[&["--database", database.url.as_str()][..], args].concat())
+}
+
+fn ok(program: &Program, database: &TestDatabase, args: &[&str]) -> Ran {
+    program.ok(&[&["--database", database.url.as_str()][..], args].concat())
+}
+
+/// Label and short name of each post, in their order.
+fn labels(program: &Program, database: &TestDatabase) -> String {
+    let query = "SELECT label, label_topic FROM labeled_posts ORDER BY fullname";
+    ok(program, database, &["sql", query, "--format", "csv"]).stdout
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_each_with_its_place_and_the_nearest_key() {
+    let program = Program::new();
+    let said = refusal(&program, BAD);
+    let mut lines = said.lines();
+    let first = lines.next().unwrap();
+    assert!(first.ends_with("refused.toml` has 17 mistakes:"), "{first}");
+    for (place, what) in MISTAKES {
+        let line = lines.next().unwrap_or_default();
+        assert!(line.starts_with(&format!("  {place}: ")), "{place}: {line}");
+        assert!(line.contains(what), "{what}: {line}");
+    }
+    assert_eq!(lines.next(), None);
+
+    // Commands that only read the file for its labels, and those that collect, say the same.
+    let path = program.write("bad.toml", BAD);
+    for args in [
+        &["classify", "--pipeline", &path][..],
+        &["run", "--source", "sample", "--pipeline", &path],
+        &["import", "x.ndjson", "--pipeline", &path],
+        &["labels", "what-if", &path],
+    ] {
+        let ran = program.run(args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("has 17 mistakes"), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_toml_tells_each_broken_line_and_what_else_is_wrong() {
+    let program = Program::new();
+    let said = refusal(
+        &program,
+        "name = \nmode = \"single\nlabels = [\"a\"]\ntresholt = 3\nname = \"again\"\n",
+    );
+    for place in [
+        "line 1, ",
+        "line 2, ",
+        "line 4, column 1: unknown key `tresholt`",
+        "line 5, ",
+    ] {
+        assert!(said.contains(place), "{place}: {said}");
+    }
+    assert!(said.contains("has 4 mistakes"), "{said}");
+    for (text, what) in [
+        ("labels = [\"a\", \"b\"\nthreshold = 3\n", "comma"),
+        ("labels = []", "has no labels"),
+        ("# nothing\n", "has no labels"),
+        ("label = [\"a\"]", "did you mean `labels`?"),
+        ("topics = []", "did you mean `topic`?"),
+        ("topic = [\"a\"]", "a topic is a table"),
+        ("labels = [\"a\"]\n[[topic]]\nlabel = \"b\"", "in one file"),
+        ("labels = \"a\"", "`labels` is the text `a`: write a list"),
+        ("labels = [\"a\", 3]", "text in quotes"),
+        ("labels = [\"a\", \" \"]", "empty"),
+        ("labels = [\"a\", \"A\"]", "slug `a` is there twice"),
+        ("labels = [\"a\", \"a\"]", "is there twice"),
+        ("labels = [\"…\"]", "no slug can be made"),
+        ("name = \" \"\nlabels = [\"a\"]", "`name` is empty"),
+        ("labels = [\"a\\u0000b\"]", "NUL"),
+        ("name = \"a\\u0000b\"\nlabels = [\"a\"]", "NUL"),
+        ("temperature = nan\nlabels = [\"a\"]", "temperature NaN"),
+        (
+            "subreddits = [\"food\"]\nlabels = [\"a\"]",
+            "belongs below a [[topic]]",
+        ),
+        ("[[topic]]\nlabel = \"a\"\nshare = [1]", "read = \"all\""),
+        (
+            "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [1]",
+            "one number for each subreddit",
+        ),
+        (
+            "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"bb\"]\nread = \"all\"\nshare = [0, 0.5]",
+            "a share is a whole number",
+        ),
+        (
+            "[[topic]]\nlabel = \"a\"\nsubreddits = [\"aa\", \"AA\"]",
+            "r/AA is there twice",
+        ),
+    ] {
+        let said = refusal(&program, text);
+        assert!(said.contains(what), "{what}: {said}");
+        // A name that is long or breaks a line stays a part of its line.
+        assert!(
+            said.contains(", line ") || said.contains("  line "),
+            "{said}"
+        );
+    }
+    let long = format!(
+        "labels = [\"a\"]\n\"{}\\n  line 1: none\" = 1\n",
+        "x".repeat(5_000)
+    );
+    let said = refusal(&program, long);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.len() < 400, "{said}");
+    let many = refusal(&program, "x = 1\n".repeat(500));
+    assert!(many.contains("and 480 more"), "{many}");
+}
+
+#[test]
+fn files_of_other_kinds_are_read_or_say_what_they_are() {
+    let program = Program::new();
+    let text = "labels = [\"süße Sachen\", \"gaming\"]\n";
+    let wide = |unit: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        let units = std::iter::once(0xFEFF).chain(text.encode_utf16());
+        units.flat_map(unit).collect()
+    };
+    for bytes in [
+        text.as_bytes().to_vec(),
+        [b"\xEF\xBB\xBF", text.as_bytes()].concat(),
+        text.replace('\n', "\r\n").into_bytes(),
+        wide(u16::to_le_bytes),
+        wide(u16::to_be_bytes),
+    ] {
+        let path = program.write("read.toml", bytes);
+        let ran = program.ok(&[
+            "labels",
+            "validate",
+            "--pipeline",
+            &path,
+            "--format",
+            "json",
+        ]);
+        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(set["labels"][0]["slug"], "süße-sachen");
+        // The name of a file that names no label set is that of the file.
+        assert_eq!(set["name"], "read");
+    }
+    for (bytes, what) in [
+        (&b""[..], "is empty"),
+        (b"\xEF\xBB\xBF \n\t\n", "is empty"),
+        (b"labels = [\"\xFF\"]\n", "line 1 is no UTF-8"),
+        (b"\n\nl\0a\0b\0", "line 3 is no UTF-8"),
+    ] {
+        let path = program.write("other.toml", bytes);
+        let ran = program.run(&["labels", "validate", "--pipeline", &path]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+    }
+    let folder = program.folder.path().display().to_string();
+    // As much as is asked for, so that nobody reads it to its end.
+    for (path, what) in [
+        (folder.as_str(), "it is a folder"),
+        ("/dev/zero", "more than 4 MiB"),
+        ("nowhere.toml", "topicmill labels new"),
+    ] {
+        let ran = program.run(&["labels", "validate", "--pipeline", path]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_list_of_labels_is_all_that_labelling_needs() {
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts());
+        let short = program.write(
+            "short.toml",
+            "labels = [\"Gambling & casinos\", \"video games\", \"cooking\"]",
+        );
+        ok(
+            &program,
+            &database,
+            &["import", &file, "--pipeline", &short],
+        );
+        ok(&program, &database, &["classify", "--pipeline", &short]);
+        assert_eq!(
+            labels(&program, &database),
+            "label,label_topic\nGambling & casinos,gambling-and-casinos\nvideo games,video-games\n\
+             cooking,cooking\ncooking,cooking\n"
+        );
+        // The same labels with all that is made of them written out are the same version.
+        let long = "name = \"long\"\nmode = \"single\"\nhypothesis_template = \"This text is about {}.\"\n\
+             [[topic]]\nslug = \"gambling-and-casinos\"\nlabel = \"Gambling & casinos\"\nsubreddits = [\"poker\"]\n\
+             [[topic]]\nlabel = \"video games\"\n[[topic]]\nlabel = \"cooking\"\ndescriptions = []\n";
+        let long = program.write("long.toml", long);
+        let record = program.folder.path().join("run.json");
+        let record = record.to_str().unwrap();
+        let again = ["classify", "--pipeline", &long, "--run-json", record];
+        ok(&program, &database, &again);
+        let record: Value =
+            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+        assert_eq!(record["counts"]["posts"], 0, "{record}");
+        ok(&program, &database, &["labels", "what-if", &short]);
+        ok(&program, &database, &["purge", "--retention", "1"]);
+
+        // Nothing says where such labels are collected from.
+        let collect = ["collect", "--source", "sample", "--pipeline", &short];
+        let ran = on(&program, &database, &collect);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr
+                .contains("no subreddits are named in pipeline `short`"),
+            "{}",
+            ran.stderr
+        );
+        let dump = ["import", "--format", "dump", &file, "--pipeline", &short];
+        let ran = on(&program, &database, &dump);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("--all-subreddits"), "{}", ran.stderr);
+    }
+    let program = Program::new();
+    let short = program.write("short.toml", "labels = [\"cooking\", \"video games\"]");
+    let texts = program.write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    program.ok(&["score", &texts, "out.ndjson", "--pipeline", &short]);
+    let out = std::fs::read_to_string(program.folder.path().join("out.ndjson")).unwrap();
+    assert!(out.contains("\"cooking\""), "{out}");
+}
+
+#[test]
+fn a_topic_reads_each_of_its_subreddits_in_shares() {
+    const TOPICS: &str = "[[topic]]\nslug = \"fun\"\nlabel = \"fun\"\nsubreddits = [\"gaming\", \"food\", \"books\"]\n\
+         read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\n\
+         [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\nlimit = 5\n\
+         [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("all.toml", TOPICS);
+        let collect = |more: &[&str]| {
+            let args = ["collect", "--source", "sample", "--pipeline", &file];
+            on(&program, &database, &[&args[..], more].concat())
+        };
+        let counted = || {
+            let query = "SELECT topic, subreddit, COUNT(*) AS posts FROM posts \
+                         GROUP BY topic, subreddit ORDER BY topic, subreddit";
+            ok(&program, &database, &["sql", query, "--format", "csv"]).stdout
+        };
+        let ran = collect(&[]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert!(ran.stderr.contains("collected 2 topics"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("these topics name no subreddits"),
+            "{}",
+            ran.stderr
+        );
+        // Two of each subreddit are pinned, and come on top of its share.
+        let all = "topic,subreddit,posts\nfirst,history,7\nfun,books,4\nfun,food,6\nfun,gaming,8\n";
+        assert_eq!(counted(), all);
+        // Again, and two at a time: the same posts.
+        let ran = collect(&["--topic", "fun"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(counted(), all);
+        let ran = collect(&["--topic", "fun", "--topic", "bare"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("collect bare: no subreddits"),
+            "{}",
+            ran.stderr
+        );
+    }
+    // Too few for all of them: the largest shares go first.
+    let program = Program::new();
+    let file = program.write("all.toml", TOPICS);
+    let run = ["--topic", "fun", "--limit", "2", "--run-json", "run.json"];
+    let args = ["collect", "--source", "sample", "--pipeline", &file];
+    program.ok(&[&args[..], &run].concat());
+    let record = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    let read: Vec<&Value> = record["outcomes"].as_array().unwrap().iter().collect();
+    let read: Vec<_> = read
+        .iter()
+        .map(|of| (&of["subreddit"], &of["topic"]))
+        .collect();
+    assert_eq!(
+        read,
+        [
+            (&json!("gaming"), &json!("fun")),
+            (&json!("food"), &json!("fun"))
+        ]
+    );
+
+    // One that cannot be read fails alone, and says so.
+    let file = program.write("private.toml", TOPICS.replace("\"food\"", "\"education\""));
+    let args = [
+        "collect",
+        "--source",
+        "sample",
+        "--pipeline",
+        &file,
+        "--topic",
+        "fun",
+    ];
+    let ran = program.run(&args);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("collected 1 topic:"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("1 subreddit private"), "{}", ran.stderr);
+}
+
+#[test]
+fn labels_may_share_their_words_where_the_model_reads_descriptions() {
+    const SHARED: &str = "[[topic]]\nslug = \"play\"\nlabel = \"gaming\"\ndescriptions = \"Video games and consoles.\"\n\
+         [[topic]]\nslug = \"bets\"\nlabel = \"gaming\"\ndescriptions = [\"Casinos, poker and betting.\"]\n\
+         [[topic]]\nlabel = \"cooking\"\n";
+    let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let nli = nli.to_str().unwrap();
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts());
+        let shared = program.write("shared.toml", SHARED);
+        ok(&program, &database, &["import", &file]);
+        let ran = ok(&program, &database, &["classify", "--pipeline", &shared]);
+        assert!(!ran.stderr.contains("always equal"), "{}", ran.stderr);
+        assert_eq!(
+            labels(&program, &database),
+            "label,label_topic\ngaming,bets\ngaming,play\ncooking,cooking\ncooking,cooking\n"
+        );
+        let query = "SELECT COUNT(*) AS n FROM post_scores";
+        let scores = ok(&program, &database, &["sql", query, "--format", "csv"]);
+        assert_eq!(scores.stdout, "n\n12\n", "one score a post and label");
+        let one = program.write("one.toml", SHARED.replace("\"bets\"", "\"odds\""));
+        let diff = ok(
+            &program,
+            &database,
+            &["labels", "diff", "current", &one, "--format", "json"],
+        );
+        let diff: Value = serde_json::from_str(&diff.stdout).unwrap();
+        let changes = diff["labels"].as_array().unwrap();
+        assert_eq!(changes.len(), 2, "{diff}");
+        // An NLI model reads the same words for both, and computes them once.
+        let ran = ok(
+            &program,
+            &database,
+            &["classify", "--pipeline", &shared, "--model", nli],
+        );
+        assert!(
+            ran.stderr
+                .contains("`play` and `bets`: their scores are always equal"),
+            "{}",
+            ran.stderr
+        );
+    }
+    let program = Program::new();
+    let shared = program.write("shared.toml", SHARED);
+    let validate = ["labels", "validate", "--pipeline", &shared];
+    let ran = program.ok(&validate);
+    assert!(!ran.stderr.contains("nearly the same"), "{}", ran.stderr);
+    let ran = program.run(&[&validate[..], &["--model", nli]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("reads no descriptions"),
+        "{}",
+        ran.stderr
+    );
+    let same = program.write(
+        "same.toml",
+        SHARED.replace("Casinos, poker and betting", "video games and consoles"),
+    );
+    let ran = program.run(&["labels", "validate", "--pipeline", &same]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("same words"), "{}", ran.stderr);
+}
+
+#[test]
+fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
+    let program = Program::new();
+    let path = program.folder.path().join("my.toml");
+    let my = path.to_str().unwrap();
+    for args in [
+        &["labels", "new", my][..],
+        &["labels", "new", my, "climate change", "C++", "C", "…"],
+        &[
+            "labels",
+            "new",
+            my,
+            "--labels",
+            "climate change, gaming,, \"quoted\" and \\ more",
+        ],
+    ] {
+        program.ok(args);
+        let written = std::fs::read_to_string(&path).unwrap();
+        let ran = program.run(&["labels", "new", my, "other"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("exists"), "{}", ran.stderr);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), written);
+        let ran = program.ok(&["labels", "validate", "--pipeline", my, "--format", "json"]);
+        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(set["name"], "my");
+        // To stdout goes the same, but for the names.
+        let printed = program
+            .ok(&[&["labels", "new", "-"], &args[3..]].concat())
+            .stdout;
+        assert_eq!(printed.lines().count(), written.lines().count());
+        std::fs::remove_file(&path).unwrap();
+    }
+    for (args, what) in [
+        (
+            &["labels", "new", "no/such/folder.toml"][..],
+            "no/such/folder.toml",
+        ),
+        (&["labels", "new", my, "gaming", "Gaming"], "given twice"),
+        (&["labels", "new", my, "a\nb\u{1b}"], "exists"),
+        (&["labels", "new", my, "a", "--from", "current"], "--from"),
+        (&["labels", "new"], "FILE"),
+    ] {
+        if what == "exists" {
+            program.ok(args);
+            program.ok(&["labels", "validate", "--pipeline", my]);
+        }
+        let ran = program.run(args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(what), "{what}: {}", ran.stderr);
+    }
+    std::fs::remove_file(&path).unwrap();
+
+    // Several at once: one of them writes.
+    let mut racing: Vec<_> = (0..4)
+        .map(|i| {
+            program
+                .command(&["labels", "new", my, &format!("label {i}")])
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let codes = racing.iter_mut().map(|child| child.wait().unwrap().code());
+    assert_eq!(codes.filter(|code| *code == Some(0)).count(), 1);
+    program.ok(&["labels", "validate", "--pipeline", my]);
+}
+
+#[test]
+fn labels_new_takes_the_labels_of_a_stored_set() {
+    for database in databases() {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts());
+        let path = program.folder.path().join("new.toml");
+        let new = path.to_str().unwrap();
+        ok(&program, &database, &["import", &file]);
+        program.ok(&["labels", "new", new, "cooking", "gambling", "video games"]);
+        ok(&program, &database, &["classify", "--pipeline", new]);
+        let shown = labels(&program, &database);
+        assert!(
+            shown.ends_with("\ncooking,cooking\ncooking,cooking\n"),
+            "{shown}"
+        );
+        let hash = |file: &str| {
+            let ran = program.ok(&["labels", "validate", "--pipeline", file, "--format", "json"]);
+            let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+            set["hash"].clone()
+        };
+        let copy = program.folder.path().join("copy.toml");
+        let copy = copy.to_str().unwrap();
+        for from in ["current", "new"] {
+            ok(
+                &program,
+                &database,
+                &["labels", "new", copy, "--from", from],
+            );
+            assert_eq!(hash(copy), hash(new));
+            std::fs::remove_file(copy).unwrap();
+        }
+        let ran = on(
+            &program,
+            &database,
+            &["labels", "new", copy, "--from", "nowhere"],
+        );
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("`nowhere`"), "{}", ran.stderr);
+        assert!(!std::path::Path::new(copy).exists());
+    }
+}
+
+#[test]
+fn the_setting_names_the_file_for_every_command() {
+    let program = Program::new();
+    let folder = program.folder.path().join("conf");
+    std::fs::create_dir(&folder).unwrap();
+    program.write("conf/mine.toml", "labels = [\"cooking\", \"gambling\"]");
+    program.write(
+        "conf/topicmill.toml",
+        "pipeline = \"mine.toml\"\n[log]\nformat = \"text\"\n",
+    );
+    program.write(
+        "other.toml",
+        "labels = [\"music\", \"travel\", \"video games\"]",
+    );
+    program.write("posts.ndjson", posts());
+    let run = |args: &[&str], env: Option<&str>| {
+        let args = [&["--config", "conf/topicmill.toml"], args].concat();
+        let mut command = program.command(&args);
+        if let Some(file) = env {
+            command.env("TOPICMILL__PIPELINE", file);
+        }
+        finished(command.output().unwrap())
+    };
+    let name = |args: &[&str], env: Option<&str>| {
+        let ran = run(
+            &[&["labels", "validate", "--format", "json"], args].concat(),
+            env,
+        );
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        set["name"].as_str().unwrap().to_owned()
+    };
+    // A path of a settings file is relative to that file; the environment wins over it, and a flag over both.
+    assert_eq!(name(&[], None), "mine");
+    assert_eq!(name(&[], Some("other.toml")), "other");
+    assert_eq!(
+        name(&["--pipeline", "other.toml"], Some("nowhere.toml")),
+        "other"
+    );
+    assert_eq!(name(&[], Some("")), "sixteen-topics");
+
+    let shown = run(&["config", "show", "--origin", "--format", "json"], None).stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    let rows = shown.as_array().unwrap();
+    let row = rows
+        .iter()
+        .find(|row| row["setting"] == "pipeline")
+        .unwrap();
+    assert!(
+        row["value"].as_str().unwrap().ends_with("conf/mine.toml"),
+        "{row}"
+    );
+    assert!(
+        row["origin"]
+            .as_str()
+            .unwrap()
+            .ends_with("conf/topicmill.toml"),
+        "{row}"
+    );
+    let doctor = run(&["doctor", "--source", "sample"], None);
+    assert!(doctor.stdout.contains("mine ("), "{}", doctor.stdout);
+
+    for database in databases() {
+        let with = |args: &[&str]| {
+            let ran = run(
+                &[&["--database", database.url.as_str()], args].concat(),
+                None,
+            );
+            assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
+            ran
+        };
+        with(&["import", "posts.ndjson"]);
+        let told = with(&["classify", "--dry-run", "--format", "json"]).stdout;
+        assert!(
+            told.contains('8'),
+            "two labels for each of four texts: {told}"
+        );
+        with(&["classify"]);
+        let shown = labels(&program, &database);
+        assert!(shown.contains("gambling,gambling"), "{shown}");
+        with(&["score", "posts.ndjson", "out.ndjson", "--overwrite"]);
+        let out = std::fs::read_to_string(program.folder.path().join("out.ndjson")).unwrap();
+        assert!(
+            out.contains("gambling") && !out.contains("history"),
+            "{out}"
+        );
+        // Labels of the command line are labels of the command line.
+        with(&[
+            "score",
+            "posts.ndjson",
+            "out.ndjson",
+            "--overwrite",
+            "--label",
+            "history",
+        ]);
+    }
+
+    // Who wrote no file's name is told where it comes from.
+    for (args, env, what) in [
+        (
+            &["classify"][..],
+            "nowhere.toml",
+            "setting `pipeline` in $TOPICMILL__PIPELINE: read the pipeline file",
+        ),
+        (
+            &["labels", "calibrate", "gold.csv"],
+            "conf",
+            "setting `pipeline` in $TOPICMILL__PIPELINE",
+        ),
+        (&["doctor", "--offline"], "nowhere.toml", "wrong"),
+    ] {
+        let ran = run(args, Some(env));
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(all.contains(what), "{what}: {all}");
+    }
+    // Below a section it would be a key of that section.
+    program.write(
+        "below.toml",
+        "[log]\nformat = \"text\"\npipeline = \"mine.toml\"\n",
+    );
+    let ran = program.run(&["--config", "below.toml", "config", "show"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr
+            .contains("write `pipeline` above the first section"),
+        "{}",
+        ran.stderr
+    );
+}
