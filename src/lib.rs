@@ -22,6 +22,7 @@
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
+//! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of and `files` texts.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
@@ -37,7 +38,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -46,16 +47,16 @@
 //! review        -> clock, domain, store
 //! analysis      -> store
 //! export        -> domain, store
-//! files         -> domain
+//! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
 //! gpu           -> clock, record
 //! advice        -> record
-//! source        -> clock, domain
+//! source        -> clock, domain, tables
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config` and `telemetry` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `config`, `tables` and `telemetry` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -97,4 +98,5 @@ pub mod record;
 pub mod review;
 pub mod source;
 pub mod store;
+pub mod tables;
 pub mod telemetry;

@@ -38,7 +38,7 @@ use clap::{Args, Parser, Subcommand};
 pub use self::error::{CliError, Exit};
 use self::setup::Setup;
 use crate::domain::redact_url;
-use crate::source::file::table::parquet::catches_panics;
+use crate::tables::parquet::catches_panics;
 use crate::telemetry::LogFormat;
 
 /// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.

@@ -5,13 +5,13 @@
 //! something by it, and a post without it would be wrong.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
-use parquet::errors::ParquetError;
 use serde_json::{Map, Value};
 
 use crate::domain::SourceKind;
 use crate::source::file::row::{FileRow, Record, topic_named};
 use crate::source::page::Rejected;
 use crate::source::post::post_from_value;
+use crate::tables::ParquetFault;
 
 /// What a column can hold.
 pub const FIELDS: [&str; 18] = [
@@ -81,22 +81,9 @@ pub enum TableError {
     /// The first line cannot be read.
     #[error("no CSV with a line of names: {0}")]
     Csv(#[from] csv::Error),
-    /// Not Parquet, or broken.
-    #[error(
-        "no Parquet file, or not a whole one: {0}; fetch it again, or write it anew, as CSV for example"
-    )]
-    Parquet(#[from] ParquetError),
-    /// A file whose pages would not fit into memory.
-    #[error(
-        "{what}, and at most {} MiB are read: write it anew with smaller pages or row groups, or as CSV",
-        .most >> 20
-    )]
-    TooLarge {
-        /// What is how large.
-        what: String,
-        /// What it may be, in bytes.
-        most: u64,
-    },
+    /// Parquet that cannot be read.
+    #[error(transparent)]
+    Parquet(#[from] ParquetFault),
 }
 
 /// Finds the fields among the columns: each with the index of its column.

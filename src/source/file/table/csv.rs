@@ -1,36 +1,12 @@
 //! Posts from CSV with a line of names: a row a post.
 
-use std::io::{self, Read};
+use std::io::Read;
 
 use serde_json::Value;
 
 use super::columns::{Column, TableError, find, record, rejected, row_of};
 use crate::source::file::row::{FileRow, Position, Rows};
-
-/// A row of a table above this is none, but a quote that nobody closed.
-const LONGEST_ROW: u64 = 32 << 20;
-
-/// Reads no more than `left` bytes until it is told how many again.
-#[derive(Debug)]
-struct Limited<R> {
-    reader: R,
-    left: u64,
-}
-
-impl<R: Read> Read for Limited<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.left == 0 {
-            let reason = format!(
-                "a row is longer than {} MiB: a quote that is not closed?",
-                LONGEST_ROW >> 20
-            );
-            return Err(io::Error::other(reason));
-        }
-        let n = self.reader.read(buffer)?;
-        self.left = self.left.saturating_sub(n as u64);
-        Ok(n)
-    }
-}
+use crate::tables::csv::Limited;
 
 /// The rows of a CSV file; the line of names is none.
 #[derive(Debug)]
@@ -48,11 +24,7 @@ impl<R: Read> Csv<R> {
     /// # Errors
     /// When a column is missing, or the line cannot be read.
     pub fn new(reader: R, wanted: &[Column]) -> Result<Self, TableError> {
-        let limited = Limited {
-            reader,
-            left: LONGEST_ROW,
-        };
-        let mut reader = csv::Reader::from_reader(limited);
+        let mut reader = csv::Reader::from_reader(Limited::new(reader));
         let names = reader.byte_headers()?;
         let names: Vec<String> = names
             .iter()
@@ -73,7 +45,7 @@ impl<R: Read + Send> Rows for Csv<R> {
         if self.broken {
             return None;
         }
-        self.reader.get_mut().left = LONGEST_ROW;
+        self.reader.get_mut().next_row();
         let read = self.reader.read_byte_record(&mut self.row);
         self.number += u64::from(!matches!(read, Ok(false)));
         match read {
@@ -119,6 +91,7 @@ mod tests {
     use super::*;
     use crate::source::file::row::Record;
     use crate::source::page::Rejected;
+    use std::io;
 
     fn csv(text: &str, wanted: &[Column]) -> Result<Vec<String>, TableError> {
         let mut rows = Csv::new(text.as_bytes(), wanted)?;

@@ -2,5 +2,4 @@
 
 pub mod columns;
 pub mod csv;
-mod pages;
 pub mod parquet;

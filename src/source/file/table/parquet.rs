@@ -3,9 +3,7 @@
 //! What enters is a file, what leaves a row a post. The reader is a library's, which takes what a file says of itself
 //! for granted: so the sizes of its pages are looked at first, and what panics at a broken one is an error here.
 
-use std::cell::Cell;
 use std::fs::File;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,51 +16,12 @@ use parquet::schema::types::Type;
 use serde_json::Value;
 
 use super::columns::{Column, TableError, find, record, rejected, row_of};
-use super::pages;
 use crate::source::file::row::{FileRow, LONGEST_LINE, Position, Rows};
+use crate::tables::ParquetFault;
+use crate::tables::parquet::{caught, rows_of};
 
 /// A cell above this is no post's, as a line of NDJSON above it is none.
 const LONGEST_CELL: usize = LONGEST_LINE;
-
-thread_local! {
-    static CATCHES: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether a panic of this thread is about to become an error, so that nobody need hear of it.
-pub fn catches_panics() -> bool {
-    CATCHES.get()
-}
-
-/// Makes an error of a panic: of 2,500 files with wrong bytes, six made the library panic.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, ParquetError> {
-    CATCHES.set(true);
-    let done = catch_unwind(AssertUnwindSafe(work));
-    CATCHES.set(false);
-    done.map_err(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-        ParquetError::General(format!("it is damaged ({})", text.unwrap_or("no reason")))
-    })
-}
-
-/// The columns of the file that hold these fields of its schema: a field that is a group has several.
-fn leaves_of(schema: &Type, fields: &[usize]) -> Vec<usize> {
-    fn count(field: &Type) -> usize {
-        if field.is_primitive() {
-            1
-        } else {
-            field.get_fields().iter().map(|field| count(field)).sum()
-        }
-    }
-    let (mut leaves, mut next) = (Vec::new(), 0);
-    for (at, field) in schema.get_fields().iter().enumerate() {
-        if fields.contains(&at) {
-            leaves.push(next);
-        }
-        next += count(field);
-    }
-    leaves
-}
 
 /// The rows of a Parquet file; only the columns that are needed are read.
 pub struct Parquet {
@@ -82,13 +41,13 @@ impl Parquet {
     /// # Errors
     /// When a column is missing or holds no plain values, or the file is not Parquet.
     pub fn new(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
-        caught(|| Self::open(file, wanted, read)).unwrap_or_else(|panic| Err(panic.into()))
+        caught(|| Self::open(file, wanted, read)).unwrap_or_else(|panic| Err(ParquetFault::from(panic).into()))
     }
 
     fn open(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
-        let bytes = file.metadata().map_err(ParquetError::from)?.len();
-        let pages = file.try_clone().map_err(ParquetError::from)?;
-        let reader = SerializedFileReader::new(file)?;
+        let bytes = file.metadata().map_err(damaged)?.len();
+        let pages = file.try_clone().map_err(damaged)?;
+        let reader = SerializedFileReader::new(file).map_err(ParquetFault::from)?;
         let about = reader.metadata().file_metadata();
         let rows = u64::try_from(about.num_rows()).unwrap_or(0);
         let schema = about.schema();
@@ -112,13 +71,8 @@ impl Parquet {
             let scale = scale.ok_or_else(|| TableError::NotPlain(names[*at].clone()))?;
             fields.push((*field, scale));
         }
-        let leaves: Vec<usize> = leaves_of(schema, &indices);
-        pages::check(&pages, reader.metadata(), &leaves)?;
-        let projection = Type::group_type_builder(schema.name())
-            .with_fields(indices.iter().map(|at| columns[*at].clone()).collect())
-            .build()?;
         Ok(Self {
-            rows: RowIter::from_file_into(Box::new(reader)).project(Some(projection))?,
+            rows: rows_of(&pages, reader, &indices)?,
             fields,
             number: 0,
             size: (rows, bytes),
@@ -126,6 +80,10 @@ impl Parquet {
             broken: false,
         })
     }
+}
+
+fn damaged(error: std::io::Error) -> ParquetFault {
+    ParquetError::from(error).into()
 }
 
 /// How many of a column's whole numbers are a second, 1 where it holds no times; `None` where a cell does not

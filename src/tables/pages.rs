@@ -12,7 +12,7 @@ use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::columns::TableError;
+use super::ParquetFault;
 
 /// The largest page: `DuckDB` writes up to 100 MB, other writers 1 MiB
 /// (<https://github.com/duckdb/duckdb>, `MAX_UNCOMPRESSED_PAGE_SIZE`).
@@ -27,12 +27,12 @@ const DEEPEST: u32 = 8;
 /// Checks the pages of these columns.
 ///
 /// # Errors
-/// [`TableError::TooLarge`], and [`TableError::Parquet`] for a header that is none.
-pub(super) fn check(
+/// [`ParquetFault::TooLarge`], and [`ParquetFault::Damaged`] for a header that is none.
+pub fn check(
     file: &File,
     about: &ParquetMetaData,
     columns: &[usize],
-) -> Result<(), TableError> {
+) -> Result<(), ParquetFault> {
     let end = file.metadata().map_err(ParquetError::from)?.len();
     for group in about.row_groups() {
         let mut together = 0;
@@ -48,7 +48,7 @@ pub(super) fn check(
         }
         if together > LARGEST_PAGES {
             let mib = together >> 20;
-            return Err(TableError::TooLarge {
+            return Err(ParquetFault::TooLarge {
                 what: format!("pages of {mib} MiB would be in memory at once"),
                 most: LARGEST_PAGES,
             });
@@ -62,7 +62,7 @@ fn largest_pages(
     reader: &mut BufReader<&File>,
     place: std::ops::Range<u64>,
     codec: Compression,
-) -> Result<u64, TableError> {
+) -> Result<u64, ParquetFault> {
     let (mut data, mut dictionary) = (0, 0);
     let mut at = place.start;
     while at < place.end {
@@ -89,7 +89,7 @@ fn largest_pages(
             } else {
                 format!("{} MiB", bytes >> 20)
             };
-            return Err(TableError::TooLarge {
+            return Err(ParquetFault::TooLarge {
                 what: format!("a page of it holds {size}"),
                 most: LARGEST_PAGE,
             });

@@ -1,0 +1,220 @@
+//! The bytes of a table as UTF-8: unpacked, without a byte order mark, and decoded where they are UTF-16.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::Path;
+
+/// Bytes that are read from the system at once.
+const READ_BYTES: usize = 1 << 18;
+
+/// Log2 of the largest window that zstd has: 2 GiB, with which the months of Reddit are packed.
+const LARGEST_WINDOW: u32 = 31;
+
+/// Whether a path stands for stdin.
+pub fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Opens a file, or stdin for `-`, as it lies there.
+///
+/// # Errors
+/// When it cannot be opened.
+pub fn open(path: &Path) -> io::Result<Box<dyn Read + Send>> {
+    Ok(if is_stdin(path) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path)?)
+    })
+}
+
+/// The text in these bytes, as UTF-8 as far as it is text.
+///
+/// # Errors
+/// When they cannot be read.
+pub fn text(bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn BufRead + Send>> {
+    let (head, bytes) = peek(bytes)?;
+    let unpacked: Box<dyn Read + Send> = if head.starts_with(&[0x1f, 0x8b]) {
+        let packed = BufReader::with_capacity(READ_BYTES, bytes);
+        Box::new(flate2::bufread::MultiGzDecoder::new(packed))
+    } else if head == [0x28, 0xb5, 0x2f, 0xfd] {
+        let mut decoder = zstd::Decoder::new(bytes)?;
+        decoder.window_log_max(LARGEST_WINDOW)?;
+        Box::new(decoder)
+    } else {
+        bytes
+    };
+    let (head, unpacked) = peek(unpacked)?;
+    Ok(match head[..] {
+        [0xef, 0xbb, 0xbf, ..] => buffered(passed(unpacked, 3)?),
+        [0xff, 0xfe, ..] => buffered(Utf16::new(passed(unpacked, 2)?, u16::from_le_bytes)),
+        [0xfe, 0xff, ..] => buffered(Utf16::new(passed(unpacked, 2)?, u16::from_be_bytes)),
+        // Without a mark, a text that begins with two characters of ASCII.
+        [a, 0, b, 0] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_le_bytes)),
+        [0, a, 0, b] if a != 0 && b != 0 => buffered(Utf16::new(unpacked, u16::from_be_bytes)),
+        _ => buffered(unpacked),
+    })
+}
+
+fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
+    Box::new(BufReader::with_capacity(READ_BYTES, reader))
+}
+
+type Bytes = Box<dyn Read + Send>;
+
+/// The first four bytes, or fewer where there are no more, and all of them again.
+fn peek(mut bytes: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
+    let mut head = Vec::new();
+    bytes.by_ref().take(4).read_to_end(&mut head)?;
+    let again = Box::new(Cursor::new(head.clone()).chain(bytes));
+    Ok((head, again))
+}
+
+fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {
+    let mut passed = vec![0; count];
+    bytes.read_exact(&mut passed)?;
+    Ok(bytes)
+}
+
+/// The first byte that is no white space, without taking it; `None` at the end.
+///
+/// # Errors
+/// When nothing can be read.
+pub fn first(text: &mut dyn BufRead) -> io::Result<Option<u8>> {
+    loop {
+        let chunk = match text.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            chunk => chunk?,
+        };
+        if chunk.is_empty() {
+            return Ok(None);
+        }
+        let blank = chunk.iter().take_while(|byte| byte.is_ascii_whitespace());
+        let blank = blank.count();
+        if let Some(byte) = chunk.get(blank) {
+            return Ok(Some(*byte));
+        }
+        text.consume(blank);
+    }
+}
+
+/// UTF-16 as UTF-8; half a surrogate pair becomes U+FFFD, as does half a unit at the end.
+struct Utf16<R> {
+    reader: R,
+    unit: fn([u8; 2]) -> u16,
+    /// Bytes that wait for the other half of their unit.
+    odd: Vec<u8>,
+    /// Half of a surrogate pair that waits for the other.
+    high: Option<u16>,
+    ready: Vec<u8>,
+    at: usize,
+}
+
+impl<R: Read> Utf16<R> {
+    fn new(reader: R, unit: fn([u8; 2]) -> u16) -> Self {
+        Self {
+            reader,
+            unit,
+            odd: Vec::new(),
+            high: None,
+            ready: Vec::new(),
+            at: 0,
+        }
+    }
+
+    /// Decodes the next bytes; false at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        let mut bytes = vec![0; 1 << 15];
+        let n = self.reader.read(&mut bytes)?;
+        let ended = n == 0;
+        let mut all = std::mem::take(&mut self.odd);
+        all.extend_from_slice(&bytes[..n]);
+        let (pairs, rest) = all.as_chunks::<2>();
+        let mut units: Vec<u16> = self.high.take().into_iter().collect();
+        units.extend(pairs.iter().map(|pair| (self.unit)(*pair)));
+        if ended {
+            units.extend(rest.first().map(|_| 0xdc00)); // Half a unit: as half a pair.
+        } else {
+            self.odd = rest.to_vec();
+            let last = units.last().copied();
+            if let Some(high @ 0xd800..=0xdbff) = last {
+                units.pop();
+                self.high = Some(high);
+            }
+        }
+        let text: String = char::decode_utf16(units)
+            .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect();
+        (self.ready, self.at) = (text.into_bytes(), 0);
+        Ok(!(ended && self.ready.is_empty()))
+    }
+}
+
+impl<R: Read> Read for Utf16<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.ready.len() {
+            if !self.fill()? {
+                return Ok(0);
+            }
+        }
+        let n = buffer.len().min(self.ready.len() - self.at);
+        buffer[..n].copy_from_slice(&self.ready[self.at..self.at + n]);
+        self.at += n;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Hands out a byte at a time.
+    struct Slow(Cursor<Vec<u8>>);
+
+    impl Read for Slow {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let n = buffer.len().min(1);
+            self.0.read(&mut buffer[..n])
+        }
+    }
+
+    fn read(bytes: &[u8]) -> String {
+        let mut out = String::new();
+        let slow = Box::new(Slow(Cursor::new(bytes.to_vec())));
+        text(slow).unwrap().read_to_string(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn every_encoding_comes_out_as_utf_8() {
+        let sample = "id,text\n1,Æ 日本 👩‍🚀\n";
+        let utf16 = |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+            sample.encode_utf16().flat_map(bytes).collect()
+        };
+        let (little, big) = (utf16(u16::to_le_bytes), utf16(u16::to_be_bytes));
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(sample.as_bytes()).unwrap();
+        for bytes in [
+            sample.as_bytes().to_vec(),
+            [&b"\xef\xbb\xbf"[..], sample.as_bytes()].concat(),
+            [&b"\xff\xfe"[..], &little].concat(),
+            [&b"\xfe\xff"[..], &big].concat(),
+            little,
+            big,
+            gzip.finish().unwrap(),
+            zstd::encode_all(sample.as_bytes(), 1).unwrap(),
+            zstd::encode_all(&[&b"\xef\xbb\xbf"[..], sample.as_bytes()].concat()[..], 1).unwrap(),
+        ] {
+            assert_eq!(read(&bytes), sample);
+        }
+        for short in ["", "a", "ab", "\n"] {
+            assert_eq!(read(short.as_bytes()), short);
+        }
+    }
+
+    #[test]
+    fn half_a_character_of_utf_16_is_replaced() {
+        assert_eq!(read(b"\xff\xfea\0\x3d\xd8b\0c"), "a\u{fffd}b\u{fffd}");
+        assert_eq!(read(b"\xff\xfea\0\x3d\xd8"), "a\u{fffd}");
+    }
+}

@@ -1,0 +1,340 @@
+//! Rows of CSV and TSV, with a line of names.
+//!
+//! What stands between the values is found in the line of names, outside of its quotes. A row that has more or fewer
+//! values than there are names is one with a problem; so is one that is not UTF-8, because nobody can say what it
+//! meant.
+
+use std::io::{self, BufRead, Cursor, Read};
+use std::sync::Arc;
+
+use super::json::last_row;
+use super::{Cell, Row, Rows, TableError};
+
+/// A row of a table above this is none, but a quote that nobody closed.
+const LONGEST_ROW: u64 = 32 << 20;
+
+/// A line of names above this is none.
+const LONGEST_HEADER: usize = 1 << 20;
+
+/// What stands between values, the likeliest first.
+const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
+
+/// Reads no more than `left` bytes until it is told how many again.
+#[derive(Debug)]
+pub struct Limited<R> {
+    reader: R,
+    left: u64,
+}
+
+impl<R> Limited<R> {
+    /// Reads from `reader` as much as a row may have.
+    pub fn new(reader: R) -> Self {
+        Self {
+            reader,
+            left: LONGEST_ROW,
+        }
+    }
+
+    /// Lets another row be read.
+    pub fn next_row(&mut self) {
+        self.left = LONGEST_ROW;
+    }
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            let reason = format!(
+                "a row is longer than {} MiB: a quote that is not closed?",
+                LONGEST_ROW >> 20
+            );
+            return Err(io::Error::other(reason));
+        }
+        let n = self.reader.read(buffer)?;
+        self.left = self.left.saturating_sub(n as u64);
+        Ok(n)
+    }
+}
+
+type Text = Box<dyn BufRead + Send>;
+
+/// The rows of CSV or TSV; the line of names is none.
+pub struct Csv {
+    reader: csv::Reader<Limited<Box<dyn Read + Send>>>,
+    row: csv::ByteRecord,
+    names: Vec<Arc<str>>,
+    delimiter: u8,
+    /// Line of the first row, less the line that the reader counts.
+    lines_before: u64,
+    ended: bool,
+}
+
+impl Csv {
+    /// Reads the line of names. `delimiter`: what stands between values, where that is known.
+    ///
+    /// # Errors
+    /// When there is no line of names.
+    pub fn new(mut text: Text, delimiter: Option<u8>) -> Result<Self, TableError> {
+        let mut header = read_header(&mut text)?;
+        let mut delimiter = delimiter;
+        let mut lines_before = 0;
+        // Spreadsheets write `sep=;` before the line of names.
+        if let [b's', b'e', b'p', b'=', separator] = *header.trim_ascii() {
+            delimiter = delimiter.or(Some(separator));
+            header = read_header(&mut text)?;
+            lines_before = 1;
+        }
+        let delimiter = delimiter.unwrap_or_else(|| likeliest(&header));
+        let bytes: Box<dyn Read + Send> = Box::new(Cursor::new(header).chain(text));
+        let mut reader = csv::ReaderBuilder::new()
+            .delimiter(delimiter)
+            .flexible(true)
+            .from_reader(Limited::new(bytes));
+        let names = reader.byte_headers().map_err(from_csv)?;
+        let names = names_of(names)?;
+        Ok(Self {
+            reader,
+            row: csv::ByteRecord::new(),
+            names,
+            delimiter,
+            lines_before,
+            ended: false,
+        })
+    }
+
+    /// What stands between the values.
+    pub fn delimiter(&self) -> u8 {
+        self.delimiter
+    }
+
+    fn next_record(&mut self) -> Result<bool, io::Error> {
+        self.reader.get_mut().next_row();
+        let read = self.reader.read_byte_record(&mut self.row);
+        read.map_err(|error| match error.into_kind() {
+            csv::ErrorKind::Io(error) => error,
+            other => io::Error::other(format!("{other:?}")),
+        })
+    }
+
+    fn line(&self) -> u64 {
+        let position = self.row.position();
+        self.lines_before + position.map_or(0, csv::Position::line)
+    }
+}
+
+fn from_csv(error: csv::Error) -> TableError {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) if !super::json::is_damage(&error) => error.into(),
+        csv::ErrorKind::Io(error) => TableError::Header(format!("the line of names: {error}")),
+        other => TableError::Header(format!("the line of names: {other:?}")),
+    }
+}
+
+/// The bytes of the first line that is not blank, up to its end outside of quotes.
+fn read_header(text: &mut Text) -> Result<Vec<u8>, TableError> {
+    let (mut header, mut quoted) = (Vec::new(), false);
+    loop {
+        let chunk = match text.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if super::json::is_damage(&error) => {
+                return Err(TableError::Header(format!("the line of names: {error}")));
+            }
+            chunk => chunk?,
+        };
+        if chunk.is_empty() {
+            break;
+        }
+        let ends = |byte: &u8| {
+            quoted ^= *byte == b'"';
+            !quoted && matches!(byte, b'\n' | b'\r')
+        };
+        let end = chunk.iter().position(ends);
+        let used = end.map_or(chunk.len(), |at| at + 1);
+        header.extend_from_slice(&chunk[..used]);
+        text.consume(used);
+        if end.is_some() && header.trim_ascii().is_empty() {
+            header.clear();
+        } else if end.is_some() {
+            break;
+        }
+        if header.len() > LONGEST_HEADER {
+            let most = LONGEST_HEADER >> 20;
+            let why = format!("its line of names is longer than {most} MiB: it is no table");
+            return Err(TableError::Header(why));
+        }
+    }
+    Ok(header)
+}
+
+/// The delimiter that a line of names has most often outside of quotes.
+fn likeliest(header: &[u8]) -> u8 {
+    let mut counts = [0_usize; DELIMITERS.len()];
+    let mut quoted = false;
+    for byte in header {
+        quoted ^= *byte == b'"';
+        let found = DELIMITERS.iter().position(|delimiter| delimiter == byte);
+        if let Some(at) = found.filter(|_| !quoted) {
+            counts[at] += 1;
+        }
+    }
+    let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
+    DELIMITERS[best.expect("there are some")]
+}
+
+/// Names without the blanks around them; what has none gets one, and so does the second of two alike.
+fn names_of(header: &csv::ByteRecord) -> Result<Vec<Arc<str>>, TableError> {
+    let mut names: Vec<Arc<str>> = Vec::new();
+    for (at, name) in header.iter().enumerate() {
+        let name = std::str::from_utf8(name).map_err(|_| {
+            let advice = "convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
+            TableError::Header(format!("its line of names is not UTF-8: {advice}"))
+        })?;
+        let mut name = name.trim().to_owned();
+        if name.is_empty() {
+            name = format!("column_{}", at + 1);
+        }
+        names.push(unique(&name, |name| names.iter().any(|n| **n == *name)).into());
+    }
+    Ok(names)
+}
+
+/// A name that is not taken: itself, or with a number behind it.
+fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    if !taken(name) {
+        return name.to_owned();
+    }
+    let mut numbered = (2..).map(|n: usize| format!("{name}_{n}"));
+    numbered
+        .find(|name| !taken(name))
+        .expect("one of all numbers is free")
+}
+
+impl Rows for Csv {
+    fn names(&self) -> Option<&[Arc<str>]> {
+        Some(&self.names)
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+        if self.ended {
+            return Ok(None);
+        }
+        match self.next_record() {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            Err(error) => {
+                self.ended = true;
+                let line = self.lines_before + self.reader.position().line();
+                return last_row(line, error).map(Some);
+            }
+        }
+        let mut problem = None;
+        let mut cells = Vec::with_capacity(self.names.len());
+        for (name, bytes) in self.names.iter().zip(&self.row) {
+            let text = String::from_utf8(bytes.to_vec()).unwrap_or_else(|error| {
+                let at = error.utf8_error().valid_up_to() + 1;
+                let why = "convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example";
+                problem.get_or_insert(format!("is not UTF-8 (`{name}` at byte {at}): {why}"));
+                String::from_utf8_lossy(error.as_bytes()).into_owned()
+            });
+            cells.push((name.clone(), Cell::Text(text)));
+        }
+        let (len, expected) = (self.row.len(), self.names.len());
+        if len != expected {
+            problem = Some(format!(
+                "has {len} value{} where the line of names has {expected}",
+                if len == 1 { "" } else { "s" }
+            ));
+        }
+        Ok(Some(Row {
+            line: self.line(),
+            cells,
+            problem,
+        }))
+    }
+
+    fn skip_row(&mut self) -> Result<bool, TableError> {
+        Ok(self.next_record()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::BufReader;
+
+    fn read(text: &[u8], delimiter: Option<u8>) -> Result<Vec<String>, TableError> {
+        let text = Box::new(BufReader::with_capacity(3, Cursor::new(text.to_vec())));
+        let mut rows = Csv::new(text, delimiter)?;
+        let mut told = vec![rows.names.join("|")];
+        while let Some(row) = rows.next_row()? {
+            let cells = row
+                .cells
+                .iter()
+                .map(|(_, cell)| cell.text().unwrap_or_default());
+            let cells = cells.collect::<Vec<_>>().join("|");
+            told.push(match row.problem {
+                Some(problem) => format!("{} {cells} {problem}", row.line),
+                None => format!("{} {cells}", row.line),
+            });
+        }
+        Ok(told)
+    }
+
+    #[test]
+    fn the_delimiter_is_what_the_line_of_names_has() {
+        for (text, expected) in [
+            ("id,a b\n1,2;3\n", ["id|a b", "2 1|2;3"]),
+            ("id;\"a,b,c\"\n1;2,3\n", ["id|a,b,c", "2 1|2,3"]),
+            ("id\ta\r\n1\t2,3\r\n", ["id|a", "2 1|2,3"]),
+            ("id|a\r1|x", ["id|a", "2 1|x"]),
+            ("sep=;\nid;a\n1;x", ["id|a", "3 1|x"]),
+            ("\n\n a \n\"x, y\"\n", ["a", "4 x, y"]),
+        ] {
+            assert_eq!(read(text.as_bytes(), None).unwrap(), expected, "{text:?}");
+        }
+        assert_eq!(read(b"a,b;c\n1,2;3", Some(b';')).unwrap()[0], "a,b|c");
+    }
+
+    #[test]
+    fn a_row_that_does_not_fit_says_so_and_keeps_what_it_has() {
+        let text =
+            b"id,,text,text\n1,,\"a \"\"quoted\"\"\nline\",x\n2,x\n3,a,b,c,d\n4,,caf\xe9,y\n5,,z,z";
+        let told = read(text, None).unwrap();
+        assert_eq!(told[0], "id|column_2|text|text_2");
+        assert_eq!(told[1], "2 1||a \"quoted\"\nline|x");
+        assert!(
+            told[2].starts_with("4 2|x has 2 values where"),
+            "{}",
+            told[2]
+        );
+        assert!(
+            told[3].starts_with("5 3|a|b|c has 5 values"),
+            "{}",
+            told[3]
+        );
+        assert!(
+            told[4].contains("is not UTF-8 (`text` at byte 4)"),
+            "{}",
+            told[4]
+        );
+        assert_eq!(told[5], "7 5||z|z");
+    }
+
+    #[test]
+    fn a_quote_that_nobody_closes_is_not_read_into_memory() {
+        struct Endless;
+        impl Read for Endless {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                buffer.fill(b'x');
+                Ok(buffer.len())
+            }
+        }
+        let head = Cursor::new(b"id,text\na1,\"One".to_vec());
+        let mut rows = Csv::new(Box::new(BufReader::new(head.chain(Endless))), None).unwrap();
+        let row = rows.next_row().unwrap().unwrap();
+        assert!(row.problem.unwrap().contains("not closed"));
+        assert!(rows.next_row().unwrap().is_none());
+        let endless = Csv::new(Box::new(BufReader::new(Endless)), None);
+        assert!(matches!(endless, Err(TableError::Header(_))));
+    }
+}

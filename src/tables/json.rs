@@ -1,0 +1,442 @@
+//! Rows of NDJSON, and of a JSON array: an object a row.
+//!
+//! The values of an object stay as they are written, so that a number comes out with every digit that it came with.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, BufRead};
+use std::sync::Arc;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::{Cell, Row, Rows, TableError};
+
+/// No post is as long; a file without line ends must not be read into memory whole.
+const MAX_LINE_BYTES: usize = 64 << 20;
+
+/// A text as JSON writes it.
+pub fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a text is JSON")
+}
+
+/// JSON without the white space between its values, where that has line ends.
+pub fn on_one_line(json: &str) -> String {
+    if !json.contains(['\n', '\r']) {
+        return json.to_owned();
+    }
+    let (mut out, mut in_text, mut escaped) = (String::with_capacity(json.len()), false, false);
+    for c in json.chars() {
+        if in_text {
+            in_text = escaped || c != '"';
+            escaped = !escaped && c == '\\';
+        } else if c.is_ascii_whitespace() {
+            continue;
+        } else {
+            in_text = c == '"';
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// The members of an object, in order; of two with one name the last counts, in the place of the first.
+#[derive(Debug, Default)]
+pub struct Members(pub Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+struct MembersVisitor;
+
+impl<'de> Visitor<'de> for MembersVisitor {
+    type Value = Members;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+        let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
+        let mut places: HashMap<String, usize> = HashMap::new();
+        while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+            match places.get(&name) {
+                Some(place) => members[*place].1 = value,
+                None => {
+                    places.insert(name.clone(), members.len());
+                    members.push((name, value));
+                }
+            }
+        }
+        Ok(Members(members))
+    }
+}
+
+/// The cells of an object, or what is wrong with it (never quoting what it says).
+fn cells(json: &[u8]) -> Result<Vec<(Arc<str>, Cell)>, String> {
+    let members: Members = serde_json::from_slice(json).map_err(|error| {
+        if error.is_data() {
+            "is not a JSON object".to_owned()
+        } else {
+            format!("is not JSON (at column {})", error.column())
+        }
+    })?;
+    let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
+    Ok(members.0.into_iter().map(cell).collect())
+}
+
+fn row(line: u64, json: &[u8], whole: bool) -> Row {
+    if !whole {
+        return Row::broken(line, format!("is longer than {} MiB", MAX_LINE_BYTES >> 20));
+    }
+    match cells(json) {
+        Ok(cells) => Row {
+            line,
+            cells,
+            problem: None,
+        },
+        Err(problem) => Row::broken(line, problem),
+    }
+}
+
+/// What reading on came to.
+enum Piece {
+    Whole,
+    /// More than can be held; the buffer has its beginning, the rest was passed over.
+    TooLong,
+    End,
+}
+
+/// Whether the file, and not the disk, is at fault: it was packed and breaks off, or was packed wrongly.
+pub(super) fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    matches!(
+        error.kind(),
+        InvalidData | InvalidInput | Other | UnexpectedEof
+    ) && error.raw_os_error().is_none()
+}
+
+/// The last row of a file that cannot be read to its end.
+pub(super) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
+    if !is_damage(&error) {
+        return Err(error.into());
+    }
+    let problem = match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the file breaks off here: it is not whole".to_owned(),
+        _ => format!("cannot be read, nor what follows: {error}"),
+    };
+    Ok(Row::broken(line, problem))
+}
+
+/// The objects of NDJSON, one a line; blank lines are passed over.
+pub struct Lines {
+    text: Box<dyn BufRead + Send>,
+    buffer: Vec<u8>,
+    line: u64,
+    ended: bool,
+}
+
+impl Lines {
+    /// Reads lines of UTF-8.
+    pub fn new(text: Box<dyn BufRead + Send>) -> Self {
+        Self {
+            text,
+            buffer: Vec::new(),
+            line: 0,
+            ended: false,
+        }
+    }
+
+    /// Reads the next line that is not blank into the buffer.
+    fn read(&mut self) -> io::Result<Piece> {
+        loop {
+            self.line += 1;
+            match read_line(&mut self.text, &mut self.buffer)? {
+                Piece::Whole if self.buffer.trim_ascii().is_empty() => {}
+                piece => return Ok(piece),
+            }
+        }
+    }
+}
+
+impl Rows for Lines {
+    fn names(&self) -> Option<&[Arc<str>]> {
+        None
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let whole = match self.read() {
+            Ok(Piece::Whole) => true,
+            Ok(Piece::TooLong) => false,
+            Ok(Piece::End) => return Ok(None),
+            Err(error) => {
+                self.ended = true;
+                return last_row(self.line, error).map(Some);
+            }
+        };
+        Ok(Some(row(self.line, self.buffer.trim_ascii(), whole)))
+    }
+
+    fn skip_row(&mut self) -> Result<bool, TableError> {
+        Ok(!matches!(self.read()?, Piece::End))
+    }
+}
+
+/// Reads a line into `buffer`, keeping no more than [`MAX_LINE_BYTES`] of it.
+fn read_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Piece> {
+    buffer.clear();
+    let (mut any, mut whole) = (false, true);
+    loop {
+        let available = match file.fill_buf() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        any |= !available.is_empty();
+        let end = memchr::memchr(b'\n', available);
+        let part = &available[..end.unwrap_or(available.len())];
+        whole &= buffer.len() + part.len() <= MAX_LINE_BYTES;
+        if whole {
+            buffer.extend_from_slice(part);
+        }
+        let used = part.len() + usize::from(end.is_some());
+        file.consume(used);
+        if end.is_some() || used == 0 {
+            return Ok(match (any, whole) {
+                (false, _) => Piece::End,
+                (true, true) => Piece::Whole,
+                (true, false) => Piece::TooLong,
+            });
+        }
+    }
+}
+
+/// The objects of one JSON array, read as they come.
+pub struct Elements {
+    text: Box<dyn BufRead + Send>,
+    buffer: Vec<u8>,
+    /// The line that is read, from 1.
+    line: u64,
+    /// Whether the array has begun.
+    begun: bool,
+    ended: bool,
+}
+
+/// Where in an element the reader is.
+#[derive(Default)]
+struct Place {
+    depth: usize,
+    in_text: bool,
+    escaped: bool,
+}
+
+impl Place {
+    /// Takes a byte; whether the element ended before it.
+    fn take(&mut self, byte: u8) -> bool {
+        if self.in_text {
+            self.in_text = self.escaped || byte != b'"';
+            self.escaped = !self.escaped && byte == b'\\';
+            return false;
+        }
+        match byte {
+            b'"' => self.in_text = true,
+            b'[' | b'{' => self.depth += 1,
+            b']' | b'}' if self.depth > 0 => self.depth -= 1,
+            b',' | b']' if self.depth == 0 => return true,
+            _ => {}
+        }
+        false
+    }
+}
+
+impl Elements {
+    /// Reads an array in UTF-8.
+    pub fn new(text: Box<dyn BufRead + Send>) -> Self {
+        Self {
+            text,
+            buffer: Vec::new(),
+            line: 1,
+            begun: false,
+            ended: false,
+        }
+    }
+
+    /// The next byte; `None` at the end.
+    fn byte(&mut self) -> io::Result<Option<u8>> {
+        loop {
+            let next = match self.text.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                chunk => chunk?.first().copied(),
+            };
+            if next.is_some() {
+                self.text.consume(1);
+                self.line += u64::from(next == Some(b'\n'));
+            }
+            return Ok(next);
+        }
+    }
+
+    /// Reads the next element into the buffer; with the line that it begins on.
+    fn read(&mut self) -> io::Result<(Piece, u64)> {
+        if !self.begun {
+            self.begun = true;
+            loop {
+                match self.byte()? {
+                    Some(b'[') => break,
+                    Some(blank) if blank.is_ascii_whitespace() => {}
+                    _ => return Err(io::Error::other("it is not a JSON array")),
+                }
+            }
+        }
+        self.buffer.clear();
+        let (mut place, mut start, mut whole) = (Place::default(), self.line, true);
+        loop {
+            let Some(byte) = self.byte()? else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            if place.take(byte) {
+                self.ended = byte == b']';
+                // `[]`, and the comma that some leave behind the last element.
+                let none = self.ended && self.buffer.is_empty();
+                return Ok(match (none, whole) {
+                    (true, _) => (Piece::End, start),
+                    (false, true) => (Piece::Whole, start),
+                    (false, false) => (Piece::TooLong, start),
+                });
+            }
+            if self.buffer.is_empty() && byte.is_ascii_whitespace() {
+                start = self.line;
+                continue;
+            }
+            whole &= self.buffer.len() < MAX_LINE_BYTES;
+            if whole {
+                self.buffer.push(byte);
+            }
+        }
+    }
+}
+
+impl Rows for Elements {
+    fn names(&self) -> Option<&[Arc<str>]> {
+        None
+    }
+
+    fn next_row(&mut self) -> Result<Option<Row>, TableError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let (whole, line) = match self.read() {
+            Ok((Piece::Whole, line)) => (true, line),
+            Ok((Piece::TooLong, line)) => (false, line),
+            Ok((Piece::End, _)) => return Ok(None),
+            Err(error) => {
+                self.ended = true;
+                return last_row(self.line, error).map(Some);
+            }
+        };
+        Ok(Some(row(line, self.buffer.trim_ascii(), whole)))
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/it/support/mutate.rs"]
+#[expect(dead_code, reason = "what the attacks on other readers use, too")]
+mod mutate;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufReader, Cursor};
+
+    fn slow(text: &[u8]) -> Box<dyn BufRead + Send> {
+        Box::new(BufReader::with_capacity(3, Cursor::new(text.to_vec())))
+    }
+
+    /// Each row's line with its cells, or with its problem.
+    fn told(rows: &mut dyn Rows) -> Vec<String> {
+        let next = || rows.next_row().unwrap();
+        let show = |row: Row| {
+            let cells: Vec<String> = row.cells.iter().map(shown).collect();
+            format!(
+                "{} {}",
+                row.line,
+                row.problem.unwrap_or_else(|| cells.join(" "))
+            )
+        };
+        std::iter::from_fn(next).map(show).collect()
+    }
+
+    fn shown((name, cell): &(Arc<str>, Cell)) -> String {
+        let mut out = format!("{name}=");
+        cell.write_json(&mut out);
+        out
+    }
+
+    #[test]
+    fn lines_are_rows_and_blank_ones_are_none() {
+        let text =
+            b"{\"a\":1.10,\"b\":\"x\"}\r\n\n  \nsecret\n\"secret\"\n{\"a\":{ \"c\" : [1] },\"a\":2}\n{";
+        assert_eq!(
+            told(&mut Lines::new(slow(text))),
+            [
+                "1 a=1.10 b=\"x\"",
+                "4 is not JSON (at column 1)",
+                "5 is not a JSON object",
+                "6 a=2",
+                "7 is not JSON (at column 1)",
+            ]
+        );
+    }
+
+    #[test]
+    fn elements_are_rows_however_they_are_laid_out() {
+        let text = b" \n[\n  {\"a\": \"],[{\\\"\",\n \"b\": [1,\n {\"c\": \"\\\\\"}]},7 , {\"a\":null}\n]\n";
+        let expected = [
+            "3 a=\"],[{\\\"\" b=[1,{\"c\":\"\\\\\"}]",
+            "5 is not a JSON object",
+            "5 a=null",
+        ];
+        assert_eq!(told(&mut Elements::new(slow(text))), expected);
+        assert!(told(&mut Elements::new(slow(b"[]"))).is_empty());
+        let cut = told(&mut Elements::new(slow(b"[{\"a\":1},{\"a\"")));
+        assert_eq!(cut[0], "1 a=1");
+        assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
+        let other = told(&mut Elements::new(slow(b"{}")));
+        assert!(other[0].contains("not a JSON array"), "{other:?}");
+    }
+
+    /// As `attacks::fuzz` does with the other readers.
+    #[test]
+    fn broken_lines_and_arrays() {
+        let seeds: Vec<Vec<u8>> = [
+            "{\"id\":\"a\",\"text\":\"T\"}\n{\"id\":1,\"title\":\"T\",\"selftext\":\"[removed]\"}\n",
+            "\u{feff}{\"id\":18446744073709551615,\"body\":\"\"}\r\n\n{\"id\":-1,\"title\":\"caf\\u00e9\",\"selftext\":null}",
+            "[{\"id\":1.5},[],{\"id\":{},\"text\":7},\n{\"text\":\"\\ud83d\"}]\n",
+        ]
+        .map(|seed| seed.as_bytes().to_vec())
+        .to_vec();
+        let check = |bytes: &[u8]| {
+            let lines = memchr::memchr_iter(b'\n', bytes).count() + 1;
+            for rows in [
+                &mut Lines::new(slow(bytes)) as &mut dyn Rows,
+                &mut Elements::new(slow(bytes)),
+            ] {
+                while let Some(row) = rows.next_row().unwrap() {
+                    assert!((1..=lines as u64).contains(&row.line));
+                    for cell in &row.cells {
+                        assert!(!shown(cell).contains('\n'));
+                    }
+                }
+            }
+        };
+        for seed in &seeds {
+            check(seed);
+        }
+        mutate::fuzz("score", 3_000, |mutator| mutator.broken(&seeds), check);
+    }
+}

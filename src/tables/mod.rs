@@ -1,0 +1,225 @@
+//! Rows of a table, whatever its format: CSV, TSV, NDJSON, a JSON array, Parquet.
+//!
+//! What enters is a file or a pipe, packed or not, in UTF-8 or UTF-16; what leaves are [rows](Row) of named cells, one
+//! at a time, so that a table of any size fits into memory. What the cells mean is for others to say: `source` makes
+//! posts of them, `files` texts.
+
+pub mod bytes;
+pub mod csv;
+pub mod json;
+pub mod pages;
+pub mod parquet;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+/// The formats of tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Values with commas, semicolons or the like between them, and a line of names.
+    Csv,
+    /// The same with tabs.
+    Tsv,
+    /// A JSON object on each line.
+    Ndjson,
+    /// One JSON array of objects.
+    Json,
+    /// A Parquet file.
+    Parquet,
+}
+
+/// How the bytes of a file are packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// Not at all.
+    Plain,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+}
+
+impl Format {
+    /// What the ending of a file's name says, with how it is packed.
+    pub fn of_name(path: &Path) -> (Option<Self>, Packing) {
+        let ending = |name: &Path| {
+            let ending = name.extension()?.to_str()?;
+            Some(ending.to_ascii_lowercase())
+        };
+        let packing = match ending(path).as_deref() {
+            Some("gz" | "gzip") => Packing::Gzip,
+            Some("zst" | "zstd") => Packing::Zstd,
+            _ => Packing::Plain,
+        };
+        let inner = match packing {
+            Packing::Plain => path.to_owned(),
+            _ => path.with_extension(""),
+        };
+        let format = match ending(&inner).as_deref() {
+            Some("csv") => Some(Self::Csv),
+            Some("tsv" | "tab") => Some(Self::Tsv),
+            Some("ndjson" | "jsonl" | "jsonlines") => Some(Self::Ndjson),
+            Some("json") => Some(Self::Json),
+            Some("parquet" | "pq") => Some(Self::Parquet),
+            _ => None,
+        };
+        (format, packing)
+    }
+
+    /// Its name, as people write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "CSV",
+            Self::Tsv => "TSV",
+            Self::Ndjson => "NDJSON",
+            Self::Json => "a JSON array",
+            Self::Parquet => "Parquet",
+        }
+    }
+}
+
+/// A cell of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cell {
+    /// Nothing.
+    Null,
+    /// A text.
+    Text(String),
+    /// A value as JSON writes it, on one line; a text may be one, too.
+    Json(String),
+}
+
+impl Cell {
+    /// The value as JSON writes it, put behind `out`.
+    pub fn write_json(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Text(text) => out.push_str(&json::quoted(text)),
+            Self::Json(json) => out.push_str(json),
+        }
+    }
+
+    /// A JSON value as a cell.
+    pub fn of_raw(raw: &RawValue) -> Self {
+        match raw.get() {
+            "null" => Self::Null,
+            json => Self::Json(json::on_one_line(json)),
+        }
+    }
+
+    /// The text that it holds; `None` where it holds something else, or one that is no Unicode.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::Text(text) => Some(text.clone()),
+            Self::Json(json) => serde_json::from_str(json).ok(),
+        }
+    }
+}
+
+/// A row of a table.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    /// Number of its first line, or of the row where the format has no lines; from 1.
+    pub line: u64,
+    /// Its cells in order, each with the name of its column; of a row with a problem those that could be read.
+    pub cells: Vec<(Arc<str>, Cell)>,
+    /// What is wrong with the row, without quoting it.
+    pub problem: Option<String>,
+}
+
+impl Row {
+    /// The cell of a column.
+    pub fn cell(&self, name: &str) -> Option<&Cell> {
+        let found = self.cells.iter().find(|(column, _)| **column == *name);
+        found.map(|(_, cell)| cell)
+    }
+
+    fn broken(line: u64, problem: impl Into<String>) -> Self {
+        Self {
+            line,
+            problem: Some(problem.into()),
+            cells: Vec::new(),
+        }
+    }
+}
+
+/// The rows of a table in order.
+pub trait Rows: Send {
+    /// Names of the columns, where the table says them before its rows.
+    fn names(&self) -> Option<&[Arc<str>]>;
+
+    /// The next row; `None` at the end, and after a row that says why what follows cannot be read.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    fn next_row(&mut self) -> Result<Option<Row>, TableError>;
+
+    /// Passes over a row; whether there was one.
+    ///
+    /// # Errors
+    /// As [`Rows::next_row`].
+    fn skip_row(&mut self) -> Result<bool, TableError> {
+        Ok(self.next_row()?.is_some())
+    }
+}
+
+/// Why a table cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The file system.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The line of names.
+    #[error("{0}")]
+    Header(String),
+    /// Parquet.
+    #[error(transparent)]
+    Parquet(#[from] ParquetFault),
+    /// Parquet from a pipe, or packed.
+    #[error("it is Parquet, which is read from a file that is not packed: unpack it")]
+    Seek,
+    /// Another format than it was said to have.
+    #[error("it is Parquet: use `--format parquet`")]
+    IsParquet,
+}
+
+/// Why a Parquet file cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ParquetFault {
+    /// Not Parquet, or broken.
+    #[error(
+        "no Parquet file, or not a whole one: {0}; fetch it again, or write it anew, as CSV for example"
+    )]
+    Damaged(#[from] ::parquet::errors::ParquetError),
+    /// A file whose pages would not fit into memory.
+    #[error(
+        "{what}, and at most {} MiB are read: write it anew with smaller pages or row groups, or as CSV",
+        .most >> 20
+    )]
+    TooLarge {
+        /// What is how large.
+        what: String,
+        /// What it may be, in bytes.
+        most: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_say_format_and_packing() {
+        let of = |name: &str| Format::of_name(Path::new(name));
+        assert_eq!(of("a.csv"), (Some(Format::Csv), Packing::Plain));
+        assert_eq!(of("a.CSV.GZ"), (Some(Format::Csv), Packing::Gzip));
+        assert_eq!(of("a.jsonl.zst"), (Some(Format::Ndjson), Packing::Zstd));
+        assert_eq!(of("a.b/c"), (None, Packing::Plain));
+        assert_eq!(of("RS_2024-01.zst"), (None, Packing::Zstd));
+        assert_eq!(of("-"), (None, Packing::Plain));
+    }
+}
