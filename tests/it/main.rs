@@ -5,6 +5,7 @@ mod attacks;
 mod bottleneck;
 mod cli;
 mod collect;
+mod export;
 mod help;
 mod histories;
 mod house;
