@@ -352,7 +352,7 @@ async fn a_data_set_is_of_one_moment() {
     }
     for database in databases() {
         // More rows than wait on their way.
-        let scene = Scene::labelled(&database, 6_000);
+        let scene = Scene::labelled(&database, 3_000);
         let store = database.open_on_server_time().await;
         let target = store.current_target().await.unwrap().unwrap();
         let set = store.label_set(target.label_set).await.unwrap();
@@ -375,7 +375,7 @@ async fn a_data_set_is_of_one_moment() {
             let mut command = scene
                 .program
                 .command(&["--database", &url, "purge", "--ids"]);
-            let ids: String = (0..6_000).map(|i| format!("k{i:06}\n")).collect();
+            let ids: String = (0..3_000).map(|i| format!("k{i:06}\n")).collect();
             command.arg(scene.program.write("ids.txt", ids));
             std::sync::Mutex::new(command)
         };
@@ -387,14 +387,14 @@ async fn a_data_set_is_of_one_moment() {
                     // On SQLite it ends with 1: the export still reads what was purged.
                     let ran = command.lock().unwrap().output().unwrap();
                     let stderr = String::from_utf8_lossy(&ran.stderr);
-                    assert!(stderr.contains("purged=6000"), "{stderr}");
+                    assert!(stderr.contains("purged=3000"), "{stderr}");
                 }
             }
         };
         let subject = Subject { target, set };
         let filters = Filters::default();
         let counts = export::export(&store, &subject, &filters, destination, terms, heard).await;
-        assert_eq!(counts.unwrap().rows, 6_000);
+        assert_eq!(counts.unwrap().rows, 3_000);
         assert!(parts.load(Ordering::Relaxed) > 5);
         assert_eq!(scene.view().len(), 0, "they are purged");
         let rows = scene.jsonl("a.jsonl");
