@@ -6,6 +6,7 @@ mod bottleneck;
 mod cli;
 mod collect;
 mod evaluate;
+mod export;
 mod help;
 mod histories;
 mod house;

@@ -90,6 +90,7 @@ pages! {
     every_command_about_collecting_runs: "docs/collecting.md",
     every_command_about_importing_runs: "docs/importing.md",
     every_command_about_labels_runs: "docs/labels.md",
+    every_command_about_exporting_runs: "docs/exporting.md",
     every_command_about_models_runs: "docs/models.md",
     every_command_about_gpus_runs: "docs/gpu.md",
     every_command_about_postgresql_runs: "docs/postgres.md",

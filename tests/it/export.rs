@@ -1,0 +1,463 @@
+//! `topicmill export`: what is in a data set, and that nobody ever sees half of one.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::RowAccessor;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
+
+use crate::support::engine::runtime_is_here;
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran};
+
+const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
+    [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
+    [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
+
+/// Titles that formats stumble over.
+const TITLES: [&str; 6] = [
+    "a new boss fight, in \"this\" game",
+    "=HYPERLINK(\"http://x.test\") how long to roast a chicken",
+    "line one of a recipe\nline two",
+    "game night 🎲 with é and \u{202e}reversed\u{202c}",
+    "a stew; with | pipes\tand tabs",
+    "<script>alert(1)</script> game",
+];
+
+fn posts(n: usize) -> String {
+    (0..n)
+        .map(|i| {
+            let post = json!({
+                "id": format!("k{i:06}"), "title": format!("{} {i}", TITLES[i % TITLES.len()]),
+                "selftext": if i % 2 == 0 { "" } else { "a body\r\nof two lines" },
+                "subreddit": "gaming", "created_utc": 1_700_000_000 + i * 3_600, "score": i,
+                "num_comments": Value::Null,
+            });
+            format!("{post}\n")
+        })
+        .collect()
+}
+
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+}
+
+impl<'a> Scene<'a> {
+    /// Posts, labelled by the shipped model.
+    fn labelled(database: &'a TestDatabase, n: usize) -> Self {
+        let scene = Self::unlabelled(database, n);
+        let file = scene.program.write("two.toml", LABELS);
+        scene.ok(&["classify", "--pipeline", &file]);
+        scene
+    }
+
+    fn unlabelled(database: &'a TestDatabase, n: usize) -> Self {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts(n));
+        let scene = Self { program, database };
+        scene.ok(&["import", &file]);
+        scene
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let database = ["--database", self.database.url.as_str()];
+        self.program.run(&[&database, args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {}", ran.stderr);
+        ran
+    }
+
+    fn refused(&self, args: &[&str], says: &[&str]) {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+        for word in says {
+            assert!(ran.stderr.contains(word), "{args:?}: {}", ran.stderr);
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.program.folder.path().join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.program.folder.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.collect()
+    }
+
+    /// What the view shows, by fullname.
+    fn view(&self) -> BTreeMap<String, Value> {
+        let query = "SELECT * FROM labeled_posts";
+        let ran = self.ok(&["sql", query, "--format", "ndjson"]);
+        let rows = ran.stdout.lines().map(|line| {
+            let row: Value = serde_json::from_str(line).unwrap();
+            (row["fullname"].as_str().unwrap().to_owned(), row)
+        });
+        rows.collect()
+    }
+
+    fn jsonl(&self, name: &str) -> Vec<Value> {
+        let text = fs::read_to_string(self.path(name)).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect()
+    }
+}
+
+#[test]
+fn every_format_holds_what_the_view_shows() {
+    if !runtime_is_here("every_format_holds_what_the_view_shows") {
+        return;
+    }
+    let mut first: Option<Vec<Value>> = None;
+    for database in databases() {
+        let scene = Scene::labelled(&database, 60);
+        let view = scene.view();
+        for out in ["a.jsonl", "a.csv", "a.parquet"] {
+            scene.ok(&["export", out]);
+        }
+        let rows = scene.jsonl("a.jsonl");
+        assert_eq!(rows.len(), 60);
+        for row in &rows {
+            let shown = &view[row["fullname"].as_str().unwrap()];
+            for column in [
+                "title",
+                "selftext",
+                "subreddit",
+                "reddit_score",
+                "num_comments",
+            ] {
+                assert_eq!(row[column], shown[column], "{column}");
+            }
+            assert_eq!(row["label"], shown["label_topic"]);
+            assert_eq!(row["score"], shown["score"]);
+            let scores = [&row["score_gaming"], &row["score_food"]];
+            let best = scores.map(|score| score.as_f64().unwrap());
+            assert_eq!(row["score"], json!(best[0].max(best[1])));
+            assert!(row["created_at"].as_str().unwrap().ends_with('Z'));
+            assert_eq!(row["label_set"], "two");
+        }
+        let mut csv = csv::Reader::from_path(scene.path("a.csv")).unwrap();
+        let header = csv.headers().unwrap().clone();
+        for (row, record) in rows.iter().zip(csv.records().map(Result::unwrap)) {
+            for (name, value) in header.iter().zip(&record) {
+                // The parser of JSON rounds the last digit.
+                let number = row[name].as_f64().filter(|_| row[name].is_f64());
+                if let Some(number) = number {
+                    let close = (value.parse::<f64>().unwrap() - number).abs() < 1e-15;
+                    assert!(close, "{name}: {value} is not {number}");
+                    continue;
+                }
+                let text = match &row[name] {
+                    Value::Null => String::new(),
+                    Value::String(text) => text.clone(),
+                    other => other.to_string(),
+                };
+                assert_eq!(value, text, "{name}");
+            }
+        }
+        let file = File::open(scene.path("a.parquet")).unwrap();
+        let file = SerializedFileReader::new(file).unwrap();
+        let mut count = 0;
+        for (row, read) in rows.iter().zip(file.get_row_iter(None).unwrap()) {
+            let read = read.unwrap();
+            count += 1;
+            assert_eq!(
+                read.get_string(0).unwrap(),
+                row["fullname"].as_str().unwrap()
+            );
+            assert_eq!(read.get_string(3).unwrap(), row["title"].as_str().unwrap());
+            assert_eq!(
+                read.get_long(8).unwrap(),
+                row["reddit_score"].as_i64().unwrap()
+            );
+            assert!(read.get_long(9).is_err(), "null stays null");
+            let best = read.get_double(12).unwrap();
+            assert!((best - row["score"].as_f64().unwrap()).abs() < 1e-15);
+            assert_eq!(json!(read.get_bool(14).unwrap()), row["abstained"]);
+        }
+        assert_eq!(count, 60);
+        // Both databases give the same, but for the times of labelling.
+        let same: Vec<Value> = rows
+            .into_iter()
+            .map(|mut row| {
+                row["classified_at"].take();
+                row
+            })
+            .collect();
+        let first = first.get_or_insert_with(|| same.clone());
+        assert_eq!(*first, same);
+    }
+}
+
+#[test]
+fn filters_let_through_what_they_say() {
+    if !runtime_is_here("filters_let_through_what_they_say") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::labelled(&database, 48);
+        scene.ok(&["export", "all.jsonl"]);
+        let all = scene.jsonl("all.jsonl");
+        let expect = |args: &[&str], passes: &dyn Fn(&Value) -> bool| {
+            scene.ok(&[&["export", "some.jsonl", "--overwrite"], args].concat());
+            let wanted: Vec<&Value> = all.iter().filter(|row| passes(row)).collect();
+            let some = scene.jsonl("some.jsonl");
+            assert!(
+                some.iter().eq(wanted.iter().copied()),
+                "{args:?}: {} rows",
+                some.len()
+            );
+            assert!(
+                some.len() < all.len() && !some.is_empty(),
+                "{args:?} says nothing"
+            );
+        };
+        expect(&["--label", "gaming"], &|row| row["label"] == "gaming");
+        expect(&["--label", "food and cooking"], &|row| {
+            row["label"] == "food"
+        });
+        let mut scores: Vec<f64> = all.iter().flat_map(|row| row["score"].as_f64()).collect();
+        scores.sort_by(f64::total_cmp);
+        let middle = f64::midpoint(scores[23], scores[24]);
+        expect(&["--min-score", &middle.to_string()], &|row| {
+            row["score"].as_f64() >= Some(middle)
+        });
+        expect(&["--since", "2023-11-15"], &|row| {
+            row["created_at"].as_str() >= Some("2023-11-15T00:00:00Z")
+        });
+        expect(&["--until", "2023-11-15T12:00:00Z"], &|row| {
+            row["created_at"].as_str() < Some("2023-11-15T12:00:00Z")
+        });
+        let expression = "reddit_score % 2 = 0 AND title LIKE '%game%' -- even ones";
+        expect(&["--where", expression], &|row| {
+            row["reddit_score"].as_i64().unwrap() % 2 == 0
+                && row["title"].as_str().unwrap().contains("game")
+        });
+        // The ids alone come back by `--ids` of other commands.
+        scene.ok(&["export", "ids.txt", "--format", "ids", "--label", "gaming"]);
+        let ids = fs::read_to_string(scene.path("ids.txt")).unwrap();
+        let wanted = all.iter().filter(|row| row["label"] == "gaming");
+        assert!(
+            ids.lines()
+                .eq(wanted.map(|row| row["fullname"].as_str().unwrap()))
+        );
+    }
+}
+
+#[test]
+fn bad_input_says_what_to_do_and_writes_nothing() {
+    if !runtime_is_here("bad_input_says_what_to_do_and_writes_nothing") {
+        return;
+    }
+    for database in databases() {
+        let empty = Scene::unlabelled(&database, 12);
+        empty.refused(&["export", "x.csv"], &["topicmill classify"]);
+        let file = empty.program.write("two.toml", LABELS);
+        empty.ok(&["classify", "--pipeline", &file]);
+        let scene = empty;
+        let before = scene.names();
+        for (args, says) in [
+            (&["x.xlsx"][..], &[".parquet", "--format"][..]),
+            (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
+            (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
+            (&["x.csv", "--where", "1=1); DELETE FROM posts; --"], &[]),
+            (&["x.csv", "--where", "1 = 1) UNION SELECT (1"], &[]),
+            (&["x.csv", "--since", "yesterday"], &["2026-11-20"]),
+            (&["x.csv", "--since", "2026-02-30"], &["2026-11-20"]),
+            (
+                &["x.csv", "--since", "2026-11-20", "--until", "2026-11-20"],
+                &["--until"],
+            ),
+            (&["x.csv", "--min-score", "7"], &["0 to 1"]),
+            (&["x.csv", "--label-set", "three"], &["`three`", "two"]),
+            (&["x.parquet", "--bom"], &["--bom"]),
+            (
+                &["two.toml", "--format", "csv"],
+                &["exists already", "--overwrite"],
+            ),
+        ] {
+            scene.refused(&[&["export"], args].concat(), says);
+        }
+        let lost = scene.run(&["export", "no/such/folder/x.csv"]);
+        assert_eq!(lost.code, 1, "{}", lost.stderr);
+        assert_eq!(scene.names().len(), before.len(), "{:?}", scene.names());
+        assert_eq!(scene.view().len(), 12);
+        // A folder of somebody else's is not replaced, one of ours is.
+        fs::create_dir(scene.path("mine")).unwrap();
+        fs::write(scene.path("mine/README.md"), "mine").unwrap();
+        let kept = scene.run(&["export", "mine", "--overwrite"]);
+        assert_eq!(kept.code, 1, "{}", kept.stderr);
+        assert_eq!(
+            fs::read_to_string(scene.path("mine/README.md")).unwrap(),
+            "mine"
+        );
+        scene.ok(&["export", "set"]);
+        scene.refused(&["export", "set"], &["exists already"]);
+        scene.ok(&["export", "set", "--overwrite", "--label", "gaming"]);
+        let card = fs::read_to_string(scene.path("set/README.md")).unwrap();
+        assert!(
+            card.contains("| gaming |") && !card.contains("| food |"),
+            "{card}"
+        );
+        assert!(
+            !scene
+                .names()
+                .iter()
+                .any(|name| name.starts_with('.') && name.contains("set"))
+        );
+        // No rows make a table without rows.
+        scene.ok(&["export", "none.csv", "--since", "2999-01-01"]);
+        assert_eq!(
+            fs::read_to_string(scene.path("none.csv"))
+                .unwrap()
+                .lines()
+                .count(),
+            1
+        );
+    }
+}
+
+#[test]
+fn a_spreadsheet_gets_no_formula_and_sees_utf_8() {
+    let database = crate::support::postgres::sqlite();
+    if !runtime_is_here("a_spreadsheet_gets_no_formula_and_sees_utf_8") {
+        return;
+    }
+    let scene = Scene::labelled(&database, 6);
+    scene.ok(&["export", "a.csv", "--safe-csv", "--bom"]);
+    let bytes = fs::read(scene.path("a.csv")).unwrap();
+    assert!(bytes.starts_with(b"\xef\xbb\xbffullname,"));
+    let mut csv = csv::Reader::from_reader(&bytes[3..]);
+    for record in csv.records() {
+        for value in &record.unwrap() {
+            assert!(!value.starts_with(['=', '+', '@']), "{value}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_data_set_is_of_one_moment() {
+    if !runtime_is_here("a_data_set_is_of_one_moment") {
+        return;
+    }
+    for database in databases() {
+        // More rows than wait on their way.
+        let scene = Scene::labelled(&database, 3_000);
+        let store = database.open_on_server_time().await;
+        let target = store.current_target().await.unwrap().unwrap();
+        let set = store.label_set(target.label_set).await.unwrap();
+        let out = scene.path("a.jsonl");
+        let destination = Destination {
+            path: out.clone(),
+            format: Some(Format::Ndjson),
+            overwrite: false,
+            bom: false,
+            safe_csv: false,
+        };
+        let terms = Terms {
+            any_user: true,
+            reconciled_at: None,
+            stop: CancellationToken::new(),
+        };
+        let parts = Arc::new(AtomicU64::new(0));
+        let url = database.url.clone();
+        let command = {
+            let mut command = scene
+                .program
+                .command(&["--database", &url, "purge", "--ids"]);
+            let ids: String = (0..3_000).map(|i| format!("k{i:06}\n")).collect();
+            command.arg(scene.program.write("ids.txt", ids));
+            std::sync::Mutex::new(command)
+        };
+        let heard = {
+            let parts = parts.clone();
+            move |_| {
+                // While the first rows are being written, all posts are purged.
+                if parts.fetch_add(1, Ordering::Relaxed) == 0 {
+                    // On SQLite it ends with 1: the export still reads what was purged.
+                    let ran = command.lock().unwrap().output().unwrap();
+                    let stderr = String::from_utf8_lossy(&ran.stderr);
+                    assert!(stderr.contains("purged=3000"), "{stderr}");
+                }
+            }
+        };
+        let subject = Subject { target, set };
+        let filters = Filters::default();
+        let counts = export::export(&store, &subject, &filters, destination, terms, heard).await;
+        assert_eq!(counts.unwrap().rows, 3_000);
+        assert!(parts.load(Ordering::Relaxed) > 5);
+        assert_eq!(scene.view().len(), 0, "they are purged");
+        let rows = scene.jsonl("a.jsonl");
+        assert!(rows.iter().all(|row| row["score_food"].is_number()));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn who_is_killed_or_has_no_room_leaves_what_was_there() {
+    let database = crate::support::postgres::sqlite();
+    if !runtime_is_here("who_is_killed_or_has_no_room_leaves_what_was_there") {
+        return;
+    }
+    let scene = Scene::labelled(&database, 12);
+    let more = scene.program.write("more.ndjson", posts(30_000));
+    scene.ok(&["import", &more]);
+    fs::write(scene.path("old.parquet"), "old").unwrap();
+    let args = [
+        "--database",
+        &database.url,
+        "export",
+        "old.parquet",
+        "--overwrite",
+        "--unlabelled",
+    ];
+    let begun = |path: &Path| {
+        let entries = fs::read_dir(path).unwrap();
+        entries
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
+    };
+    let mut child = scene.program.command(&args).spawn().unwrap();
+    while !begun(scene.program.folder.path()) {
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "it ended before it was killed"
+        );
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(
+        fs::read_to_string(scene.path("old.parquet")).unwrap(),
+        "old"
+    );
+    // A file that may not grow.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 100; exec {} --database {} export old.csv --unlabelled",
+        env!("CARGO_BIN_EXE_topicmill"),
+        database.url
+    );
+    let mut shell = std::process::Command::new("sh");
+    shell
+        .args(["-c", &script])
+        .current_dir(scene.program.folder.path());
+    let full = shell.output().unwrap();
+    let stderr = String::from_utf8_lossy(&full.stderr);
+    assert_eq!(full.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("old.csv"), "{stderr}");
+    assert!(!scene.path("old.csv").exists());
+    scene.ok(&["export", "old.parquet", "--overwrite", "--unlabelled"]);
+    let file = File::open(scene.path("old.parquet")).unwrap();
+    let file = SerializedFileReader::new(file).unwrap();
+    assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);
+}
