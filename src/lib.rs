@@ -66,6 +66,7 @@
 //! - **label set**: the labels of a classification with template, mode, threshold and temperature; versioned by
 //!   the hash of these.
 //! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
+//! - **current**: the model and the label set whose labels the views show; labels of others stand *beside* them.
 //! - **none of these**: the verdict on a post whose best score lies under the threshold; it abstains from a label.
 //! - **gold**: the right label of a post, as a person says it. A post that no label of the set fits is *out of scope*.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."

@@ -153,6 +153,10 @@ impl Use {
             return Ok(Exit::Done);
         }
         let cost = store.cost(Some(target.model), Some(label_set), &[]).await?;
+        // Every post that had one was edited since.
+        if cost.labelled == 0 {
+            return Err(unlabelled(&set, &self.set));
+        }
         store.set_current(target).await?;
         tracing::info!(
             posts = cost.labelled,
