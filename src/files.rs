@@ -1,99 +1,77 @@
 //! Files in, files out: what the `score` command does, without a database.
 //!
-//! Lines of JSON go in and, in the same order, lines of JSON come out, one for each input line that is not
-//! blank. Files of any size pass in windows: while the engine computes one, a thread reads and tokenises the
-//! next. Output grows as `OUTPUT.partial` and gets its name when it is whole; a run that was stopped goes on
-//! from there when the same command is given again.
+//! Rows of a table go in and, in the same order, rows of a table come out, one for each that is not blank, with the
+//! columns that they came with and with what was scored. Files of any size pass in windows: while the engine computes
+//! one, a thread reads and tokenises the next. Output grows as lines of JSON in `OUTPUT.partial`, and is made of them
+//! when they are whole; a run that was stopped goes on from there when the same command is given again.
 
+mod columnar;
+mod columns;
+mod convert;
+mod error;
 mod input;
 mod output;
+mod run;
+mod stream;
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc;
 use std::thread;
 
-use self::input::{Entry, Window};
-use self::output::Partial;
-use topicmill_score::labeler::{Ended, Pairs, Prepared};
-use topicmill_score::text::EncodedText;
-use topicmill_score::{Cascade, LabelSet, Labeler, LabelerError, Shortlist, TextError, TextResult};
+pub use self::error::FilesError;
+use self::error::write_error;
+use self::input::Order;
+use self::output::{Partial, Shape};
+use self::run::{Run, Sink, hopeless};
+use crate::tables::Format;
+use topicmill_score::labeler::Prepared;
+use topicmill_score::{Cascade, LabelSet};
 
 /// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
 /// wants to lose when it is stopped.
 pub const WINDOW_ROWS: usize = 4096;
 
-/// Why files cannot be scored.
-#[derive(Debug, thiserror::Error)]
-pub enum FilesError {
-    /// There is no such input.
-    #[error("read `{0}`: there is no such file; correct the path")]
-    Missing(PathBuf),
-    /// An input is a folder.
-    #[error("read `{0}`: it is a folder; name the files in it, such as `{0}/*.ndjson`")]
-    Folder(PathBuf),
-    /// An input cannot be read.
-    #[error("read `{path}`: {source}; check the file and its permissions")]
-    Read {
-        /// The input.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// There is nothing to do.
-    #[error("find a text to score: {} holds no line; each line must be a JSON object with `id` and `text`", list(.0))]
-    Empty(Vec<PathBuf>),
-    /// The output is there already.
-    #[error("write `{0}`: it exists already; remove it, name another file, or use `--overwrite`")]
-    Exists(PathBuf),
-    /// An input would be overwritten.
-    #[error("write `{0}`: it is one of the inputs; name another file")]
-    IsInput(PathBuf),
-    /// Somebody else writes it.
-    #[error("write `{0}`: another run is writing it; wait for it, or name another file")]
-    Busy(PathBuf),
-    /// No room left.
-    #[error(
-        "write `{0}`: the disk is full; free some space and give the same command again, it goes on where it was"
-    )]
-    Full(PathBuf),
-    /// The output cannot be written.
-    #[error("write `{path}`: {source}; check that its folder exists and may be written to")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
-    /// The model, the labels or the engine.
-    #[error(transparent)]
-    Labeler(#[from] LabelerError),
-}
-
-fn list(paths: &[PathBuf]) -> String {
-    paths
-        .iter()
-        .map(|path| format!("`{}`", path.display()))
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
 /// Which files to score.
 #[derive(Debug, Clone)]
 pub struct FileJob {
-    /// Files of JSON lines, read one after another. A line is an object with `id` (a string or an integer)
-    /// and a text.
+    /// Tables, read one after another; `-` is stdin.
     pub inputs: Vec<PathBuf>,
-    /// Where the result goes.
+    /// Where the result goes; `-` is for [`score_to`].
     pub output: PathBuf,
-    /// Name of the text's field. `None`: `text`, or else `title` and `selftext` as of a post.
-    pub text_column: Option<String>,
+    /// How the inputs are read.
+    pub reading: Reading,
+    /// How the output is written.
+    pub writing: Writing,
     /// Replace an output that exists.
     pub overwrite: bool,
     /// Rows in a window, see [`WINDOW_ROWS`].
     pub window_rows: usize,
+}
+
+/// How tables are read; what is not said is looked for.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// Their format. `None`: as their endings say, or else their first bytes.
+    pub format: Option<Format>,
+    /// What stands between values. `None`: as the line of names says.
+    pub delimiter: Option<u8>,
+    /// Name of the id's column. `None`: `id`, or else the rows are numbered.
+    pub id: Option<String>,
+    /// Names of the text's columns, joined by a blank line. None: `text`, `title` with a body, or another that is
+    /// obviously the text.
+    pub text: Vec<String>,
+}
+
+/// How the output is written.
+#[derive(Debug, Clone, Default)]
+pub struct Writing {
+    /// Its format. `None`: as its ending says, or else NDJSON.
+    pub format: Option<Format>,
+    /// A column with the score of each label, in formats that have columns.
+    pub label_scores: bool,
+    /// Leave out the columns of the inputs but the id.
+    pub drop_columns: bool,
 }
 
 /// What was done.
@@ -109,6 +87,27 @@ pub struct FileReport {
     pub stopped: bool,
 }
 
+/// Checks what can be known of inputs and output before a model is loaded.
+///
+/// # Errors
+/// See [`FilesError`].
+pub fn check(job: &FileJob) -> Result<(), FilesError> {
+    output::check(job)?;
+    input::check(job)
+}
+
+/// What scores, and who asks for it.
+pub struct Scoring<'a> {
+    /// The models.
+    pub cascade: &'a mut Cascade,
+    /// The labels.
+    pub set: &'a LabelSet,
+    /// Asked between batches.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Called with the number of texts done and failed so far, once for each.
+    pub progress: &'a mut dyn FnMut(u64, u64),
+}
+
 /// Scores files. `progress` is called with the number of texts done and failed so far, once for each; `stop`
 /// is asked between batches.
 ///
@@ -121,190 +120,188 @@ pub fn score_files(
     stop: &dyn Fn() -> bool,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FileReport, FilesError> {
-    input::check(&job.inputs)?;
-    output::check(job)?;
-    let prepared = cascade.large.prepare(set)?;
-    let fingerprint = output::fingerprint(job, &cascade.identity().1, set);
-    let picking = match &mut cascade.small {
-        Some(small) => Some((small.prepare(set)?, small)),
-        None => None,
+    let scoring = Scoring {
+        cascade,
+        set,
+        stop,
+        progress,
     };
+    let shape = shape_of(job, set)?;
+    let ready = Ready::of(scoring.cascade, set)?;
+    let fingerprint = output::fingerprint(job, &shape, &scoring.cascade.identity().1, set);
     let mut partial = Partial::open(&job.output, fingerprint)?;
-    let mut report = FileReport {
-        lines: partial.lines,
-        resumed: partial.lines,
-        failed: partial.failed,
-        stopped: false,
+    let report = {
+        let mut sink = Sink::File(&mut partial);
+        scored(job, scoring, ready, &shape, &mut sink)
     };
-
-    let rows = prepared.rows_per_text();
-    let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
-        small.picked_of(rows).max(of_small.rows_per_text())
-    });
-    let texts = (job.window_rows / rows).max(1);
-    let plain = picking.is_some();
-    let encoder = cascade.large.encoder();
-    thread::scope(|scope| {
-        // One window waits while one is computed and one is read: memory is bounded.
-        let (sender, windows) = mpsc::sync_channel(1);
-        let skip = report.resumed;
-        scope.spawn(move || input::read(job, &encoder, (skip, texts), plain, &sender));
-        let mut run = Run {
-            job,
-            labeler: &mut cascade.large,
-            set,
-            prepared: &prepared,
-            picking,
-            partial: &mut partial,
-            report: &mut report,
-        };
-        run.score_windows(windows, stop, progress)
-    })?;
-    if report.lines == 0 && !report.stopped {
-        partial.discard()?;
-        return Err(FilesError::Empty(job.inputs.clone()));
-    }
+    let report = match report {
+        Err(error @ (FilesError::Hopeless { .. } | FilesError::Empty(_))) => {
+            partial.discard()?;
+            return Err(error);
+        }
+        report => report?,
+    };
     if report.stopped {
         partial.keep()?;
-    } else {
+    } else if shape.is_lines() {
         partial.finish()?;
+    } else {
+        partial.convert(|lines, to| convert::convert(lines, to, &shape, &job.inputs))?;
     }
     Ok(report)
 }
 
-struct Run<'a> {
-    job: &'a FileJob,
-    labeler: &'a mut Labeler,
-    set: &'a LabelSet,
-    prepared: &'a Prepared,
-    /// The small model, with the labels made ready for it.
-    picking: Option<(Prepared, &'a mut Shortlist)>,
-    partial: &'a mut Partial,
-    report: &'a mut FileReport,
-}
-
-/// Texts that are scored, with the labels that a shortlist picked for them.
-#[derive(Default)]
-struct Picked {
-    /// Where each is in the window; none where all of it is here.
-    places: Vec<usize>,
-    texts: Vec<EncodedText>,
-    pairs: Vec<Pairs>,
-}
-
-impl Picked {
-    fn push(&mut self, place: usize, text: EncodedText, pairs: Pairs) {
-        self.places.push(place);
-        self.texts.push(text);
-        self.pairs.push(pairs);
-    }
-}
-
-type Outcome = Result<TextResult, TextError>;
-
-impl Run<'_> {
-    /// Takes `windows` by value: the reader ends when nobody receives any more.
-    fn score_windows(
-        &mut self,
-        windows: Receiver<Result<Window, FilesError>>,
-        stop: &dyn Fn() -> bool,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<(), FilesError> {
-        for window in windows {
-            if stop() || self.score_window(window?, stop, progress)? == Ended::Stopped {
-                self.report.stopped = true;
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn score_window(
-        &mut self,
-        window: Window,
-        stop: &dyn Fn() -> bool,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Ended, FilesError> {
-        let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
-        let (mut done, mut failed) = (self.report.lines, self.report.failed);
-        let mut tell = |text: usize, outcome: Outcome| {
-            done += 1;
-            failed += u64::from(outcome.is_err());
-            outcomes[text] = Some(outcome);
-            progress(done, failed);
+/// Scores files and writes the result to a pipe as it comes; formats that need all rows are made in a file first.
+///
+/// # Errors
+/// See [`FilesError`].
+pub fn score_to(
+    to: &mut (dyn Write + '_),
+    job: &FileJob,
+    scoring: Scoring<'_>,
+) -> Result<FileReport, FilesError> {
+    let shape = shape_of(job, scoring.set)?;
+    let named = || {
+        let (named, _) = Format::of_name(&job.inputs[0]);
+        let format = job.reading.format.or(named);
+        matches!(format, Some(Format::Csv | Format::Tsv | Format::Parquet))
+    };
+    let at_once = match shape.format {
+        Format::Parquet => false,
+        Format::Csv | Format::Tsv => job.inputs.len() == 1 && named(),
+        Format::Ndjson | Format::Json => true,
+    };
+    let failed = write_error(Path::new("stdout"));
+    if at_once {
+        let mut sink = Sink::Pipe {
+            shape: &shape,
+            held: Vec::new(),
+            to: Some(to),
+            stream: None,
         };
-        let mut picked = Picked::default();
-        match &mut self.picking {
-            None => picked.texts = window.texts,
-            Some((prepared, small)) => {
-                let Some(orders) = small.order(prepared, &window.plain, stop)? else {
-                    return Ok(Ended::Stopped);
-                };
-                for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
-                    match order {
-                        Ok(order) => picked.push(place, text, small.pairs(&order)),
-                        Err(error) => tell(place, Err(error)),
-                    }
-                }
-            }
+        let ready = Ready::of(scoring.cascade, scoring.set)?;
+        let report = scored(job, scoring, ready, &shape, &mut sink)?;
+        if let Sink::Pipe {
+            stream: Some(stream),
+            ..
+        } = sink
+        {
+            stream.finish().map_err(&failed)?;
         }
-        let Picked {
-            places,
-            texts,
-            pairs,
-        } = picked;
-        let ended =
-            self.labeler
-                .score(self.prepared, &texts, &pairs, stop, &mut |text, outcome| {
-                    tell(places.get(text).copied().unwrap_or(text), outcome);
-                })?;
-        if ended == Ended::Stopped {
-            // Lines are written in order, so what is done of this window is lost with it.
-            return Ok(ended);
-        }
-        let mut outcomes = outcomes
-            .into_iter()
-            .map(|outcome| outcome.expect("the labeler reports every text"));
-        for entry in &window.entries {
-            let line = match &entry.id {
-                Ok(id) => match outcomes.next().expect("every entry with an id has a text") {
-                    Ok(result) => output::result_line(id, self.set, &result),
-                    Err(error) => self.failure(id, entry, &error.to_string()),
-                },
-                Err(problem) => self.failure(&serde_json::Value::Null, entry, problem),
-            };
-            self.partial.write(&line)?;
-            self.report.lines += 1;
-        }
-        self.partial.flush()?;
-        progress(self.report.lines, self.report.failed);
-        Ok(ended)
+        return Ok(report);
     }
+    let folder = tempfile::tempdir().map_err(&failed)?;
+    let inside = FileJob {
+        output: folder.path().join("output"),
+        writing: Writing {
+            format: Some(shape.format),
+            ..job.writing.clone()
+        },
+        ..job.clone()
+    };
+    let report = score_files(
+        &inside,
+        scoring.cascade,
+        scoring.set,
+        scoring.stop,
+        scoring.progress,
+    )?;
+    if !report.stopped {
+        let made = std::fs::File::open(&inside.output);
+        let copied = made.and_then(|mut made| io::copy(&mut made, to));
+        copied.and_then(|_| to.flush()).map_err(&failed)?;
+    }
+    Ok(report)
+}
 
-    fn failure(
-        &mut self,
-        id: &serde_json::Value,
-        entry: &Entry,
-        problem: &str,
-    ) -> serde_json::Value {
-        self.report.failed += 1;
-        // With one input its name goes without saying.
-        let input = (self.job.inputs.len() > 1).then(|| self.job.inputs[entry.input].as_path());
-        output::failure_line(id, input, entry.line, problem)
+/// Checks the job, and says how its output is written.
+fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
+    check(job)?;
+    let is_parquet = |path: &PathBuf| {
+        let (named, _) = Format::of_name(path);
+        job.reading.format.or(named) == Some(Format::Parquet)
+    };
+    let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);
+    Ok(Shape::of(job, set, input::delimiter(job), copied))
+}
+
+/// The labels made ready for the models.
+struct Ready {
+    large: Prepared,
+    small: Option<Prepared>,
+}
+
+impl Ready {
+    fn of(cascade: &mut Cascade, set: &LabelSet) -> Result<Self, FilesError> {
+        let large = cascade.large.prepare(set)?;
+        let small = cascade.small.as_mut().map(|small| small.prepare(set));
+        let small = small.transpose()?;
+        Ok(Self { large, small })
     }
 }
 
-/// An error of writing, told from a full disk.
-fn write_error(path: &Path) -> impl Fn(io::Error) -> FilesError + '_ {
-    move |source| match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            FilesError::Full(path.to_owned())
-        }
-        _ => FilesError::Write {
-            path: path.to_owned(),
-            source,
-        },
+fn scored(
+    job: &FileJob,
+    scoring: Scoring<'_>,
+    ready: Ready,
+    shape: &Shape,
+    sink: &mut Sink<'_>,
+) -> Result<FileReport, FilesError> {
+    let Scoring {
+        cascade,
+        set,
+        stop,
+        progress,
+    } = scoring;
+    let prepared = ready.large;
+    let picking = ready.small.zip(cascade.small.as_mut());
+    let (lines, failed) = sink.earlier();
+    let mut report = FileReport {
+        lines,
+        resumed: lines,
+        failed,
+        stopped: false,
+    };
+    let rows = prepared.rows_per_text();
+    let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
+        small.picked_of(rows).max(of_small.rows_per_text())
+    });
+    let encoder = cascade.large.encoder();
+    let order = Order {
+        job,
+        encoder: &encoder,
+        shape,
+        skip: lines,
+        size: (job.window_rows / rows).max(1),
+        plain: picking.is_some(),
+    };
+    let mut reason = String::new();
+    thread::scope(|scope| {
+        // One window waits while one is computed and one is read: memory is bounded.
+        let (sender, windows) = mpsc::sync_channel(1);
+        let order = &order;
+        scope.spawn(move || input::read(order, &sender));
+        let mut run = Run {
+            job,
+            labeler: &mut cascade.large,
+            set,
+            shape,
+            prepared: &prepared,
+            picking,
+            sink,
+            report: &mut report,
+            shown: 0,
+            reason: &mut reason,
+        };
+        run.score_windows(windows, stop, progress)
+    })?;
+    if report.lines == 0 && !report.stopped {
+        return Err(FilesError::Empty(job.inputs.clone()));
     }
+    if report.failed == report.lines && !report.stopped {
+        return Err(hopeless(job, &report, reason));
+    }
+    Ok(report)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::output::{self, OutputFormat};
 use super::setup::{PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::engines::find_model;
-use crate::files::{FileJob, WINDOW_ROWS, score_files};
+use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
 use crate::store::Table;
 use crate::telemetry::Progress;
@@ -408,7 +408,11 @@ fn agreement(
         let job = FileJob {
             inputs: vec![texts.to_owned()],
             output: output.clone(),
-            text_column: None,
+            reading: Reading::default(),
+            writing: Writing {
+                drop_columns: true,
+                ..Writing::default()
+            },
             overwrite: true,
             window_rows: WINDOW_ROWS,
         };

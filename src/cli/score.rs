@@ -1,13 +1,18 @@
 //! `topicmill score`: files to a file, without a database.
 
+use std::io;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
-use crate::files::{FileJob, WINDOW_ROWS, score_files};
+use crate::files::{
+    self, FileJob, FileReport, FilesError, Reading, Scoring, WINDOW_ROWS, Writing, score_files,
+    score_to,
+};
+use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
 use topicmill_score::Cascade;
 use topicmill_score::{Label, LabelSet, Mode};
@@ -16,10 +21,11 @@ use topicmill_score::{Label, LabelSet, Mode};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:\n\
-\x20 topicmill score texts.ndjson scores.ndjson\n\
+\x20 topicmill score texts.csv scores.csv\n\
+\x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
 \x20 topicmill score texts.ndjson out.ndjson --label cooking --label football")]
 pub struct Score {
-    /// Read these files, with one JSON object on each line (id and text), and write the last one
+    /// Read these tables (CSV, TSV, NDJSON, JSON, Parquet), and write the last one; - is stdin or stdout
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; give it several times for several labels [default: the pipeline's labels]
@@ -33,9 +39,28 @@ pub struct Score {
         default_value = "This text is about {}."
     )]
     template: String,
-    /// Read the text from this field [default: text, else title and selftext]
-    #[arg(long, value_name = "FIELD")]
-    text: Option<String>,
+    /// Read the text from this column; give it several times to join several [default: text, title with
+    /// its body, or another that is obvious]
+    #[arg(long, value_name = "COLUMN")]
+    text: Vec<String>,
+    /// Read the id from this column [default: id, or the number of the row]
+    #[arg(long, value_name = "COLUMN")]
+    id: Option<String>,
+    /// Read the inputs in this format [default: as their endings say]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Write this format [default: as the ending of OUTPUT says, else ndjson]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    output_format: Option<Format>,
+    /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
+    #[arg(long, value_name = "CHAR", value_parser = delimiter)]
+    delimiter: Option<u8>,
+    /// Add a column with the score of each label (CSV, TSV, Parquet)
+    #[arg(long)]
+    label_scores: bool,
+    /// Leave out the other columns of the inputs
+    #[arg(long)]
+    drop_columns: bool,
     /// Replace OUTPUT if it exists
     #[arg(long)]
     overwrite: bool,
@@ -47,17 +72,73 @@ pub struct Score {
     shortlist: ShortlistFlags,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Values with commas or semicolons between them, and names in the first line
+    Csv,
+    /// The same with tabs
+    Tsv,
+    /// One JSON object on each line
+    Ndjson,
+    /// One JSON array of objects
+    Json,
+    /// A Parquet table
+    Parquet,
+}
+
+impl From<Format> for tables::Format {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Csv => Self::Csv,
+            Format::Tsv => Self::Tsv,
+            Format::Ndjson => Self::Ndjson,
+            Format::Json => Self::Json,
+            Format::Parquet => Self::Parquet,
+        }
+    }
+}
+
+fn delimiter(given: &str) -> Result<u8, String> {
+    match given.as_bytes() {
+        _ if ["tab", "\\t"].contains(&given) => Ok(b'\t'),
+        [b'"' | b'\n' | b'\r'] => Err("a quote or a line end cannot separate values".into()),
+        [byte] if byte.is_ascii() => Ok(*byte),
+        _ => Err("give one ASCII character, such as `;`, or `tab`".into()),
+    }
+}
+
 impl Score {
     pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
         let set = setup.label_set(&self.model, self.label_set(setup)?)?;
         let output = self.files.pop().expect("clap asks for two files or more");
+        if self
+            .files
+            .iter()
+            .filter(|path| bytes::is_stdin(path))
+            .count()
+            > 1
+        {
+            return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
+        }
         let job = FileJob {
-            inputs: self.files,
+            inputs: std::mem::take(&mut self.files),
             output,
-            text_column: self.text,
+            reading: Reading {
+                format: self.format.map(Into::into),
+                delimiter: self.delimiter,
+                id: self.id.take(),
+                text: std::mem::take(&mut self.text),
+            },
+            writing: Writing {
+                format: self.output_format.map(Into::into),
+                label_scores: self.label_scores,
+                drop_columns: self.drop_columns,
+            },
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
+        // A file that cannot be read is told before a model is loaded.
+        files::check(&job)?;
         let mut cascade = setup.cascade(&self.model)?;
         warn_of_twins(cascade.large.folder(), &set);
         let one = std::slice::from_mut(&mut cascade);
@@ -99,18 +180,57 @@ fn run(
 ) -> Result<Exit, CliError> {
     let bar = Progress::counter("score", "texts");
     let mut shown = 0;
-    let report = score_files(job, &mut cascade, set, stop, &mut |done, _| {
+    let mut progress = |done: u64, _| {
         bar.add(done.saturating_sub(shown));
         shown = done;
-    })?;
+    };
+    let to_stdout = bytes::is_stdin(&job.output);
+    let scored = if to_stdout {
+        let scoring = Scoring {
+            cascade: &mut cascade,
+            set,
+            stop,
+            progress: &mut progress,
+        };
+        let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        score_to(&mut out, job, scoring)
+    } else {
+        score_files(job, &mut cascade, set, stop, &mut progress)
+    };
     drop(bar);
+    let report = match scored {
+        // Whoever reads may stop reading: `topicmill score … - | head` is no error.
+        Err(FilesError::Write { source, .. })
+            if to_stdout && source.kind() == io::ErrorKind::BrokenPipe =>
+        {
+            return Ok(Exit::Done);
+        }
+        scored => scored?,
+    };
+    tell(job, report, to_stdout);
+    Ok(if report.failed > 0 {
+        Exit::Partial
+    } else {
+        Exit::Done
+    })
+}
+
+fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
     let output = job.output.display();
-    if report.stopped {
+    let done = report.lines;
+    if report.stopped && to_stdout {
+        tracing::warn!(done, "stopped before the end of the input");
+    } else if report.stopped {
         tracing::warn!(
-            done = report.lines,
+            done,
             "stopped: give the same command again to go on; so far it is in {output}.partial"
         );
     } else {
+        let output = if to_stdout {
+            "stdout".to_owned()
+        } else {
+            output.to_string()
+        };
         tracing::info!(
             texts = report.lines,
             failed = report.failed,
@@ -118,9 +238,4 @@ fn run(
             "written to {output}"
         );
     }
-    Ok(if report.failed > 0 {
-        Exit::Partial
-    } else {
-        Exit::Done
-    })
 }

@@ -1,26 +1,27 @@
-//! Lines of JSON into windows of tokenised texts.
+//! Rows of tables into windows of tokenised texts.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use serde_json::{Map, Value};
-
+use super::columns::{Columns, Kept};
+use super::output::Shape;
 use super::{FileJob, FilesError};
-use crate::domain::post_text;
+use crate::tables::csv::Csv;
+use crate::tables::json::{Elements, Lines};
+use crate::tables::parquet::Parquet;
+use crate::tables::{Format, Packing, Row, Rows, TableError, bytes};
 use topicmill_score::text::{EncodedText, Encoder};
 
-/// No post is as long; a file without line ends must not be read into memory whole.
-const MAX_LINE_BYTES: usize = 64 << 20;
-
-/// A window ends early when its lines together are this long.
+/// A window ends early when its rows together are this long.
 const MAX_WINDOW_BYTES: usize = 32 << 20;
 
-/// Lines that are scored together.
+/// Rows that are scored together.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Every line, in order.
+    /// Every row, in order.
     pub(super) entries: Vec<Entry>,
     /// The texts of the entries that have one, in order.
     pub(super) texts: Vec<EncodedText>,
@@ -28,55 +29,174 @@ pub(super) struct Window {
     pub(super) plain: Vec<String>,
 }
 
-/// A line of an input.
+/// A row of an input.
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Index of the input.
     pub(super) input: usize,
-    /// Number of the line, from 1, blank ones counted.
+    /// Number of its line, from 1, blank ones counted; of the row where the format has no lines.
     pub(super) line: u64,
-    /// The id as it was, or what is wrong with the line.
-    pub(super) id: Result<Value, String>,
+    /// What OUTPUT has of it: members of a JSON object.
+    pub(super) kept: String,
+    /// What is wrong with it. Without this it has a text.
+    pub(super) problem: Option<String>,
 }
 
-/// Checks that every input can be opened, before any work is done.
-pub(super) fn check(inputs: &[PathBuf]) -> Result<(), FilesError> {
-    for path in inputs {
+/// Checks that every input can be opened and has the columns that were asked for, before any work is done. Pipes are
+/// left alone.
+pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
+    for path in &job.inputs {
+        if bytes::is_stdin(path) {
+            continue;
+        }
         match path.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(FilesError::Missing(path.clone()));
             }
             Ok(meta) if meta.is_dir() => return Err(FilesError::Folder(path.clone())),
             Ok(meta) if !meta.is_file() => {}
-            _ => drop(open(path)?),
+            _ => drop(open(job, path, false)?),
         }
     }
     Ok(())
 }
 
-fn open(path: &PathBuf) -> Result<BufReader<File>, FilesError> {
-    let file = File::open(path).map_err(|source| FilesError::Read {
-        path: path.clone(),
-        source,
-    })?;
-    Ok(BufReader::with_capacity(1 << 18, file))
+/// What stands between the values of the first input, or is to.
+pub(super) fn delimiter(job: &FileJob) -> Option<u8> {
+    let path = &job.inputs[0];
+    let about = path.metadata().ok().filter(std::fs::Metadata::is_file);
+    let input = about.and_then(|_| open(job, path, false).ok());
+    match input {
+        Some(input) if input.format == Format::Tsv => None,
+        Some(input) => input.delimiter.or(job.reading.delimiter),
+        None => job.reading.delimiter,
+    }
 }
 
-/// Reads the inputs after the first `skip` lines that are not blank, and sends windows of up to `size` lines
-/// until the end, an error, or until nobody receives. With `plain` they hold the texts as they came, too.
-pub(super) fn read(
-    job: &FileJob,
-    encoder: &Encoder,
-    (skip, size): (u64, usize),
-    plain: bool,
-    windows: &SyncSender<Result<Window, FilesError>>,
-) {
+/// An input that was opened.
+struct Input {
+    rows: Box<dyn Rows>,
+    /// Known where the table has a line of names.
+    columns: Option<Columns>,
+    format: Format,
+    delimiter: Option<u8>,
+}
+
+fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
+    let failed = |source: TableError| FilesError::of_table(path, source);
+    let (of_name, packing) = Format::of_name(path);
+    let reading = &job.reading;
+    let asked = reading.format.or(of_name);
+    if asked == Some(Format::Parquet) {
+        if packing != Packing::Plain || bytes::is_stdin(path) {
+            return Err(failed(TableError::Seek));
+        }
+        return open_parquet(job, path, copied);
+    }
+    let mut text = bytes::open(path)
+        .and_then(bytes::text)
+        .map_err(|error| failed(error.into()))?;
+    let start = bytes::beginning(&mut text).map_err(|error| failed(error.into()))?;
+    if start.starts_with(b"PAR1") {
+        return Err(failed(if bytes::is_stdin(path) {
+            TableError::Seek
+        } else {
+            TableError::IsParquet
+        }));
+    }
+    let is_object = start.first().is_none_or(|byte| *byte == b'{');
+    let format = match asked {
+        Some(Format::Json) | None if is_object => Format::Ndjson,
+        Some(format) => format,
+        None if start.starts_with(b"[") => Format::Json,
+        None => Format::Csv,
+    };
+    if start.is_empty() && asked.is_none_or(|asked| matches!(asked, Format::Csv | Format::Tsv)) {
+        return Err(FilesError::Empty(vec![path.to_owned()]));
+    }
+    let delimiter = match format {
+        Format::Tsv => reading.delimiter.or(Some(b'\t')),
+        _ => reading.delimiter,
+    };
+    Ok(match format {
+        Format::Csv | Format::Tsv => {
+            let rows = Csv::new(text, delimiter).map_err(failed)?;
+            let names = rows.names().unwrap_or_default();
+            Input {
+                columns: Some(Columns::of_table(names, reading, path)?),
+                delimiter: Some(rows.delimiter()),
+                rows: Box::new(rows),
+                format,
+            }
+        }
+        _ => Input {
+            rows: match format {
+                Format::Json => Box::new(Elements::new(text)),
+                _ => Box::new(Lines::new(text)),
+            },
+            columns: None,
+            delimiter: None,
+            format,
+        },
+    })
+}
+
+/// With `copied`, only the columns that are needed to score are read.
+fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
+    /// An error that learns later in which file it was.
+    enum Failed {
+        Table(TableError),
+        Files(FilesError),
+    }
+    impl From<TableError> for Failed {
+        fn from(error: TableError) -> Self {
+            Self::Table(error)
+        }
+    }
+    let failed = |error| FilesError::of_table(path, error);
+    let file = File::open(path).map_err(|error| failed(error.into()))?;
+    let mut columns = None;
+    let rows = Parquet::new(file, |names: &[Arc<str>]| {
+        let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
+        let needed = found.needed();
+        let is_read = |name: &str| !copied || needed.contains(&name);
+        let wanted = (0..names.len()).filter(|at| is_read(&names[*at]));
+        let wanted = wanted.collect();
+        columns = Some(found);
+        Ok(wanted)
+    });
+    let rows = rows.map_err(|error| match error {
+        Failed::Table(error) => failed(error),
+        Failed::Files(error) => error,
+    })?;
+    Ok(Input {
+        rows: Box::new(rows),
+        columns,
+        format: Format::Parquet,
+        delimiter: None,
+    })
+}
+
+/// How the rows are read.
+pub(super) struct Order<'a> {
+    pub(super) job: &'a FileJob,
+    pub(super) encoder: &'a Encoder,
+    pub(super) shape: &'a Shape,
+    /// Rows that an earlier run has dealt with.
+    pub(super) skip: u64,
+    /// Rows of a window.
+    pub(super) size: usize,
+    /// Whether windows hold the texts as they came, too.
+    pub(super) plain: bool,
+}
+
+/// Reads the inputs, and sends windows until the end, an error, or until nobody receives.
+pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesError>>) {
     let mut reader = Reader {
-        job,
-        encoder,
-        skip,
-        size,
-        plain,
+        order,
+        skip: order.skip,
+        number: 0,
+        kept: Kept::new(&order.shape.reserved()),
         entries: Vec::new(),
         texts: Vec::new(),
         bytes: 0,
@@ -109,11 +229,11 @@ impl From<FilesError> for Interrupted {
 }
 
 struct Reader<'a> {
-    job: &'a FileJob,
-    encoder: &'a Encoder,
+    order: &'a Order<'a>,
     skip: u64,
-    size: usize,
-    plain: bool,
+    /// Rows so far.
+    number: u64,
+    kept: Kept,
     entries: Vec<Entry>,
     texts: Vec<String>,
     bytes: usize,
@@ -124,45 +244,38 @@ impl Reader<'_> {
         &mut self,
         send: &mut dyn FnMut(Result<Window, FilesError>) -> Result<(), Hangup>,
     ) -> Result<(), Interrupted> {
-        let job = self.job;
-        let mut buffer = Vec::new();
-        for (input, path) in job.inputs.iter().enumerate() {
-            let mut file = open(path)?;
-            for line in 1.. {
-                let read = read_line(&mut file, &mut buffer);
-                let whole = match read.map_err(|source| FilesError::Read {
-                    path: path.clone(),
-                    source,
-                })? {
-                    Line::End => break,
-                    Line::Whole => true,
-                    Line::TooLong => false,
-                };
-                let text = if line == 1 {
-                    buffer.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&buffer)
-                } else {
-                    &buffer
-                };
-                let text = text.trim_ascii();
-                if text.is_empty() {
+        let order = self.order;
+        for (at, path) in order.job.inputs.iter().enumerate() {
+            let failed = |error| FilesError::of_table(path, error);
+            let mut input = open(order.job, path, order.shape.is_copied())?;
+            let mut columns = input.columns.take();
+            if let Some(columns) = &columns {
+                columns.tell(path, input.format.name());
+            }
+            loop {
+                // The first object says where the columns are.
+                if self.skip > 0 && columns.is_some() {
+                    if !input.rows.skip_row().map_err(failed)? {
+                        break;
+                    }
+                    (self.skip, self.number) = (self.skip - 1, self.number + 1);
                     continue;
                 }
+                let Some(row) = input.rows.next_row().map_err(failed)? else {
+                    break;
+                };
+                self.number += 1;
+                let columns = columns.get_or_insert_with(|| {
+                    let columns = Columns::of_object(&row, &order.job.reading);
+                    columns.tell(path, input.format.name());
+                    columns
+                });
                 if self.skip > 0 {
                     self.skip -= 1;
                     continue;
                 }
-                let parsed = if whole {
-                    parse(text, job.text_column.as_deref())
-                } else {
-                    Err(format!("is longer than {} MiB", MAX_LINE_BYTES >> 20))
-                };
-                let id = parsed.map(|(id, text)| {
-                    self.texts.push(text);
-                    id
-                });
-                self.entries.push(Entry { input, line, id });
-                self.bytes += buffer.len();
-                if self.entries.len() >= self.size || self.bytes >= MAX_WINDOW_BYTES {
+                self.take(at, row, columns);
+                if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
                     send(Ok(self.window()?))?;
                 }
             }
@@ -173,14 +286,52 @@ impl Reader<'_> {
         Ok(())
     }
 
+    fn take(&mut self, input: usize, mut row: Row, columns: &Columns) {
+        let number = columns.numbers().then_some(self.number);
+        let id = columns.id(&row);
+        if let Ok(Some(id)) = &id {
+            self.kept.see(id, row.line);
+        }
+        let shape = self.order.shape;
+        let mut kept = match (number, &id) {
+            _ if shape.keeps_columns() => self.kept.members(&row, number),
+            (Some(number), _) => format!("\"id\":{number}"),
+            (None, Ok(Some(id))) if !shape.is_copied() => format!("\"id\":{id}"),
+            (None, _) => String::new(),
+        };
+        if kept.is_empty() && !shape.is_copied() {
+            kept.push_str("\"id\":null");
+        }
+        let text = match row.problem.take() {
+            Some(problem) => Err(problem),
+            None => id.and_then(|_| columns.text(&row)),
+        };
+        let problem = match text {
+            Ok(text) => {
+                self.bytes += text.len();
+                self.texts.push(text);
+                None
+            }
+            Err(problem) => Some(problem),
+        };
+        self.bytes += kept.len();
+        self.entries.push(Entry {
+            input,
+            line: row.line,
+            kept,
+            problem,
+        });
+    }
+
     fn window(&mut self) -> Result<Window, FilesError> {
         self.bytes = 0;
         let mut plain = std::mem::take(&mut self.texts);
         let texts = self
+            .order
             .encoder
             .encode(&plain)
             .map_err(topicmill_score::LabelerError::from)?;
-        if !self.plain {
+        if !self.order.plain {
             plain = Vec::new();
         }
         Ok(Window {
@@ -188,187 +339,5 @@ impl Reader<'_> {
             texts,
             plain,
         })
-    }
-}
-
-enum Line {
-    Whole,
-    /// More than can be kept; the buffer holds its beginning, the rest was passed over.
-    TooLong,
-    End,
-}
-
-/// Reads a line into `buffer`, keeping no more than [`MAX_LINE_BYTES`] of it.
-fn read_line(file: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Line> {
-    buffer.clear();
-    let (mut any, mut whole) = (false, true);
-    loop {
-        let available = match file.fill_buf() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        any |= !available.is_empty();
-        let end = available.iter().position(|byte| *byte == b'\n');
-        let part = &available[..end.unwrap_or(available.len())];
-        whole &= buffer.len() + part.len() <= MAX_LINE_BYTES;
-        if whole {
-            buffer.extend_from_slice(part);
-        }
-        let used = part.len() + usize::from(end.is_some());
-        file.consume(used);
-        if end.is_some() || used == 0 {
-            return Ok(match (any, whole) {
-                (false, _) => Line::End,
-                (true, true) => Line::Whole,
-                (true, false) => Line::TooLong,
-            });
-        }
-    }
-}
-
-/// The id and the text of a line, or what is wrong with it (never quoting what it says).
-fn parse(line: &[u8], column: Option<&str>) -> Result<(Value, String), String> {
-    let value: Value = serde_json::from_slice(line)
-        .map_err(|e| format!("is not JSON (at column {})", e.column()))?;
-    let Value::Object(mut fields) = value else {
-        return Err("is not a JSON object".to_owned());
-    };
-    let id = match fields.remove("id") {
-        Some(id @ Value::String(_)) => id,
-        // Another number would not come out as it went in.
-        Some(Value::Number(id)) if id.is_i64() || id.is_u64() => Value::Number(id),
-        None => return Err("has no `id`".to_owned()),
-        Some(_) => {
-            return Err("has an `id` that is neither a string nor a 64-bit integer".to_owned());
-        }
-    };
-    let text = if let Some(column) = column {
-        string(&mut fields, column)?.ok_or_else(|| format!("has no `{column}`"))?
-    } else if let Some(text) = string(&mut fields, "text")? {
-        text
-    } else {
-        let title = string(&mut fields, "title")?.ok_or("has neither `text` nor `title`")?;
-        if fields.get("selftext").is_some_and(Value::is_null) {
-            fields.remove("selftext");
-        }
-        post_text(
-            &title,
-            &string(&mut fields, "selftext")?.unwrap_or_default(),
-        )
-    };
-    Ok((id, text))
-}
-
-fn string(fields: &mut Map<String, Value>, name: &str) -> Result<Option<String>, String> {
-    match fields.remove(name) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(format!("has a `{name}` that is not a string")),
-    }
-}
-
-#[cfg(test)]
-#[path = "../../tests/it/support/mutate.rs"]
-#[expect(dead_code, reason = "what the attacks on other readers use, too")]
-mod mutate;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_an_id_and_a_text_in_one_of_three_forms() {
-        let ok = |line: &str, column| parse(line.as_bytes(), column).unwrap();
-        assert_eq!(
-            ok(r#"{"id":"a","text":"T"}"#, None),
-            ("a".into(), "T".into())
-        );
-        assert_eq!(
-            ok(r#"{"id":18446744073709551615,"body":""}"#, Some("body")),
-            (u64::MAX.into(), String::new())
-        );
-        assert_eq!(
-            ok(r#"{"id":1,"title":"T","selftext":"[removed]"}"#, None).1,
-            "T"
-        );
-        assert_eq!(
-            ok(r#"{"id":1,"title":"T","selftext":"B"}"#, None).1,
-            "T\n\nB"
-        );
-        assert_eq!(ok(r#"{"id":1,"title":"T","selftext":null}"#, None).1, "T");
-        assert_eq!(ok(r#"{"id":1,"text":"X","title":"T"}"#, None).1, "X");
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_line_is_said_without_quoting_it() {
-        for (line, column, problem) in [
-            ("secret", None, "not JSON"),
-            ("\"secret\"", None, "not a JSON object"),
-            (r#"{"text":"secret"}"#, None, "no `id`"),
-            (r#"{"id":null,"text":"secret"}"#, None, "neither a string"),
-            (r#"{"id":1.5,"text":"secret"}"#, None, "neither a string"),
-            (
-                r#"{"id":123456789012345678901234567890,"text":"secret"}"#,
-                None,
-                "neither a string",
-            ),
-            (r#"{"id":1}"#, None, "neither `text` nor `title`"),
-            (r#"{"id":1,"text":7}"#, None, "`text` that is not a string"),
-            (r#"{"id":1,"text":"secret"}"#, Some("body"), "no `body`"),
-            ("{\"id\":1,\"text\":\"secret \u{1}\"}", None, "not JSON"),
-        ] {
-            let found = parse(line.as_bytes(), column).unwrap_err();
-            assert!(
-                found.contains(problem) && !found.contains("secret"),
-                "{line}: {found}"
-            );
-        }
-        assert!(
-            parse(b"{\"id\":1,\"text\":\"\xff\"}", None)
-                .unwrap_err()
-                .contains("not JSON")
-        );
-    }
-
-    #[test]
-    fn lines_end_where_they_end() {
-        let mut file = BufReader::with_capacity(3, &b"abcdef\n\nx\r\nlast"[..]);
-        let mut buffer = Vec::new();
-        let mut lines = Vec::new();
-        while let Line::Whole = read_line(&mut file, &mut buffer).unwrap() {
-            lines.push(String::from_utf8(buffer.clone()).unwrap());
-        }
-        assert_eq!(lines, ["abcdef", "", "x\r", "last"]);
-    }
-
-    /// As `attacks::fuzz` does with the other readers.
-    #[test]
-    fn broken_lines() {
-        let seeds: Vec<Vec<u8>> = [
-            "{\"id\":\"a\",\"text\":\"T\"}\n{\"id\":1,\"title\":\"T\",\"selftext\":\"[removed]\"}\n",
-            "\u{feff}{\"id\":18446744073709551615,\"body\":\"\"}\r\n\n{\"id\":-1,\"title\":\"caf\\u00e9\",\"selftext\":null}",
-            "{\"id\":1.5}\n[]\n{\"id\":{},\"text\":7}\n{\"text\":\"\\ud83d\"}\n",
-        ]
-        .map(|seed| seed.as_bytes().to_vec())
-        .to_vec();
-        let check = |bytes: &[u8]| {
-            let mut file = BufReader::with_capacity(16, bytes);
-            let (mut buffer, mut read) = (Vec::new(), 0);
-            while !matches!(read_line(&mut file, &mut buffer).unwrap(), Line::End) {
-                read += buffer.len();
-                assert!(!buffer.contains(&b'\n'));
-                for column in [None, Some("body")] {
-                    if let Ok((id, _)) = parse(buffer.trim_ascii(), column) {
-                        assert!(id.is_string() || id.is_i64() || id.is_u64());
-                    }
-                }
-            }
-            let ends = memchr::memchr_iter(b'\n', bytes).count();
-            assert_eq!(read + ends, bytes.len(), "every byte is looked at once");
-        };
-        for seed in &seeds {
-            check(seed);
-        }
-        mutate::fuzz("score", 3_000, |mutator| mutator.broken(&seeds), check);
     }
 }

@@ -12,20 +12,183 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{FileJob, FilesError, write_error};
+use crate::tables::{Format, Packing, bytes};
 use topicmill_score::TextResult;
 use topicmill_score::{LabelSet, hex};
+
+/// What every output says of a text, in this order.
+pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
+
+/// How the output is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) format: Format,
+    pub(super) packing: Packing,
+    /// What stands between values of CSV and TSV.
+    pub(super) delimiter: u8,
+    /// Columns of a table with the score of each label, where they were asked for.
+    pub(super) score_columns: Vec<String>,
+    /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
+    pub(super) copied: bool,
+    dropped: bool,
+}
+
+impl Shape {
+    /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
+    pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
+        let (named, packing) = Format::of_name(&job.output);
+        let format = job.writing.format.or(named).unwrap_or(Format::Ndjson);
+        let delimiter = match format {
+            Format::Tsv => b'\t',
+            _ => delimiter.unwrap_or(b','),
+        };
+        let is_table = matches!(format, Format::Csv | Format::Tsv | Format::Parquet);
+        let labels = set
+            .labels
+            .iter()
+            .filter(|_| is_table && job.writing.label_scores);
+        Self {
+            format,
+            packing,
+            delimiter,
+            score_columns: labels
+                .map(|label| format!("score_{}", label.slug))
+                .collect(),
+            copied: copied && format == Format::Parquet && !job.writing.drop_columns,
+            dropped: job.writing.drop_columns,
+        }
+    }
+
+    /// Whether each row is one object with all there is to say, and no cells of a table.
+    fn is_json(&self) -> bool {
+        matches!(self.format, Format::Ndjson | Format::Json)
+    }
+
+    /// Whether the lines as they grow are the output.
+    pub(super) fn is_lines(&self) -> bool {
+        self.format == Format::Ndjson && self.packing == Packing::Plain
+    }
+
+    /// Whether the columns of the inputs are copied from file to file.
+    pub(super) fn is_copied(&self) -> bool {
+        self.copied
+    }
+
+    /// Whether the lines have the columns of the inputs.
+    pub(super) fn keeps_columns(&self) -> bool {
+        !self.copied && !self.dropped
+    }
+
+    /// The columns of a table that are not the input's.
+    pub(super) fn added(&self) -> Vec<String> {
+        let added = ADDED.iter().map(ToString::to_string);
+        let scores = self.score_columns.iter().cloned();
+        added.chain(scores).chain(["error".to_owned()]).collect()
+    }
+
+    /// Names that no column of the input may have.
+    pub(super) fn reserved(&self) -> Vec<String> {
+        let mut reserved = self.added();
+        if self.is_json() {
+            let of_json = ["scores", "logits", "input", "line"];
+            reserved.extend(of_json.map(str::to_owned));
+        }
+        reserved
+    }
+
+    /// The line of a text that was scored. `kept`: members of the object that come first.
+    pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
+        let mut object = result_members(set, result);
+        if !self.is_json() {
+            object.remove("scores");
+            object.remove("logits");
+            for (name, score) in self.score_columns.iter().zip(&result.scores.scores) {
+                object.insert(name.clone(), json!(score));
+            }
+        }
+        line(kept, object)
+    }
+
+    /// The line of a text that was not scored. `input` is named where there are several.
+    pub(super) fn failure_line(
+        &self,
+        kept: &str,
+        input: Option<&Path>,
+        number: u64,
+        problem: &str,
+    ) -> String {
+        let mut object = Map::new();
+        if self.is_json() {
+            if let Some(input) = input {
+                object.insert("input".into(), json!(input.to_string_lossy()));
+            }
+            object.insert("line".into(), json!(number));
+            object.insert("error".into(), json!(problem));
+        } else {
+            let told = format!("{} {problem}", place(input, number));
+            object.insert("error".into(), json!(told));
+        }
+        line(kept, object)
+    }
+}
+
+/// Where a row is, for people. `input` is named where there are several.
+pub(super) fn place(input: Option<&Path>, line: u64) -> String {
+    match input {
+        Some(input) => format!("{} line {line}", input.display()),
+        None => format!("line {line}"),
+    }
+}
+
+fn line(kept: &str, object: Map<String, Value>) -> String {
+    let ours = Value::Object(object).to_string();
+    let comma = if kept.is_empty() { "" } else { "," };
+    format!("{{{kept}{comma}{}", &ours[1..])
+}
+
+/// What is said of a text that was scored.
+fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
+    let slugs = || set.labels.iter().map(|label| label.slug.clone());
+    let scores: Map<String, Value> = slugs()
+        .zip(result.scores.scores.iter().map(|score| json!(score)))
+        .collect();
+    let logits: Map<String, Value> = slugs()
+        .zip(&result.raw)
+        .filter(|(_, row)| !row.is_empty()) // Left out by a shortlist.
+        .map(|(slug, row)| (slug, json!(row)))
+        .collect();
+    // None of these is no label; what came nearest is in `scores`.
+    let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
+    let outcome = if result.scores.abstained {
+        "unsure"
+    } else {
+        "label"
+    };
+    let members = json!({
+        "label": label,
+        "score": result.scores.scores[result.scores.best],
+        "margin": result.scores.margin,
+        "abstained": result.scores.abstained,
+        "outcome": outcome,
+        "scores": scores,
+        "logits": logits,
+    });
+    match members {
+        Value::Object(members) => members,
+        _ => unreachable!("it is written as an object"),
+    }
+}
 
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
+    if bytes::is_stdin(output) {
+        return Ok(());
+    }
     let Ok(real) = output.canonicalize() else {
         return Ok(());
     };
-    if job
-        .inputs
-        .iter()
-        .any(|input| input.canonicalize().is_ok_and(|input| input == real))
-    {
+    if job.inputs.iter().any(|input| is_same(input, &real)) {
         return Err(FilesError::IsInput(output.clone()));
     }
     if real.is_dir() {
@@ -35,6 +198,10 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
             source,
         });
     }
+    // A device would be replaced by a file.
+    if !real.is_file() {
+        return Err(FilesError::NoFile(output.clone()));
+    }
     if job.overwrite {
         Ok(())
     } else {
@@ -42,9 +209,29 @@ pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     }
 }
 
+/// Whether an input is this file, by its path or by another name of it.
+fn is_same(input: &Path, real: &Path) -> bool {
+    if input.canonicalize().is_ok_and(|input| input == real) {
+        return true;
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let of = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        of(input).is_some() && of(input) == of(real)
+    }
+    #[cfg(not(unix))]
+    false
+}
+
 /// A hash of all that decides the output: two runs of one fingerprint write the same lines. `None` where an
 /// input is a pipe, which nobody can read again.
-pub(super) fn fingerprint(job: &FileJob, model: &str, set: &LabelSet) -> Option<String> {
+pub(super) fn fingerprint(
+    job: &FileJob,
+    shape: &Shape,
+    model: &str,
+    set: &LabelSet,
+) -> Option<String> {
     let inputs = job.inputs.iter().map(|input| {
         let meta = input.metadata().ok().filter(fs::Metadata::is_file)?;
         let changed = meta
@@ -65,45 +252,10 @@ pub(super) fn fingerprint(job: &FileJob, model: &str, set: &LabelSet) -> Option<
         env!("CARGO_PKG_VERSION"),
         model,
         set.hash(),
-        job.text_column,
+        format!("{:?} {shape:?}", job.reading),
         inputs
     ]);
     Some(hex(&Sha256::digest(content.to_string())))
-}
-
-/// The line of a text that was scored.
-pub(super) fn result_line(id: &Value, set: &LabelSet, result: &TextResult) -> Value {
-    let slugs = || set.labels.iter().map(|label| label.slug.clone());
-    let scores: Map<String, Value> = slugs()
-        .zip(result.scores.scores.iter().map(|score| json!(score)))
-        .collect();
-    let logits: Map<String, Value> = slugs()
-        .zip(&result.raw)
-        .filter(|(_, row)| !row.is_empty()) // Left out by a shortlist.
-        .map(|(slug, row)| (slug, json!(row)))
-        .collect();
-    // None of these is no label; what came nearest is in `scores`.
-    let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
-    json!({
-        "id": id,
-        "label": label,
-        "score": result.scores.scores[result.scores.best],
-        "margin": result.scores.margin,
-        "abstained": result.scores.abstained,
-        "scores": scores,
-        "logits": logits,
-    })
-}
-
-/// The line of a text that was not scored. `input` is named where there are several.
-pub(super) fn failure_line(id: &Value, input: Option<&Path>, line: u64, problem: &str) -> Value {
-    let mut value = json!({ "id": id });
-    if let Some(input) = input {
-        value["input"] = json!(input.to_string_lossy());
-    }
-    value["line"] = json!(line);
-    value["error"] = json!(problem);
-    value
 }
 
 /// The output while it is being written: `OUTPUT.partial`, and `OUTPUT.partial.json` that says of what.
@@ -177,7 +329,7 @@ impl Partial {
     }
 
     /// Adds a line.
-    pub(super) fn write(&mut self, line: &Value) -> Result<(), FilesError> {
+    pub(super) fn write(&mut self, line: &str) -> Result<(), FilesError> {
         writeln!(self.file, "{line}").map_err(write_error(&self.path))
     }
 
@@ -200,6 +352,23 @@ impl Partial {
             .map_err(write_error(&self.path))?;
         fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
+    }
+
+    /// Makes the output of its lines: `convert` gets their file and the one to write.
+    pub(super) fn convert(
+        mut self,
+        convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
+    ) -> Result<(), FilesError> {
+        self.flush()?;
+        let made = beside(&self.output, ".partial.new");
+        let file = File::create(&made).map_err(write_error(&made))?;
+        let file = convert(&self.path, file).inspect_err(|_| {
+            // The lines stay: given the room that was missing, they are enough.
+            let _ = fs::remove_file(&made);
+        })?;
+        file.sync_all().map_err(write_error(&made))?;
+        fs::rename(&made, &self.output).map_err(write_error(&self.output))?;
+        self.discard()
     }
 
     /// Removes it.

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 
 use super::*;
 use topicmill_score::scripted::{Scripted, nli_folder, set};
+use topicmill_score::{Labeler, Shortlist};
 
 struct Bench {
     dir: TempDir,
@@ -30,7 +31,8 @@ impl Bench {
         let job = FileJob {
             inputs: inputs.collect(),
             output: dir.path().join("out.ndjson"),
-            text_column: None,
+            reading: Reading::default(),
+            writing: Writing::default(),
             overwrite: false,
             window_rows: 8,
         };
@@ -170,7 +172,7 @@ fn another_command_starts_over() {
         asked.get() > 20
     };
     assert!(bench.run_with(Scripted::default(), &stop).unwrap().lines > 0);
-    bench.job.text_column = Some("text".into());
+    bench.job.reading.text = vec!["text".into()];
     assert_eq!(
         bench.run().unwrap(),
         FileReport {

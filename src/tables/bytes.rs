@@ -75,26 +75,12 @@ fn passed(mut bytes: Bytes, count: usize) -> io::Result<Bytes> {
     Ok(bytes)
 }
 
-/// The first byte that is no white space, without taking it; `None` at the end.
+/// The beginning of a text, without taking it: what is in hand, from the first byte that is no white space.
 ///
 /// # Errors
 /// When nothing can be read.
-pub fn first(text: &mut dyn BufRead) -> io::Result<Option<u8>> {
-    loop {
-        let chunk = match text.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            chunk => chunk?,
-        };
-        if chunk.is_empty() {
-            return Ok(None);
-        }
-        let blank = chunk.iter().take_while(|byte| byte.is_ascii_whitespace());
-        let blank = blank.count();
-        if let Some(byte) = chunk.get(blank) {
-            return Ok(Some(*byte));
-        }
-        text.consume(blank);
-    }
+pub fn beginning(text: &mut dyn BufRead) -> io::Result<&[u8]> {
+    Ok(text.fill_buf()?.trim_ascii_start())
 }
 
 /// UTF-16 as UTF-8; half a surrogate pair becomes U+FFFD, as does half a unit at the end.

@@ -75,14 +75,19 @@ impl Csv {
     /// # Errors
     /// When there is no line of names.
     pub fn new(mut text: Text, delimiter: Option<u8>) -> Result<Self, TableError> {
-        let mut header = read_header(&mut text)?;
+        let (mut header, mut lines_before) = read_header(&mut text)?;
         let mut delimiter = delimiter;
-        let mut lines_before = 0;
         // Spreadsheets write `sep=;` before the line of names.
         if let [b's', b'e', b'p', b'=', separator] = *header.trim_ascii() {
             delimiter = delimiter.or(Some(separator));
-            header = read_header(&mut text)?;
-            lines_before = 1;
+            let before = lines_before + u64::from(header.ends_with(b"\n"));
+            let (names, passed) = read_header(&mut text)?;
+            (header, lines_before) = (names, before + passed);
+        }
+        // The reader says where a row begins before it passes over the second half of `\r\n`.
+        let next = text.fill_buf().ok().and_then(|chunk| chunk.first());
+        if header.ends_with(b"\r") && next == Some(&b'\n') {
+            lines_before += 1;
         }
         let delimiter = delimiter.unwrap_or_else(|| likeliest(&header));
         let bytes: Box<dyn Read + Send> = Box::new(Cursor::new(header).chain(text));
@@ -130,9 +135,9 @@ fn from_csv(error: csv::Error) -> TableError {
     }
 }
 
-/// The bytes of the first line that is not blank, up to its end outside of quotes.
-fn read_header(text: &mut Text) -> Result<Vec<u8>, TableError> {
-    let (mut header, mut quoted) = (Vec::new(), false);
+/// The bytes of the first line that is not blank, up to its end outside of quotes, and how many lines come before it.
+fn read_header(text: &mut Text) -> Result<(Vec<u8>, u64), TableError> {
+    let (mut header, mut quoted, mut passed) = (Vec::new(), false, 0);
     loop {
         let chunk = match text.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -153,6 +158,7 @@ fn read_header(text: &mut Text) -> Result<Vec<u8>, TableError> {
         header.extend_from_slice(&chunk[..used]);
         text.consume(used);
         if end.is_some() && header.trim_ascii().is_empty() {
+            passed += u64::from(header.ends_with(b"\n"));
             header.clear();
         } else if end.is_some() {
             break;
@@ -163,7 +169,7 @@ fn read_header(text: &mut Text) -> Result<Vec<u8>, TableError> {
             return Err(TableError::Header(why));
         }
     }
-    Ok(header)
+    Ok((header, passed))
 }
 
 /// The delimiter that a line of names has most often outside of quotes.
@@ -251,10 +257,6 @@ impl Rows for Csv {
             problem,
         }))
     }
-
-    fn skip_row(&mut self) -> Result<bool, TableError> {
-        Ok(self.next_record()?)
-    }
 }
 
 #[cfg(test)]
@@ -286,7 +288,9 @@ mod tests {
             ("id,a b\n1,2;3\n", ["id|a b", "2 1|2;3"]),
             ("id;\"a,b,c\"\n1;2,3\n", ["id|a,b,c", "2 1|2,3"]),
             ("id\ta\r\n1\t2,3\r\n", ["id|a", "2 1|2,3"]),
-            ("id|a\r1|x", ["id|a", "2 1|x"]),
+            // Lines that end as they did on old Macs are not counted.
+            ("id|a\r1|x", ["id|a", "1 1|x"]),
+            ("sep=;\r\n\r\nid;a\r\n1;x\r\n", ["id|a", "4 1|x"]),
             ("sep=;\nid;a\n1;x", ["id|a", "3 1|x"]),
             ("\n\n a \n\"x, y\"\n", ["a", "4 x, y"]),
         ] {
@@ -307,11 +311,7 @@ mod tests {
             "{}",
             told[2]
         );
-        assert!(
-            told[3].starts_with("5 3|a|b|c has 5 values"),
-            "{}",
-            told[3]
-        );
+        assert!(told[3].starts_with("5 3|a|b|c has 5 values"), "{}", told[3]);
         assert!(
             told[4].contains("is not UTF-8 (`text` at byte 4)"),
             "{}",

@@ -63,12 +63,11 @@ impl<'de> Visitor<'de> for MembersVisitor {
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-            match places.get(&name) {
-                Some(place) => members[*place].1 = value,
-                None => {
-                    places.insert(name.clone(), members.len());
-                    members.push((name, value));
-                }
+            if let Some(place) = places.get(&name) {
+                members[*place].1 = value;
+            } else {
+                places.insert(name.clone(), members.len());
+                members.push((name, value));
             }
         }
         Ok(Members(members))
@@ -125,7 +124,7 @@ pub(super) fn last_row(line: u64, error: io::Error) -> Result<Row, TableError> {
         return Err(error.into());
     }
     let problem = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the file breaks off here: it is not whole".to_owned(),
+        io::ErrorKind::UnexpectedEof => "breaks off: the file is not whole".to_owned(),
         _ => format!("cannot be read, nor what follows: {error}"),
     };
     Ok(Row::broken(line, problem))
@@ -184,7 +183,16 @@ impl Rows for Lines {
     }
 
     fn skip_row(&mut self) -> Result<bool, TableError> {
-        Ok(!matches!(self.read()?, Piece::End))
+        if self.ended {
+            return Ok(false);
+        }
+        match self.read() {
+            Ok(piece) => Ok(!matches!(piece, Piece::End)),
+            Err(error) => {
+                self.ended = true;
+                last_row(self.line, error).map(|_| true)
+            }
+        }
     }
 }
 

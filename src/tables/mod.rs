@@ -180,7 +180,9 @@ pub enum TableError {
     #[error(transparent)]
     Parquet(#[from] ParquetFault),
     /// Parquet from a pipe, or packed.
-    #[error("it is Parquet, which is read from a file that is not packed: unpack it")]
+    #[error(
+        "Parquet is read from a file that is neither packed nor a pipe: unpack or save it first"
+    )]
     Seek,
     /// Another format than it was said to have.
     #[error("it is Parquet: use `--format parquet`")]

@@ -28,11 +28,7 @@ const DEEPEST: u32 = 8;
 ///
 /// # Errors
 /// [`ParquetFault::TooLarge`], and [`ParquetFault::Damaged`] for a header that is none.
-pub fn check(
-    file: &File,
-    about: &ParquetMetaData,
-    columns: &[usize],
-) -> Result<(), ParquetFault> {
+pub fn check(file: &File, about: &ParquetMetaData, columns: &[usize]) -> Result<(), ParquetFault> {
     let end = file.metadata().map_err(ParquetError::from)?.len();
     for group in about.row_groups() {
         let mut together = 0;

@@ -153,10 +153,20 @@ impl Rows for Parquet {
     }
 
     fn next_row(&mut self) -> Result<Option<Row>, TableError> {
-        let rows = &mut self.rows;
-        let row = match caught(|| rows.next()).unwrap_or_else(|panic| Some(Err(panic))) {
+        let Self { rows, read, .. } = self;
+        // A value can be one that the library writes nothing for, but a panic.
+        let next = caught(|| {
+            let row = rows.next()?;
+            Some(row.map(|row| {
+                let cells = row.into_columns().into_iter().zip(&*read);
+                let cells =
+                    cells.map(|((_, value), (name, kind))| (name.clone(), cell(&value, *kind)));
+                cells.collect()
+            }))
+        });
+        let cells = match next.unwrap_or_else(|panic| Some(Err(panic))) {
             None => return Ok(None),
-            Some(Ok(row)) => row,
+            Some(Ok(cells)) => cells,
             Some(Err(_)) => {
                 // What the library says may quote what the file holds.
                 let why = format!("it is damaged behind row {}", self.number);
@@ -164,11 +174,9 @@ impl Rows for Parquet {
             }
         };
         self.number += 1;
-        let cells = row.into_columns().into_iter().zip(&self.read);
-        let cells = cells.map(|((_, value), (name, kind))| (name.clone(), cell(&value, *kind)));
         Ok(Some(Row {
             line: self.number,
-            cells: cells.collect(),
+            cells,
             problem: None,
         }))
     }
@@ -179,8 +187,8 @@ fn cell(value: &Field, kind: Kind) -> Cell {
     match value {
         Field::Null => Cell::Null,
         Field::Str(text) => Cell::Text(text.clone()),
-        Field::Float(number) if number.is_finite() => Cell::Json(number.to_string()),
-        Field::Float16(number) if number.is_finite() => Cell::Json(number.to_f32().to_string()),
+        Field::Float(number) if number.is_finite() => Cell::Json(short(*number)),
+        Field::Float16(number) if number.is_finite() => Cell::Json(short(number.to_f32())),
         Field::Long(nanos) if matches!(kind, Kind::Time { nanos: true, .. }) => {
             Cell::Text(time(DateTime::from_timestamp_nanos(*nanos), kind))
         }
@@ -198,6 +206,11 @@ fn cell(value: &Field, kind: Kind) -> Cell {
             value => Cell::Json(value.to_string()),
         },
     }
+}
+
+/// A number with no more digits than it needs.
+fn short(number: f32) -> String {
+    serde_json::to_string(&number).expect("a finite number is JSON")
 }
 
 /// A time as ISO 8601 writes it; in UTC where the column says so or says nothing.
@@ -269,8 +282,7 @@ fn moment(micros: i64) -> Value {
     let secs = u32::try_from(micros.div_euclid(1_000_000)).ok();
     let nanos = u32::try_from(micros.rem_euclid(1_000_000) * 1_000).ok();
     let at = secs.zip(nanos);
-    let at = at.and_then(|(secs, nanos)| {
-        NaiveTime::from_num_seconds_from_midnight_opt(secs, nanos)
-    });
+    let at =
+        at.and_then(|(secs, nanos)| NaiveTime::from_num_seconds_from_midnight_opt(secs, nanos));
     at.map(|at| at.format("%H:%M:%S%.f").to_string()).into()
 }

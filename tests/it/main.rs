@@ -29,5 +29,6 @@ mod shortlist;
 mod source;
 mod store;
 mod support;
+mod tables;
 mod telling;
 mod wire;

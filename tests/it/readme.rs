@@ -89,6 +89,7 @@ pages! {
     every_command_of_the_readme_runs: "README.md",
     every_command_about_collecting_runs: "docs/collecting.md",
     every_command_about_importing_runs: "docs/importing.md",
+    every_command_about_scoring_files_runs: "docs/scoring.md",
     every_command_about_labels_runs: "docs/labels.md",
     every_command_about_exporting_runs: "docs/exporting.md",
     every_command_about_models_runs: "docs/models.md",

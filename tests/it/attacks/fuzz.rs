@@ -9,6 +9,7 @@
 //!
 //! What was found lies in `tests/it/fixtures/fuzz`, a folder a reader, and is read in every run.
 
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,6 +31,9 @@ use topicmill::source::file::filter::Filter;
 use topicmill::source::listing::parse_listing;
 use topicmill::source::page::Way;
 use topicmill::source::reddit::Reddit;
+use topicmill::tables::csv::Csv;
+use topicmill::tables::parquet::Parquet;
+use topicmill::tables::{Rows, TableError, bytes};
 
 use super::readers::parquet;
 use crate::support::engine::repository;
@@ -222,6 +226,49 @@ fn parquet_tables() {
         }
     }
     files("parquet", FileFormat::Parquet, 1_000, seeds);
+}
+
+/// Reads a table to its end as `score` does.
+fn read_rows(mut rows: impl Rows) {
+    let mut json = String::new();
+    while let Ok(Some(row)) = rows.next_row() {
+        assert!(row.line > 0);
+        for (_, cell) in &row.cells {
+            json.clear();
+            cell.write_json(&mut json);
+            assert!(!json.contains('\n'), "{json}");
+        }
+    }
+}
+
+#[test]
+fn tables_that_are_scored() {
+    let rows = "\u{feff}id;title;\"body\"\n1;\"One; and\nmore\";x\n2;Two\n3;caf\u{e9};\"a \"\"quote\"\"\"\n";
+    let utf16: Vec<u8> = rows.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let packed = zstd::encode_all(rows.as_bytes(), 1).unwrap();
+    let check = |bytes: &[u8]| {
+        let text = bytes::text(Box::new(Cursor::new(bytes.to_vec())));
+        if let Ok(Ok(rows)) = text.map(|text| Csv::new(text, None)) {
+            read_rows(rows);
+        }
+    };
+    let seeds = vec![rows.as_bytes().to_vec(), utf16, packed];
+    let seeds = corpus("csv", seeds, check);
+    fuzz("tables", 2_000, |mutator| mutator.broken(&seeds), check);
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let check = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let all = |names: &[Arc<str>]| Ok::<_, TableError>((0..names.len()).collect());
+        if let Ok(rows) = Parquet::new(file, all) {
+            read_rows(rows);
+        }
+    };
+    let typed = std::fs::read(repository("tests/it/fixtures/typed.parquet")).unwrap();
+    let seeds = corpus("parquet", vec![typed], check);
+    fuzz("typed", 1_000, |mutator| mutator.overwritten(&seeds), check);
 }
 
 #[test]

@@ -1,0 +1,469 @@
+//! Rows into Parquet, by its column writers.
+//!
+//! Where all inputs are Parquet of one schema, their columns are copied as they lie there, packed and encoded, so that
+//! every type stays what it is, lists and structures too; only ours are written. All other rows come as JSON, which
+//! says what a column holds: texts, whole numbers, other numbers, or true and false. What is mixed becomes text.
+
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
+use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
+use serde_json::Value;
+
+use super::columns::renamed;
+use super::output::Shape;
+use super::stream::{lines_of, members, plain};
+use super::{FilesError, write_error};
+use crate::tables::parquet::caught;
+use crate::tables::{ParquetFault, TableError};
+
+/// Rows of a group: as many as other writers put into one, in powers of ten.
+const GROUP_ROWS: usize = 100_000;
+
+/// Bytes of text after which a group ends early, because it is held until then.
+const GROUP_BYTES: usize = 64 << 20;
+
+/// What a column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing so far.
+    Unknown,
+    Bool,
+    Int,
+    Float,
+    Text,
+}
+
+impl Kind {
+    /// Of a value as JSON writes it.
+    pub(super) fn of(json: &str) -> Self {
+        match json.as_bytes().first() {
+            Some(b'n') => Self::Unknown,
+            Some(b't' | b'f') => Self::Bool,
+            Some(b'"' | b'[' | b'{') | None => Self::Text,
+            _ if json.parse::<i64>().is_ok() => Self::Int,
+            _ if json.contains(['.', 'e', 'E']) => Self::Float,
+            // More digits than 64 bits hold: they stay.
+            _ => Self::Text,
+        }
+    }
+}
+
+/// The values of a column, without those that are not there.
+#[derive(Debug)]
+enum Values {
+    Bool(Vec<bool>),
+    Int(Vec<i64>),
+    Float(Vec<f64>),
+    Text(Vec<ByteArray>),
+}
+
+/// A column of the output.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) name: String,
+    kind: Kind,
+    /// For each row 1 if it has a value.
+    has: Vec<i16>,
+    values: Values,
+}
+
+impl Column {
+    pub(super) fn new(name: String, kind: Kind) -> Self {
+        Self {
+            name,
+            kind,
+            has: Vec::new(),
+            values: Values::Text(Vec::new()),
+        }
+    }
+
+    /// One of ours.
+    pub(super) fn added(name: String) -> Self {
+        let kind = match name.as_str() {
+            "label" | "outcome" | "error" => Kind::Text,
+            "abstained" => Kind::Bool,
+            "id" => Kind::Int,
+            _ => Kind::Float,
+        };
+        Self::new(name, kind)
+    }
+
+    /// Takes in what another row holds.
+    pub(super) fn meets(&mut self, kind: Kind) {
+        self.kind = match (self.kind, kind) {
+            (one, Kind::Unknown) => one,
+            (Kind::Unknown, other) => other,
+            (one, other) if one == other => one,
+            (Kind::Int | Kind::Float, Kind::Int | Kind::Float) => Kind::Float,
+            _ => Kind::Text,
+        };
+    }
+
+    fn clear(&mut self) {
+        self.has.clear();
+        self.values = match self.kind {
+            Kind::Bool => Values::Bool(Vec::new()),
+            Kind::Int => Values::Int(Vec::new()),
+            Kind::Float => Values::Float(Vec::new()),
+            Kind::Unknown | Kind::Text => Values::Text(Vec::new()),
+        };
+    }
+
+    /// Adds the value of a row; how many bytes of text it has.
+    fn push(&mut self, json: Option<&str>) -> usize {
+        let json = json.unwrap_or("null");
+        let before = self.len();
+        let mut bytes = 0;
+        if json != "null" {
+            match &mut self.values {
+                Values::Bool(values) => values.push(json == "true"),
+                Values::Int(values) => values.extend(json.parse::<i64>()),
+                Values::Float(values) => values.extend(json.parse::<f64>()),
+                Values::Text(values) => {
+                    let text = plain(json);
+                    bytes = text.len();
+                    values.push(text.into_bytes().into());
+                }
+            }
+        }
+        self.has.push(i16::from(self.len() > before));
+        bytes
+    }
+
+    fn len(&self) -> usize {
+        match &self.values {
+            Values::Bool(values) => values.len(),
+            Values::Int(values) => values.len(),
+            Values::Float(values) => values.len(),
+            Values::Text(values) => values.len(),
+        }
+    }
+
+    fn schema(&self) -> Result<TypePtr, ParquetError> {
+        let (physical, logical) = match self.kind {
+            Kind::Bool => (Physical::BOOLEAN, None),
+            Kind::Int => (Physical::INT64, None),
+            Kind::Float => (Physical::DOUBLE, None),
+            Kind::Unknown | Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        };
+        let column = Type::primitive_type_builder(&self.name, physical)
+            .with_repetition(Repetition::OPTIONAL)
+            .with_logical_type(logical);
+        Ok(Arc::new(column.build()?))
+    }
+
+    fn write(&self, group: &mut Group<'_>) -> Result<(), ParquetError> {
+        let column = group.next_column()?;
+        let mut column = column.ok_or_else(|| fault("a column too many"))?;
+        let has = Some(&self.has[..]);
+        match &self.values {
+            Values::Bool(v) => column.typed::<BoolType>().write_batch(v, has, None)?,
+            Values::Int(v) => column.typed::<Int64Type>().write_batch(v, has, None)?,
+            Values::Float(v) => column.typed::<DoubleType>().write_batch(v, has, None)?,
+            Values::Text(v) => column.typed::<ByteArrayType>().write_batch(v, has, None)?,
+        };
+        column.close()
+    }
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
+type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
+
+fn fault(why: &str) -> ParquetError {
+    ParquetError::General(why.to_owned())
+}
+
+/// The error of a file that is written; one that is read names itself.
+fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
+    move |error| match error {
+        ParquetError::External(error) => match error.downcast::<io::Error>() {
+            Ok(error) => write_error(path)(*error),
+            Err(error) => write_error(path)(io::Error::other(error)),
+        },
+        error => write_error(path)(io::Error::other(error)),
+    }
+}
+
+/// Fills the columns with up to `rows` rows; how many there were.
+fn fill(columns: &mut [Column], lines: Lines<'_>, rows: usize, bytes: usize) -> io::Result<usize> {
+    columns.iter_mut().for_each(Column::clear);
+    let places: std::collections::HashMap<String, usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| (column.name.clone(), at))
+        .collect();
+    let (mut count, mut held) = (0, 0);
+    while count < rows && held < bytes {
+        let Some(line) = lines.next().transpose()? else {
+            break;
+        };
+        let mut of_row = vec![None; columns.len()];
+        let members = members(&line)?;
+        for (name, value) in &members.0 {
+            if let Some(place) = places.get(name) {
+                of_row[*place] = Some(value.get());
+            }
+        }
+        for (column, value) in columns.iter_mut().zip(of_row) {
+            held += column.push(value);
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Writes rows of JSON.
+pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, FilesError> {
+    let failed = failed(lines);
+    let mut columns: Vec<Column> = columns
+        .iter()
+        .map(|column| Column::new(column.name.clone(), column.kind))
+        .collect();
+    let fields: Result<Vec<TypePtr>, ParquetError> = columns.iter().map(Column::schema).collect();
+    let schema = Type::group_type_builder("schema").with_fields(fields.map_err(&failed)?);
+    let schema = Arc::new(schema.build().map_err(&failed)?);
+    let mut writer = writer(to, schema, None).map_err(&failed)?;
+    let mut rows = lines_of(lines)?;
+    loop {
+        let count = fill(&mut columns, &mut rows, GROUP_ROWS, GROUP_BYTES);
+        if count.map_err(write_error(lines))? == 0 {
+            break;
+        }
+        let mut group = writer.next_row_group().map_err(&failed)?;
+        for column in &columns {
+            column.write(&mut group).map_err(&failed)?;
+        }
+        group.close().map_err(&failed)?;
+    }
+    let out = writer.into_inner().map_err(&failed)?;
+    out.into_inner()
+        .map_err(|error| write_error(lines)(error.into_error()))
+}
+
+fn writer(
+    to: File,
+    schema: TypePtr,
+    about: Option<Vec<KeyValue>>,
+) -> Result<SerializedFileWriter<BufWriter<File>>, ParquetError> {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(concat!("topicmill ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_key_value_metadata(about)
+        .build();
+    SerializedFileWriter::new(BufWriter::new(to), schema, Arc::new(properties))
+}
+
+fn open(path: &Path) -> Result<SerializedFileReader<File>, FilesError> {
+    let unreadable = |error: ParquetFault| FilesError::of_table(path, error.into());
+    let file = File::open(path).map_err(|error| FilesError::of_table(path, error.into()))?;
+    let reader = caught(|| SerializedFileReader::new(file));
+    reader
+        .unwrap_or_else(Err)
+        .map_err(|error| unreadable(error.into()))
+}
+
+fn fields(about: &ParquetMetaData) -> &[TypePtr] {
+    about.file_metadata().schema().get_fields()
+}
+
+/// Whether files are Parquet with the same columns, so that these can be copied.
+pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
+    let mut readers = inputs.iter().map(|input| open(input));
+    let Some(Ok(first)) = readers.next() else {
+        return false;
+    };
+    readers
+        .all(|other| other.is_ok_and(|other| fields(other.metadata()) == fields(first.metadata())))
+}
+
+/// Writes our columns beside those of the inputs, which are copied as they are.
+pub(super) fn beside_copies(
+    lines: &Path,
+    to: File,
+    shape: &Shape,
+    inputs: &[PathBuf],
+) -> Result<File, FilesError> {
+    let failed = failed(lines);
+    let first = open(&inputs[0])?;
+    let about = first.metadata();
+    let names: Vec<Arc<str>> = fields(about)
+        .iter()
+        .map(|field| field.name().into())
+        .collect();
+    let mut rows = lines_of(lines)?.peekable();
+    // Where no column holds an id, each line has the number of its row.
+    let numbered = match rows.peek() {
+        Some(Ok(line)) => line.starts_with("{\"id\":"),
+        _ => false,
+    };
+    let reserved = shape.reserved();
+    let mut added: Vec<Column> = Vec::new();
+    added.extend(numbered.then(|| Column::added("id".to_owned())));
+    added.extend(shape.added().into_iter().map(Column::added));
+    let (mut all, mut new_names) = (Vec::new(), Vec::new());
+    for field in fields(about) {
+        let is_ours = |name: &str| reserved.iter().any(|ours| ours == name);
+        let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
+        let name = renamed(field.name(), is_ours, is_theirs);
+        if name == field.name() {
+            all.push(field.clone());
+        } else {
+            all.push(under(field, &name).map_err(&failed)?);
+            new_names.push((field.name().to_owned(), name));
+        }
+    }
+    for column in &added {
+        all.push(column.schema().map_err(&failed)?);
+    }
+    let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
+    let schema = Arc::new(schema.build().map_err(&failed)?);
+    let mut writer = writer(to, schema, kept_about(about, &new_names)).map_err(&failed)?;
+    for input in inputs {
+        copy(input, &mut writer, &mut added, &mut rows, lines)?;
+    }
+    let out = writer.into_inner().map_err(&failed)?;
+    out.into_inner()
+        .map_err(|error| write_error(lines)(error.into_error()))
+}
+
+/// What the first input says of itself, without what would be wrong of the output: arrow's list of all columns, and
+/// the names of those that have another now.
+fn kept_about(about: &ParquetMetaData, names: &[(String, String)]) -> Option<Vec<KeyValue>> {
+    let all = about.file_metadata().key_value_metadata()?;
+    let kept = all.iter().filter(|entry| entry.key != "ARROW:schema");
+    let kept = kept.map(|entry| match &entry.value {
+        Some(value) if entry.key == "pandas" && !names.is_empty() => {
+            KeyValue::new(entry.key.clone(), renamed_for_pandas(value, names))
+        }
+        _ => entry.clone(),
+    });
+    Some(kept.collect())
+}
+
+/// What pandas says of columns, which it finds again by their names.
+fn renamed_for_pandas(about: &str, names: &[(String, String)]) -> Option<String> {
+    let mut about: Value = serde_json::from_str(about).ok()?;
+    let rename = |value: &mut Value| {
+        let new = names.iter().find(|(old, _)| value == old);
+        if let Some((_, new)) = new {
+            *value = new.clone().into();
+        }
+    };
+    for column in about["columns"].as_array_mut()? {
+        for key in ["name", "field_name"] {
+            column.get_mut(key).into_iter().for_each(rename);
+        }
+    }
+    if let Some(index) = about["index_columns"].as_array_mut() {
+        index.iter_mut().for_each(rename);
+    }
+    Some(about.to_string())
+}
+
+/// A field under another name.
+fn under(field: &Type, name: &str) -> Result<TypePtr, ParquetError> {
+    let about = field.get_basic_info();
+    let id = about.has_id().then(|| about.id());
+    let logical = about.logical_type_ref().cloned();
+    let renamed = if let Type::PrimitiveType {
+        physical_type,
+        type_length,
+        scale,
+        precision,
+        ..
+    } = field
+    {
+        Type::primitive_type_builder(name, *physical_type)
+            .with_repetition(about.repetition())
+            .with_converted_type(about.converted_type())
+            .with_logical_type(logical)
+            .with_length(*type_length)
+            .with_precision(*precision)
+            .with_scale(*scale)
+            .with_id(id)
+            .build()?
+    } else {
+        Type::group_type_builder(name)
+            .with_repetition(about.repetition())
+            .with_converted_type(about.converted_type())
+            .with_logical_type(logical)
+            .with_fields(field.get_fields().to_vec())
+            .with_id(id)
+            .build()?
+    };
+    Ok(Arc::new(renamed))
+}
+
+fn copy(
+    input: &Path,
+    writer: &mut SerializedFileWriter<BufWriter<File>>,
+    added: &mut [Column],
+    rows: Lines<'_>,
+    lines: &Path,
+) -> Result<(), FilesError> {
+    let failed = failed(lines);
+    let reader = open(input)?;
+    let damaged = |why: &str| {
+        let error = ParquetFault::Damaged(fault(&format!("it is damaged ({why})")));
+        FilesError::of_table(input, TableError::from(error))
+    };
+    let file = File::open(input).map_err(|error| FilesError::of_table(input, error.into()))?;
+    for group in reader.metadata().row_groups() {
+        let count = usize::try_from(group.num_rows()).map_err(|_| damaged("no rows"))?;
+        let filled = fill(added, rows, count, usize::MAX).map_err(write_error(lines))?;
+        if filled != count {
+            return Err(damaged("it has not as many rows as it says"));
+        }
+        let columns: Vec<ColumnDescPtr> = writer.schema_descr().columns().to_vec();
+        let mut out = writer.next_row_group().map_err(&failed)?;
+        for (chunk, column) in group.columns().iter().zip(columns) {
+            let closed = as_closed(chunk, column, group.num_rows()).map_err(&failed)?;
+            caught(|| out.append_column(&file, closed))
+                .unwrap_or_else(Err)
+                .map_err(&failed)?;
+        }
+        for column in &*added {
+            column.write(&mut out).map_err(&failed)?;
+        }
+        out.close().map_err(&failed)?;
+    }
+    Ok(())
+}
+
+/// A column of an input as if it had just been written, under the name that it gets.
+fn as_closed(
+    chunk: &ColumnChunkMetaData,
+    column: ColumnDescPtr,
+    rows: i64,
+) -> Result<ColumnCloseResult, ParquetError> {
+    let mut metadata = ColumnChunkMetaData::builder(column)
+        .set_compression_codec(chunk.compression_codec())
+        .set_encodings_mask(*chunk.encodings_mask())
+        .set_total_compressed_size(chunk.compressed_size())
+        .set_total_uncompressed_size(chunk.uncompressed_size())
+        .set_num_values(chunk.num_values())
+        .set_data_page_offset(chunk.data_page_offset())
+        .set_dictionary_page_offset(chunk.dictionary_page_offset());
+    if let Some(statistics) = chunk.statistics() {
+        metadata = metadata.set_statistics(statistics.clone());
+    }
+    Ok(ColumnCloseResult {
+        bytes_written: u64::try_from(chunk.compressed_size()).unwrap_or(0),
+        rows_written: u64::try_from(rows).unwrap_or(0),
+        metadata: metadata.build()?,
+        bloom_filter: None,
+        column_index: None,
+        offset_index: None,
+    })
+}

@@ -1,0 +1,501 @@
+//! Which columns of an input hold the text and the id, and what becomes of the others.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{FilesError, Reading};
+use crate::domain::{is_placeholder, post_text};
+use crate::tables::{Cell, Row, json};
+
+/// Bodies that belong to a title, the likeliest first.
+const BODIES: [&str; 6] = [
+    "selftext",
+    "body",
+    "content",
+    "description",
+    "summary",
+    "abstract",
+];
+
+/// Columns that are a text of their own where there is neither `text` nor `title`.
+const TEXTS: [&str; 14] = [
+    "body",
+    "content",
+    "comment",
+    "message",
+    "review",
+    "selftext",
+    "description",
+    "sentence",
+    "document",
+    "tweet",
+    "question",
+    "headline",
+    "summary",
+    "abstract",
+];
+
+/// Ids that are remembered to find one that comes twice: 16 MiB of them.
+const REMEMBERED_IDS: usize = 1 << 20;
+
+/// Where the text of a row is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Texts {
+    /// In these columns, joined by a blank line.
+    Joined(Vec<String>),
+    /// In a title, and in a body if there is one.
+    Post { title: String, body: Option<String> },
+}
+
+/// The columns of an input that mean something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Columns {
+    texts: Texts,
+    /// `None`: the rows are numbered.
+    id: Option<String>,
+    /// Whether the next row may have its text elsewhere.
+    loose: bool,
+}
+
+impl Columns {
+    /// Finds them in a table with a line of names.
+    pub(super) fn of_table(
+        names: &[Arc<str>],
+        reading: &Reading,
+        path: &Path,
+    ) -> Result<Self, FilesError> {
+        for name in reading.text.iter().chain(&reading.id) {
+            if !names.iter().any(|known| **known == **name) {
+                return Err(no_column(path, name, names));
+            }
+        }
+        let id = reading.id.clone().or_else(|| find(names, "id"));
+        let texts = asked(reading).or_else(|| obvious(names)).or_else(|| {
+            let mut others = names.iter().filter(|name| Some(&***name) != id.as_deref());
+            let only = others.next().filter(|_| others.next().is_none())?;
+            Some(Texts::Joined(vec![only.to_string()]))
+        });
+        let texts = texts.ok_or_else(|| FilesError::NoText {
+            path: path.to_owned(),
+            columns: listed(names),
+        })?;
+        Ok(Self {
+            texts,
+            id,
+            loose: false,
+        })
+    }
+
+    /// Finds them in the first object of an input; each may have others.
+    pub(super) fn of_object(row: &Row, reading: &Reading) -> Self {
+        let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
+        let broken = row.problem.is_some();
+        let id = reading.id.clone();
+        Self {
+            texts: asked(reading)
+                .or_else(|| obvious(&names))
+                .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
+            id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
+            loose: reading.text.is_empty(),
+        }
+    }
+
+    /// Names of the columns that are needed to score.
+    pub(super) fn needed(&self) -> Vec<&str> {
+        let texts: Vec<&str> = match &self.texts {
+            Texts::Joined(names) => names.iter().map(String::as_str).collect(),
+            Texts::Post { title, body } => [Some(title), body.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(String::as_str)
+                .collect(),
+        };
+        texts.into_iter().chain(self.id.as_deref()).collect()
+    }
+
+    /// Whether the rows are numbered, because no column holds an id.
+    pub(super) fn numbers(&self) -> bool {
+        self.id.is_none()
+    }
+
+    /// Says which columns are read.
+    pub(super) fn tell(&self, path: &Path, format: &str) {
+        let text = match &self.texts {
+            Texts::Joined(names) => names.join("`, `"),
+            Texts::Post { title, body } => match body {
+                Some(body) => format!("{title}`, `{body}"),
+                None => title.clone(),
+            },
+        };
+        let id = match &self.id {
+            Some(id) => format!("`{id}`"),
+            None => "the number of the row".to_owned(),
+        };
+        let path = path.display();
+        tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}");
+    }
+
+    /// The id of a row as JSON, where it has one; or what is wrong with it.
+    pub(super) fn id(&self, row: &Row) -> Result<Option<String>, String> {
+        let id = self.id.as_ref().map(|name| id_of(row, name));
+        id.transpose()
+    }
+
+    /// The text of a row; or what is wrong with it.
+    pub(super) fn text(&self, row: &Row) -> Result<String, String> {
+        let elsewhere = self.loose.then(|| {
+            let names: Vec<Arc<str>> = row.cells.iter().map(|(name, _)| name.clone()).collect();
+            obvious(&names).ok_or("has neither `text` nor `title`")
+        });
+        let texts = elsewhere.transpose()?;
+        match texts.as_ref().unwrap_or(&self.texts) {
+            Texts::Joined(names) => joined(row, names),
+            Texts::Post { title, body } => {
+                let body = body.as_ref().map(|body| cell_text(row, body)).transpose()?;
+                let body = body.flatten().unwrap_or_default();
+                let title = cell_text(row, title)?.unwrap_or_default();
+                if title.trim().is_empty() {
+                    filled(body, "title")
+                } else {
+                    Ok(post_text(&title, &body))
+                }
+            }
+        }
+    }
+}
+
+fn asked(reading: &Reading) -> Option<Texts> {
+    let names = Some(reading.text.clone());
+    names.filter(|names| !names.is_empty()).map(Texts::Joined)
+}
+
+/// A column of this name, however it is capitalised.
+fn find(names: &[Arc<str>], wanted: &str) -> Option<String> {
+    let exact = names.iter().find(|name| ***name == *wanted);
+    let alike = || names.iter().find(|name| name.eq_ignore_ascii_case(wanted));
+    exact.or_else(alike).map(ToString::to_string)
+}
+
+fn obvious(names: &[Arc<str>]) -> Option<Texts> {
+    if let Some(text) = find(names, "text") {
+        return Some(Texts::Joined(vec![text]));
+    }
+    if let Some(title) = find(names, "title") {
+        let body = BODIES.iter().find_map(|body| find(names, body));
+        return Some(Texts::Post { title, body });
+    }
+    let text = TEXTS.iter().find_map(|text| find(names, text))?;
+    Some(Texts::Joined(vec![text]))
+}
+
+fn id_of(row: &Row, name: &str) -> Result<String, String> {
+    let mut json = String::new();
+    match row.cell(name) {
+        None => return Err(format!("has no `{name}`")),
+        Some(Cell::Text(text)) if text.trim().is_empty() => {
+            return Err(format!("has an empty `{name}`"));
+        }
+        Some(cell) => cell.write_json(&mut json),
+    }
+    // Another number would not come out as it went in.
+    let is_whole = || json.parse::<i64>().is_ok() || json.parse::<u64>().is_ok();
+    if json.starts_with('"') || is_whole() {
+        Ok(json)
+    } else {
+        Err(format!(
+            "has an `{name}` that is neither a string nor a 64-bit integer"
+        ))
+    }
+}
+
+/// The text of a cell; `None` where there is none.
+fn cell_text(row: &Row, name: &str) -> Result<Option<String>, String> {
+    match row.cell(name) {
+        None | Some(Cell::Null) => Ok(None),
+        Some(cell) => match cell.text() {
+            None => Err(format!("has a `{name}` that is not a string")),
+            text => Ok(text),
+        },
+    }
+}
+
+fn filled(text: String, name: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        Err(format!("has an empty `{name}`"))
+    } else {
+        Ok(text)
+    }
+}
+
+fn joined(row: &Row, names: &[String]) -> Result<String, String> {
+    if let [name] = names {
+        let text = cell_text(row, name)?.ok_or_else(|| format!("has no `{name}`"))?;
+        // A table cannot tell an empty text from none; JSON can, and means it.
+        return match row.cell(name) {
+            Some(Cell::Text(_)) => filled(text, name),
+            _ => Ok(text),
+        };
+    }
+    let mut parts = Vec::new();
+    for name in names {
+        if row.cell(name).is_none() {
+            return Err(format!("has no `{name}`"));
+        }
+        let text = cell_text(row, name)?.unwrap_or_default();
+        let text = text.trim();
+        if !text.is_empty() && !is_placeholder(text) {
+            parts.push(text.to_owned());
+        }
+    }
+    filled(parts.join("\n\n"), &names.join("`, `"))
+}
+
+fn listed(names: &[Arc<str>]) -> String {
+    let shown: Vec<&str> = names.iter().take(40).map(AsRef::as_ref).collect();
+    let more = if names.len() > shown.len() {
+        format!(" and {} more", names.len() - shown.len())
+    } else {
+        String::new()
+    };
+    let s = if names.len() == 1 { "" } else { "s" };
+    format!("the column{s} `{}`{more}", shown.join("`, `"))
+}
+
+fn no_column(path: &Path, name: &str, names: &[Arc<str>]) -> FilesError {
+    let likeness = |other: &str| {
+        let (a, b) = (name.to_lowercase(), other.to_lowercase());
+        strsim::jaro_winkler(&a, &b)
+    };
+    let nearest = names
+        .iter()
+        .map(|other| (likeness(other), other))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    FilesError::NoColumn {
+        path: path.to_owned(),
+        name: name.to_owned(),
+        meant: nearest.map_or(String::new(), |(_, name)| {
+            format!(" (did you mean `{name}`?)")
+        }),
+        columns: listed(names),
+    }
+}
+
+/// The columns of the input as members of a JSON object, with names that none of ours has.
+pub(super) struct Kept {
+    reserved: HashSet<String>,
+    names: HashMap<Arc<str>, String>,
+    /// Hashes of the ids so far; `None` once one came twice.
+    ids: Option<HashSet<u64>>,
+}
+
+impl Kept {
+    /// `reserved`: the names that OUTPUT has for what was scored.
+    pub(super) fn new(reserved: &[String]) -> Self {
+        Self {
+            reserved: reserved.iter().cloned().collect(),
+            names: HashMap::new(),
+            ids: Some(HashSet::new()),
+        }
+    }
+
+    /// All cells of a row, `number` in front of them if it is its id.
+    pub(super) fn members(&mut self, row: &Row, number: Option<u64>) -> String {
+        let mut out = number.map_or(String::new(), |number| format!("\"id\":{number}"));
+        for (name, cell) in &row.cells {
+            if !out.is_empty() {
+                out.push(',');
+            }
+            if !self.names.contains_key(name) {
+                let is_ours =
+                    |name: &str| self.reserved.contains(name) || (number.is_some() && name == "id");
+                let free = renamed(name, is_ours, |name| row.cell(name).is_some());
+                self.names.insert(name.clone(), json::quoted(&free));
+            }
+            out.push_str(&self.names[name]);
+            out.push(':');
+            cell.write_json(&mut out);
+        }
+        out
+    }
+
+    /// Says so when an id comes for the second time. That is allowed, because each row stays in its place.
+    pub(super) fn see(&mut self, id: &str, line: u64) {
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let Some(ids) = &mut self.ids else { return };
+        if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
+            tracing::warn!(
+                line,
+                "the id of a row is not unique: an earlier row has it, too; each is scored and stays in its place"
+            );
+            self.ids = None;
+        }
+    }
+}
+
+/// The name that a column of the input has in the output: its own where no column of ours has that.
+pub(super) fn renamed(
+    name: &str,
+    is_ours: impl Fn(&str) -> bool,
+    is_theirs: impl Fn(&str) -> bool,
+) -> String {
+    let mut free = name.to_owned();
+    while is_ours(&free) || (free != name && is_theirs(&free)) {
+        free = format!("input_{free}");
+    }
+    if free != name {
+        tracing::info!(
+            "the input's column `{name}` is `{free}` in the output, which has a `{name}` of its own"
+        );
+    }
+    free
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn names(of: &[&str]) -> Vec<Arc<str>> {
+        of.iter().map(|name| (*name).into()).collect()
+    }
+
+    fn table(of: &[&str], reading: &Reading) -> Result<Columns, FilesError> {
+        Columns::of_table(&names(of), reading, Path::new("t.csv"))
+    }
+
+    fn needed(of: &[&str]) -> Vec<String> {
+        let columns = table(of, &Reading::default()).unwrap();
+        columns.needed().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_obvious_columns_are_found() {
+        assert_eq!(needed(&["title", "ID", "Text"]), ["Text", "ID"]);
+        assert_eq!(
+            needed(&["id", "Title", "body", "selftext"]),
+            ["Title", "selftext", "id"]
+        );
+        assert_eq!(needed(&["a", "review"]), ["review"]);
+        assert_eq!(needed(&["id", "whatever"]), ["whatever", "id"]);
+        assert_eq!(needed(&["whatever"]), ["whatever"]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_with_what_is() {
+        let asked = |text: &str| Reading {
+            text: vec![text.to_owned()],
+            ..Reading::default()
+        };
+        let error = table(&["id", "Headline", "b"], &asked("headlin")).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("`headlin` (did you mean `Headline`?)") && error.contains("`b`"),
+            "{error}"
+        );
+        let error = table(&["a", "b"], &Reading::default()).unwrap_err();
+        assert!(
+            error.to_string().contains("--text") && error.to_string().contains("`a`, `b`"),
+            "{error}"
+        );
+    }
+
+    fn object(json: &str) -> Row {
+        let members: json::Members = serde_json::from_str(json).unwrap();
+        let cell = |(name, value): (String, Box<RawValue>)| (name.into(), Cell::of_raw(&value));
+        Row {
+            line: 1,
+            cells: members.0.into_iter().map(cell).collect(),
+            problem: None,
+        }
+    }
+
+    fn parse(json: &str, text: &[&str]) -> Result<(String, String), String> {
+        let reading = Reading {
+            id: Some("id".into()),
+            text: text.iter().map(ToString::to_string).collect(),
+            ..Reading::default()
+        };
+        let row = object(json);
+        let columns = Columns::of_object(&row, &reading);
+        Ok((columns.id(&row)?.unwrap(), columns.text(&row)?))
+    }
+
+    #[test]
+    fn an_object_is_an_id_and_a_text_in_one_of_three_forms() {
+        let ok = |json: &str, text: &[&str]| parse(json, text).unwrap();
+        assert_eq!(
+            ok(r#"{"id":"a","text":"T"}"#, &[]),
+            ("\"a\"".into(), "T".into())
+        );
+        assert_eq!(
+            ok(r#"{"id":18446744073709551615,"body":""}"#, &["body"]),
+            (u64::MAX.to_string(), String::new())
+        );
+        assert_eq!(
+            ok(r#"{"id":1,"title":"T","selftext":"[removed]"}"#, &[]).1,
+            "T"
+        );
+        assert_eq!(
+            ok(r#"{"id":1,"title":"T","selftext":"B"}"#, &[]).1,
+            "T\n\nB"
+        );
+        assert_eq!(ok(r#"{"id":1,"title":"T","selftext":null}"#, &[]).1, "T");
+        assert_eq!(ok(r#"{"id":1,"text":"X","title":"T"}"#, &[]).1, "X");
+        assert_eq!(
+            ok(
+                r#"{"id":1,"a":" A ","b":null,"c":"[deleted]","d":"D"}"#,
+                &["d", "a", "b", "c"]
+            )
+            .1,
+            "D\n\nA"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_object_is_said_without_quoting_it() {
+        for (json, text, problem) in [
+            (r#"{"text":"secret"}"#, &[][..], "no `id`"),
+            (r#"{"id":null,"text":"secret"}"#, &[], "neither a string"),
+            (r#"{"id":1.5,"text":"secret"}"#, &[], "neither a string"),
+            (
+                r#"{"id":123456789012345678901234567890,"text":"secret"}"#,
+                &[],
+                "neither a string",
+            ),
+            (r#"{"id":1}"#, &[], "neither `text` nor `title`"),
+            (r#"{"id":1,"text":7}"#, &[], "`text` that is not a string"),
+            (
+                r#"{"id":1,"text":"\ud83d"}"#,
+                &[],
+                "`text` that is not a string",
+            ),
+            (r#"{"id":1,"text":"secret"}"#, &["body"], "no `body`"),
+            (r#"{"id":1,"a":"","b":"x"}"#, &["a", "c"], "no `c`"),
+        ] {
+            let found = parse(json, text).unwrap_err();
+            assert!(
+                found.contains(problem) && !found.contains("secret"),
+                "{json}: {found}"
+            );
+        }
+    }
+
+    #[test]
+    fn columns_that_have_our_names_get_others() {
+        let mut kept = Kept::new(&["score".to_owned()]);
+        let row = object(r#"{"score":1.50,"input_score":[ 1 ],"id":2}"#);
+        assert_eq!(
+            kept.members(&row, None),
+            r#""input_input_score":1.50,"input_score":[ 1 ],"id":2"#
+        );
+        let mut kept = Kept::new(&[]);
+        assert_eq!(
+            kept.members(&object(r#"{"id":2}"#), Some(7)),
+            r#""id":7,"input_id":2"#
+        );
+    }
+}

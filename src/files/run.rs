@@ -1,0 +1,235 @@
+//! Windows of texts into lines: scored, in order, and written to a file or a pipe.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+
+use super::input::{Entry, Window};
+use super::output::{self, Partial, Shape};
+use super::stream::{self, Stream};
+use super::{FileJob, FileReport, FilesError, write_error};
+use topicmill_score::labeler::{Ended, Pairs, Prepared};
+use topicmill_score::text::EncodedText;
+use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
+
+/// Rows that failed whose reasons are shown.
+const SHOWN_REASONS: usize = 3;
+
+/// After so many rows of which none could be scored, nobody expects the next one to be better.
+const HOPELESS_ROWS: u64 = 1_000;
+
+/// Where lines go.
+pub(super) enum Sink<'a> {
+    File(&'a mut Partial),
+    Pipe {
+        shape: &'a Shape,
+        /// Rows that failed before one was scored: nothing is written while there may be nothing to write.
+        held: Vec<String>,
+        to: Option<&'a mut (dyn Write + 'a)>,
+        stream: Option<Stream<&'a mut (dyn Write + 'a)>>,
+    },
+}
+
+impl Sink<'_> {
+    /// Lines that an earlier run wrote, and those of them that tell a failure.
+    pub(super) fn earlier(&self) -> (u64, u64) {
+        match self {
+            Self::File(partial) => (partial.lines, partial.failed),
+            Self::Pipe { .. } => (0, 0),
+        }
+    }
+
+    fn write(&mut self, line: String, is_scored: bool) -> Result<(), FilesError> {
+        let failed = write_error(Path::new("stdout"));
+        match self {
+            Self::File(partial) => partial.write(&line),
+            Self::Pipe {
+                stream: None, held, ..
+            } if !is_scored => {
+                held.push(line);
+                Ok(())
+            }
+            Self::Pipe {
+                shape,
+                held,
+                to,
+                stream,
+            } => {
+                if let Some(to) = to.take() {
+                    // A row that was scored has all columns.
+                    let names = || {
+                        let added = shape.added();
+                        let members = stream::members(&line).map_err(&failed)?.0;
+                        let names = members.into_iter().map(|(name, _)| name);
+                        let theirs = names.filter(|name| !added.contains(name));
+                        Ok(theirs.chain(added.iter().cloned()).collect())
+                    };
+                    *stream = Some(Stream::new(to, shape, names)?);
+                }
+                let stream = stream.as_mut().expect("it was made before the first row");
+                for line in held.drain(..) {
+                    stream.write(&line).map_err(&failed)?;
+                }
+                stream.write(&line).map_err(&failed)
+            }
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), FilesError> {
+        let failed = write_error(Path::new("stdout"));
+        match self {
+            Self::File(partial) => partial.flush(),
+            Self::Pipe { stream, .. } => match stream {
+                Some(stream) => stream.flush().map_err(failed),
+                None => Ok(()),
+            },
+        }
+    }
+}
+
+/// A run over all windows.
+pub(super) struct Run<'a, 's> {
+    pub(super) job: &'a FileJob,
+    pub(super) labeler: &'a mut Labeler,
+    pub(super) set: &'a LabelSet,
+    pub(super) shape: &'a Shape,
+    pub(super) prepared: &'a Prepared,
+    /// The small model, with the labels made ready for it.
+    pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
+    pub(super) sink: &'a mut Sink<'s>,
+    pub(super) report: &'a mut FileReport,
+    /// How many reasons were shown.
+    pub(super) shown: usize,
+    /// The first of them.
+    pub(super) reason: &'a mut String,
+}
+
+/// Texts that are scored, with the labels that a shortlist picked for them.
+#[derive(Default)]
+struct Picked {
+    /// Where each is in the window; none where all of it is here.
+    places: Vec<usize>,
+    texts: Vec<EncodedText>,
+    pairs: Vec<Pairs>,
+}
+
+impl Picked {
+    fn push(&mut self, place: usize, text: EncodedText, pairs: Pairs) {
+        self.places.push(place);
+        self.texts.push(text);
+        self.pairs.push(pairs);
+    }
+}
+
+type Outcome = Result<TextResult, TextError>;
+
+impl Run<'_, '_> {
+    /// Takes `windows` by value: the reader ends when nobody receives any more.
+    pub(super) fn score_windows(
+        &mut self,
+        windows: Receiver<Result<Window, FilesError>>,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<(), FilesError> {
+        for window in windows {
+            if stop() || self.score_window(window?, stop, progress)? == Ended::Stopped {
+                self.report.stopped = true;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn score_window(
+        &mut self,
+        window: Window,
+        stop: &dyn Fn() -> bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Ended, FilesError> {
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; window.texts.len()];
+        let (mut done, mut failed) = (self.report.lines, self.report.failed);
+        let mut tell = |text: usize, outcome: Outcome| {
+            done += 1;
+            failed += u64::from(outcome.is_err());
+            outcomes[text] = Some(outcome);
+            progress(done, failed);
+        };
+        let mut picked = Picked::default();
+        match &mut self.picking {
+            None => picked.texts = window.texts,
+            Some((prepared, small)) => {
+                let Some(orders) = small.order(prepared, &window.plain, stop)? else {
+                    return Ok(Ended::Stopped);
+                };
+                for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
+                    match order {
+                        Ok(order) => picked.push(place, text, small.pairs(&order)),
+                        Err(error) => tell(place, Err(error)),
+                    }
+                }
+            }
+        }
+        let Picked {
+            places,
+            texts,
+            pairs,
+        } = picked;
+        let ended =
+            self.labeler
+                .score(self.prepared, &texts, &pairs, stop, &mut |text, outcome| {
+                    tell(places.get(text).copied().unwrap_or(text), outcome);
+                })?;
+        if ended == Ended::Stopped {
+            // Lines are written in order, so what is done of this window is lost with it.
+            return Ok(ended);
+        }
+        let mut outcomes = outcomes
+            .into_iter()
+            .map(|outcome| outcome.expect("the labeler reports every text"));
+        for entry in &window.entries {
+            let scored = match &entry.problem {
+                None => outcomes.next().expect("a row without a problem has a text"),
+                Some(_) => Err(TextError::NotFinite), // Never shown: the problem is.
+            };
+            let line = match (&scored, &entry.problem) {
+                (Ok(result), _) => self.shape.result_line(&entry.kept, self.set, result),
+                (Err(_), Some(problem)) => self.failure(entry, problem),
+                (Err(error), None) => self.failure(entry, &error.to_string()),
+            };
+            self.sink.write(line, scored.is_ok())?;
+            self.report.lines += 1;
+            if self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS {
+                let reason = std::mem::take(self.reason);
+                return Err(hopeless(self.job, self.report, reason));
+            }
+        }
+        self.sink.flush()?;
+        progress(self.report.lines, self.report.failed);
+        Ok(ended)
+    }
+
+    fn failure(&mut self, entry: &Entry, problem: &str) -> String {
+        self.report.failed += 1;
+        // With one input its name goes without saying.
+        let input = (self.job.inputs.len() > 1).then(|| self.job.inputs[entry.input].as_path());
+        let told = format!("{} {problem}", output::place(input, entry.line));
+        if self.shown < SHOWN_REASONS {
+            self.shown += 1;
+            tracing::warn!("a row cannot be scored: {told}");
+        }
+        if self.reason.is_empty() {
+            *self.reason = told;
+        }
+        self.shape
+            .failure_line(&entry.kept, input, entry.line, problem)
+    }
+}
+
+/// The error of files of which not one row could be scored.
+pub(super) fn hopeless(job: &FileJob, report: &FileReport, reason: String) -> FilesError {
+    FilesError::Hopeless {
+        inputs: job.inputs.clone(),
+        rows: report.lines,
+        reason,
+    }
+}

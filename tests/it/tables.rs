@@ -1,0 +1,773 @@
+//! `score` reads and writes what people have: CSV, TSV, NDJSON, JSON arrays and Parquet, through the program itself.
+//!
+//! No database takes part in any of this.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Row;
+use serde_json::{Value, json};
+
+use crate::support::engine::repository;
+use crate::support::program::{Program, Ran, finished};
+
+/// Flags of all runs: two labels.
+const LABELS: [&str; 4] = ["--label", "cooking", "--label", "football"];
+
+fn flags(more: &[&str]) -> Vec<String> {
+    let all = ["score"].iter().chain(more).chain(&LABELS);
+    all.map(ToString::to_string).collect()
+}
+
+fn command(program: &Program, more: &[&str]) -> Command {
+    let words = flags(more);
+    program.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn score(program: &Program, more: &[&str]) -> Ran {
+    finished(command(program, more).output().unwrap())
+}
+
+fn ok(program: &Program, more: &[&str]) -> Ran {
+    let ran = score(program, more);
+    assert_eq!(ran.code, 0, "{more:?}\n{}", ran.stderr);
+    ran
+}
+
+/// Runs with bytes on stdin.
+fn piped(program: &Program, input: &[u8], more: &[&str]) -> Ran {
+    let mut child = command(program, more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writing = std::thread::spawn(move || {
+        // A program that refuses its input does not read it.
+        let _ = stdin.write_all(&input);
+    });
+    let ran = finished(child.wait_with_output().unwrap());
+    writing.join().unwrap();
+    ran
+}
+
+fn path(program: &Program, name: &str) -> PathBuf {
+    program.folder.path().join(name)
+}
+
+fn text(program: &Program, name: &str) -> String {
+    fs::read_to_string(path(program, name)).unwrap()
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    let parse = |line| serde_json::from_str(line).unwrap();
+    text.lines().map(parse).collect()
+}
+
+/// The records of CSV, the line of names first.
+fn csv(bytes: &[u8], delimiter: u8) -> Vec<Vec<String>> {
+    let mut reader = csv::ReaderBuilder::new()
+        .delimiter(delimiter)
+        .has_headers(false)
+        .from_reader(bytes);
+    let record =
+        |record: Result<csv::StringRecord, _>| record.unwrap().iter().map(str::to_owned).collect();
+    reader.records().map(record).collect()
+}
+
+/// The rows of Parquet as JSON that says the type of each value.
+fn parquet(program: &Program, name: &str) -> Vec<Row> {
+    let file = File::open(path(program, name)).unwrap();
+    let reader = SerializedFileReader::new(file).unwrap();
+    reader
+        .get_row_iter(None)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
+}
+
+const CSV: &str = "id,text,likes\n\
+    a1,\"Roast chicken, \"\"the best\"\"\nwith lemon 🍋\",3\n\
+    a2,The striker scored a goal,\n";
+
+#[test]
+fn a_csv_keeps_its_columns_and_gets_ours() {
+    let program = Program::new();
+    program.write("in.csv", CSV);
+    let ran = ok(&program, &["in.csv", "out.csv"]);
+    assert!(
+        ran.stderr
+            .contains("as CSV: the text is `text`, the id is `id`"),
+        "{}",
+        ran.stderr
+    );
+    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!(
+        rows[0],
+        [
+            "id",
+            "text",
+            "likes",
+            "label",
+            "score",
+            "margin",
+            "abstained",
+            "outcome",
+            "error"
+        ]
+    );
+    assert_eq!(
+        rows[1][..3],
+        ["a1", "Roast chicken, \"the best\"\nwith lemon 🍋", "3"]
+    );
+    assert_eq!((&*rows[1][3], &*rows[2][3]), ("cooking", "football"));
+    assert_eq!(rows[1][6..], ["false", "label", ""]);
+    assert_eq!(rows.len(), 3);
+    let left: Vec<_> = fs::read_dir(program.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("out"))
+        .collect();
+    assert_eq!(left, ["out.csv"]);
+}
+
+/// The label and the score of each row of the sample, however it is read and written.
+#[test]
+fn every_format_goes_into_every_other_with_the_same_scores() {
+    let program = Program::new();
+    program.write("in.csv", CSV);
+    ok(&program, &["in.csv", "all.ndjson"]);
+    let expected = lines(&text(&program, "all.ndjson"));
+    for ending in ["tsv", "json", "parquet", "ndjson.gz", "csv.zst"] {
+        let there = format!("there.{ending}");
+        ok(&program, &["in.csv", &there, "--drop-columns"]);
+        // Their own outcome would be one more column `label`, and the text is needed.
+        fs::remove_file(path(&program, &there)).unwrap();
+        ok(&program, &["in.csv", &there]);
+        let back = format!("back-{ending}.ndjson");
+        ok(&program, &[&there, &back, "--id", "id", "--text", "text"]);
+        let back = lines(&text(&program, &back));
+        for (back, expected) in back.iter().zip(&expected) {
+            for name in ["id", "text", "label", "score", "scores"] {
+                assert_eq!(back[name], expected[name], "{ending}");
+            }
+            assert_eq!(back["input_label"], expected["label"], "{ending}");
+        }
+        assert_eq!(back.len(), 2);
+    }
+}
+
+#[test]
+fn a_spreadsheet_of_another_country_is_read_and_written_as_it_is() {
+    let program = Program::new();
+    let sheet = "\u{feff}Post ID;Text of the post;a,b\r\n7;\"Chicken; with\r\nlemon\";1,5\r\n";
+    program.write("de.csv", sheet);
+    let ran = ok(
+        &program,
+        &[
+            "de.csv",
+            "out.csv",
+            "--id",
+            "Post ID",
+            "--text",
+            "Text of the post",
+        ],
+    );
+    assert!(ran.stderr.contains("the id is `Post ID`"), "{}", ran.stderr);
+    let rows = csv(text(&program, "out.csv").as_bytes(), b';');
+    assert_eq!(
+        rows[0][..4],
+        ["Post ID", "Text of the post", "a,b", "label"]
+    );
+    assert_eq!(
+        rows[1][..4],
+        ["7", "Chicken; with\r\nlemon", "1,5", "cooking"]
+    );
+
+    let utf16 = |bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        let tsv = sheet.replace(';', "\t").replace("en\t with", "en; with");
+        tsv.encode_utf16().flat_map(bytes).collect()
+    };
+    for bytes in [utf16(u16::to_le_bytes), utf16(u16::to_be_bytes)] {
+        program.write("u16.tsv", bytes);
+        ok(
+            &program,
+            &[
+                "u16.tsv",
+                "u16.csv",
+                "--text",
+                "Text of the post",
+                "--overwrite",
+            ],
+        );
+        let rows = csv(text(&program, "u16.csv").as_bytes(), b',');
+        // No column is called `id`, so the rows are numbered.
+        assert_eq!(rows[0][..3], ["id", "Post ID", "Text of the post"]);
+        assert_eq!(rows[1][..4], ["1", "7", "Chicken; with\r\nlemon", "1,5"]);
+    }
+}
+
+#[test]
+fn columns_are_joined_and_a_missing_one_is_told_with_the_nearest() {
+    let program = Program::new();
+    program.write(
+        "in.csv",
+        "key,headline,lead\n1,Roast chicken,[removed]\n2,Goal,The striker scored\n",
+    );
+    let args = [
+        "in.csv",
+        "out.ndjson",
+        "--text",
+        "headline",
+        "--text",
+        "lead",
+    ];
+    ok(&program, &[&args[..], &["--id", "key"]].concat());
+    let joined = "{\"id\":1,\"text\":\"Roast chicken\"}\n{\"id\":2,\"text\":\"Goal\\n\\nThe striker scored\"}\n";
+    program.write("joined.ndjson", joined);
+    ok(&program, &["joined.ndjson", "expected.ndjson"]);
+    let (found, expected) = (
+        text(&program, "out.ndjson"),
+        text(&program, "expected.ndjson"),
+    );
+    for (found, expected) in lines(&found).iter().zip(lines(&expected)) {
+        assert_eq!(found["logits"], expected["logits"]);
+        assert!(found["key"].is_string());
+    }
+    for (more, code, said) in [
+        (&["--text", "headlin"][..], 2, "did you mean `headline`?"),
+        (&["--id", "nr"], 2, "`key`, `headline`, `lead`"),
+        (&[], 2, "--text COLUMN"),
+    ] {
+        program.write("other.csv", "key,headlin_e,lead\n1,a,b\n");
+        let input = if more.is_empty() {
+            "other.csv"
+        } else {
+            "in.csv"
+        };
+        let ran = score(&program, &[&[input, "no.csv"][..], more].concat());
+        assert_eq!(ran.code, code, "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        assert!(!path(&program, "no.csv").exists());
+    }
+}
+
+#[test]
+fn json_comes_as_lines_or_as_an_array_and_keeps_every_digit() {
+    let program = Program::new();
+    let array = "[\n {\"id\": 7, \"text\": \"chicken\", \"big\": 123456789012345678901.10,\n\
+        \"nested\": {\"a\": [1,\n 2]}, \"label\": \"theirs\"},\n {\"id\": \"x\", \"title\": \"Goal\", \"score\": 3}]";
+    program.write("in.json", array);
+    let ran = ok(&program, &["in.json", "out.json"]);
+    assert!(
+        ran.stderr.contains("`label` is `input_label`"),
+        "{}",
+        ran.stderr
+    );
+    let written = text(&program, "out.json");
+    assert!(
+        written.contains("\"big\":123456789012345678901.10,"),
+        "{written}"
+    );
+    let rows: Vec<Value> = serde_json::from_str(&written).unwrap();
+    assert_eq!(rows[0]["nested"], json!({"a": [1, 2]}));
+    assert_eq!(rows[0]["input_label"], "theirs");
+    assert_eq!(
+        (&rows[1]["id"], &rows[1]["input_score"]),
+        (&json!("x"), &json!(3))
+    );
+    // The columns of a table are those of all objects.
+    ok(&program, &["in.json", "out.csv", "--label-scores"]);
+    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!(
+        table[0],
+        [
+            "id",
+            "text",
+            "big",
+            "nested",
+            "input_label",
+            "title",
+            "input_score",
+            "label",
+            "score",
+            "margin",
+            "abstained",
+            "outcome",
+            "score_cooking",
+            "score_football",
+            "error"
+        ]
+    );
+    assert_eq!(
+        table[1][2..5],
+        ["123456789012345678901.10", "{\"a\":[1,2]}", "theirs"]
+    );
+    let sum: f64 = table[1][12..14]
+        .iter()
+        .map(|n| n.parse::<f64>().unwrap())
+        .sum();
+    assert!((sum - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn parquet_keeps_its_types_and_row_groups() {
+    let program = Program::new();
+    let posts = repository("tests/it/fixtures/typed.parquet");
+    let posts = posts.to_str().unwrap();
+    let ran = ok(&program, &[posts, "out.parquet", "--label-scores"]);
+    assert!(
+        ran.stderr.contains("`score` is `input_score`"),
+        "{}",
+        ran.stderr
+    );
+    let read =
+        |name: &std::path::Path| SerializedFileReader::new(File::open(name).unwrap()).unwrap();
+    let (from, to) = (read(posts.as_ref()), read(&path(&program, "out.parquet")));
+    assert_eq!(from.num_row_groups(), to.num_row_groups());
+    let schema = |reader: &SerializedFileReader<File>| {
+        reader
+            .metadata()
+            .file_metadata()
+            .schema()
+            .get_fields()
+            .to_vec()
+    };
+    let (theirs, all) = (schema(&from), schema(&to));
+    for (before, after) in theirs.iter().zip(&all) {
+        let name = if before.name() == "score" {
+            "input_score"
+        } else {
+            before.name()
+        };
+        assert_eq!(after.name(), name);
+        assert_eq!(
+            before.get_basic_info().logical_type_ref(),
+            after.get_basic_info().logical_type_ref()
+        );
+    }
+    let ours: Vec<&str> = all[theirs.len()..]
+        .iter()
+        .map(|field| field.name())
+        .collect();
+    assert_eq!(
+        ours,
+        [
+            "label",
+            "score",
+            "margin",
+            "abstained",
+            "outcome",
+            "score_cooking",
+            "score_football",
+            "error"
+        ]
+    );
+    let (from, to) = (
+        from.get_row_iter(None).unwrap(),
+        to.get_row_iter(None).unwrap(),
+    );
+    for (before, after) in from.zip(to) {
+        let (before, after) = (
+            before.unwrap().into_columns(),
+            after.unwrap().into_columns(),
+        );
+        for ((_, before), (name, after)) in before.iter().zip(&after) {
+            assert_eq!(before, after, "{name}");
+        }
+    }
+    // As text, times are written as people write them, and lists as JSON.
+    ok(&program, &[posts, "out.ndjson"]);
+    let rows = lines(&text(&program, "out.ndjson"));
+    assert_eq!(rows[1]["when"], "2024-01-01T00:37:00");
+    assert_eq!(rows[1]["when_tz"], "2023-12-31T23:37:00Z");
+    assert_eq!(
+        (&rows[1]["tags"], &rows[0]["tags"]),
+        (&json!(["x", "t1"]), &Value::Null)
+    );
+    assert_eq!(
+        (&rows[1]["dec"], &rows[1]["day"]),
+        (&json!("0.01"), &json!("2024-01-02"))
+    );
+    assert_eq!(
+        (&rows[1]["f32"], &rows[0]["input_score"]),
+        (&json!(0.1), &Value::Null)
+    );
+    // Without its text a row has no score, but its place.
+    assert_eq!(rows.len(), 20);
+}
+
+#[test]
+fn json_becomes_parquet_with_the_types_that_it_has() {
+    let program = Program::new();
+    program.write(
+        "in.ndjson",
+        "{\"id\":1,\"text\":\"chicken\",\"n\":1,\"f\":1,\"b\":true,\"m\":1,\"z\":null}\n\
+         no json\n\
+         {\"id\":9007199254740993,\"text\":\"goal\",\"n\":null,\"f\":0.1,\"b\":null,\"m\":\"x\"}\n",
+    );
+    let ran = score(&program, &["in.ndjson", "out.parquet"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("line 2 is not JSON"), "{}", ran.stderr);
+    let rows: Vec<String> = parquet(&program, "out.parquet")
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert!(
+        rows[0].starts_with("{id: 1, text: \"chicken\", n: 1, f: 1.0, b: true, m: \"1\", z: null, label: \"cooking\""),
+        "{}",
+        rows[0]
+    );
+    assert!(
+        rows[1].contains("label: null") && rows[1].contains("line 2 is not JSON"),
+        "{}",
+        rows[1]
+    );
+    assert!(
+        rows[2].starts_with(
+            "{id: 9007199254740993, text: \"goal\", n: null, f: 0.1, b: null, m: \"x\""
+        ),
+        "{}",
+        rows[2]
+    );
+}
+
+#[test]
+fn pipes_are_read_and_written() {
+    let program = Program::new();
+    let ran = piped(&program, CSV.as_bytes(), &["-", "-"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let expected = lines(&ran.stdout);
+    assert_eq!(
+        (&expected[0]["id"], &expected[0]["label"]),
+        (&json!("a1"), &json!("cooking"))
+    );
+    for (format, more) in [
+        ("csv", &["--format", "csv"][..]),
+        ("csv", &[]),
+        ("tsv", &[]),
+        ("json", &[]),
+    ] {
+        let args = [&["-", "-", "--output-format", format][..], more].concat();
+        let ran = piped(&program, CSV.as_bytes(), &args);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        if format == "json" {
+            assert_eq!(
+                serde_json::from_str::<Vec<Value>>(&ran.stdout).unwrap(),
+                expected
+            );
+            continue;
+        }
+        let rows = csv(
+            ran.stdout.as_bytes(),
+            if format == "csv" { b',' } else { b'\t' },
+        );
+        assert_eq!(
+            rows[1][..2],
+            ["a1", "Roast chicken, \"the best\"\nwith lemon 🍋"]
+        );
+        assert_eq!(rows[2][3], "football");
+    }
+    for (input, said) in [
+        ("", "holds no row"),
+        ("id,text\n", "holds no row"),
+        ("PAR1....PAR1", "nor a pipe"),
+    ] {
+        let ran = piped(&program, input.as_bytes(), &["-", "-"]);
+        assert_eq!(
+            (ran.code, &*ran.stdout),
+            (2, ""),
+            "{input:?} {}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+    let ran = piped(&program, b"", &["-", "-", "out.csv"]);
+    assert!(
+        ran.code == 2 && ran.stderr.contains("once"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn who_reads_may_stop_reading() {
+    let program = Program::new();
+    let rows: String = (0..20_000).map(|i| format!("{i},a song\n")).collect();
+    program.write("in.csv", format!("id,text\n{rows}"));
+    let mut child = command(&program, &["in.csv", "-", "--output-format", "csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 10];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut first).unwrap();
+    drop(stdout);
+    let ran = finished(child.wait_with_output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(first.starts_with(b"id,text,"), "{first:?}");
+}
+
+#[test]
+fn a_failed_row_keeps_its_id_and_says_why() {
+    let program = Program::new();
+    let bad = b"id,text\n1,chicken\n2\n3,a,b,c\n4,caf\xe9\n5,\n,x\n6,goal\0goal\n";
+    program.write("in.csv", bad);
+    let ran = score(&program, &["in.csv", "out.csv"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    let error = rows[0].iter().position(|name| name == "error").unwrap();
+    let told: Vec<(&str, &str)> = rows[1..]
+        .iter()
+        .map(|row| (&*row[0], &*row[error]))
+        .collect();
+    assert_eq!(told[0], ("1", ""));
+    assert_eq!(
+        told[1],
+        ("2", "line 3 has 1 value where the line of names has 2")
+    );
+    assert_eq!(
+        told[2],
+        ("3", "line 4 has 4 values where the line of names has 2")
+    );
+    assert!(
+        told[3].0 == "4" && told[3].1.contains("is not UTF-8 (`text` at byte 4)"),
+        "{told:?}"
+    );
+    assert_eq!(told[4], ("5", "line 6 has an empty `text`"));
+    assert_eq!(told[5], ("", "line 7 has an empty `id`"));
+    assert_eq!(told[6], ("6", ""));
+    // The first three reasons, no more.
+    assert_eq!(
+        ran.stderr.matches("a row cannot be scored").count(),
+        3,
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("line 3 has 1 value"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_file_of_which_no_row_can_be_scored_ends_early_and_leaves_nothing() {
+    let program = Program::new();
+    let rows: String = (0..200_000)
+        .map(|i| format!("{{\"id\":{i},\"foo\":\"x\"}}\n"))
+        .collect();
+    program.write("in.ndjson", rows);
+    for output in ["out.csv", "out.ndjson", "-"] {
+        let ran = score(&program, &["in.ndjson", output]);
+        assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
+        assert!(
+            ran.stderr
+                .contains("no row can be scored (1000 tried; line 1 has neither"),
+            "{}",
+            ran.stderr
+        );
+        assert!(!path(&program, output).exists());
+    }
+    assert_eq!(
+        fs::read_dir(program.folder.path())
+            .unwrap()
+            .filter(|entry| {
+                entry
+                    .as_ref()
+                    .unwrap()
+                    .file_name()
+                    .to_str()
+                    .unwrap()
+                    .starts_with("out")
+            })
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn ids_may_come_twice_and_that_is_said() {
+    let program = Program::new();
+    program.write("in.csv", "id,text\n1,chicken\n1,goal\n");
+    let ran = ok(&program, &["in.csv", "out.csv"]);
+    assert!(ran.stderr.contains("not unique"), "{}", ran.stderr);
+    assert_eq!(csv(text(&program, "out.csv").as_bytes(), b',').len(), 3);
+}
+
+#[test]
+fn an_output_that_is_an_input_or_exists_is_left_alone() {
+    let program = Program::new();
+    program.write("in.csv", CSV);
+    program.write("precious.csv", "precious");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink("in.csv", path(&program, "link.csv")).unwrap();
+        fs::hard_link(path(&program, "in.csv"), path(&program, "hard.csv")).unwrap();
+        for name in ["in.csv", "link.csv", "hard.csv"] {
+            let ran = score(&program, &["in.csv", name, "--overwrite"]);
+            assert_eq!(ran.code, 2, "{}", ran.stderr);
+            assert!(ran.stderr.contains("one of the inputs"), "{}", ran.stderr);
+        }
+    }
+    let ran = score(&program, &["in.csv", "precious.csv"]);
+    assert!(
+        ran.code == 2 && ran.stderr.contains("--overwrite"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        (text(&program, "in.csv"), text(&program, "precious.csv")),
+        (CSV.into(), "precious".into())
+    );
+}
+
+#[test]
+fn what_is_no_table_is_said_before_a_model_is_loaded() {
+    let program = Program::new();
+    program.write("empty.csv", "");
+    program.write("header.csv", "id,text\n");
+    program.write("blank.csv", "\n\n");
+    let whole = fs::read(repository("tests/it/fixtures/typed.parquet")).unwrap();
+    program.write("half.parquet", &whole[..whole.len() / 2]);
+    program.write("half.csv.gz", [0x1f, 0x8b, 8, 0, 0, 0]);
+    program.write("really.csv", &whole);
+    for (input, said) in [
+        ("empty.csv", "holds no row"),
+        ("header.csv", "holds no row"),
+        ("blank.csv", "holds no row"),
+        ("half.parquet", "not a whole one"),
+        ("half.csv.gz", "half.csv.gz"),
+        ("really.csv", "--format parquet"),
+    ] {
+        for output in ["out.csv", "out.parquet"] {
+            let ran = score(&program, &[input, output]);
+            assert_eq!(ran.code, 2, "{input} {}", ran.stderr);
+            assert!(ran.stderr.contains(said), "{input} {}", ran.stderr);
+            assert!(!path(&program, output).exists() && !ran.stderr.contains("panicked"));
+        }
+    }
+}
+
+#[test]
+fn a_file_that_breaks_off_is_scored_up_to_there() {
+    let program = Program::new();
+    program.write(
+        "cut.json",
+        "[{\"id\":1,\"text\":\"chicken\"},{\"id\":2,\"te",
+    );
+    let rows: String = (0..3_000)
+        .map(|i| format!("{i},song number {}\n", i * 7919 % 3_001))
+        .collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(format!("id,text\n{rows}").as_bytes())
+        .unwrap();
+    let gzip = gzip.finish().unwrap();
+    program.write("cut.csv.gz", &gzip[..gzip.len() / 2]);
+    for name in ["cut.json", "cut.csv.gz"] {
+        let ran = score(&program, &[name, "out.ndjson", "--overwrite"]);
+        assert_eq!(ran.code, 1, "{name} {}", ran.stderr);
+        assert!(ran.stderr.contains("breaks off"), "{name} {}", ran.stderr);
+        let rows = lines(&text(&program, "out.ndjson"));
+        let (last, before) = rows.split_last().unwrap();
+        assert!(last["error"].is_string(), "{last}");
+        assert!(!before.is_empty());
+        // What was read in part may hold half a row, and none behind it.
+        assert!(
+            before[..before.len() - 1]
+                .iter()
+                .all(|row| row["error"].is_null())
+        );
+    }
+}
+
+#[test]
+fn a_cell_of_ten_megabytes_is_scored_like_any_other() {
+    let program = Program::new();
+    let long = "bread and butter ".repeat(600_000);
+    program.write("in.csv", format!("id,text\n1,\"{long}\"\n2,goal\n"));
+    ok(&program, &["in.csv", "out.parquet"]);
+    let rows = parquet(&program, "out.parquet");
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0].to_string().len() > 10_000_000);
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_in_every_format() {
+    let program = Program::new();
+    let rows: String = (0..6_000)
+        .map(|i| format!("{i},\"a song, number {i}\"\n"))
+        .collect();
+    program.write("in.csv", format!("id,text\n{rows}"));
+    for output in ["out.csv", "out.parquet"] {
+        let args = ["in.csv", output, "--threads", "1"];
+        let mut child = command(&program, &args)
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let partial = path(&program, &format!("{output}.partial"));
+        // The first window is written, and the second is not.
+        while !fs::metadata(&partial).is_ok_and(|meta| meta.len() > 0) {
+            assert!(
+                child.try_wait().unwrap().is_none(),
+                "it ended before it was killed"
+            );
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!path(&program, output).exists());
+        let ran = ok(&program, &args);
+        let resumed = ran.stderr.contains("resumed=") && !ran.stderr.contains("resumed=0");
+        assert!(resumed, "{}", ran.stderr);
+        assert!(!partial.exists());
+    }
+    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!(rows.len(), 6_001);
+    assert!(
+        rows[1..]
+            .iter()
+            .enumerate()
+            .all(|(i, row)| row[0] == i.to_string())
+    );
+    assert_eq!(parquet(&program, "out.parquet").len(), 6_000);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_full_disk_loses_nothing() {
+    let program = Program::new();
+    let rows: String = (0..400)
+        .map(|i| format!("{i},a song,{}\n", "bread ".repeat(300)))
+        .collect();
+    program.write("in.csv", format!("id,text,note\n{rows}"));
+    let args = ["in.csv", "out.csv"];
+    let whole = command(&program, &args);
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 400; exec \"$@\"", "sh"]);
+    limited.arg(whole.get_program()).args(whole.get_args());
+    limited.current_dir(whole.get_current_dir().unwrap());
+    for (name, value) in whole.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let ran = finished(limited.output().unwrap());
+    assert!(
+        ran.code != 0 && !ran.stderr.contains("panicked"),
+        "{}",
+        ran.stderr
+    );
+    assert!(!path(&program, "out.csv").exists());
+    ok(&program, &args);
+    assert_eq!(csv(text(&program, "out.csv").as_bytes(), b',').len(), 401);
+    let ran = score(&program, &["in.csv", "/dev/full", "--overwrite"]);
+    assert!(
+        ran.code == 2 && ran.stderr.contains("not a file"),
+        "{}",
+        ran.stderr
+    );
+}
