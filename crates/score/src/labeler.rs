@@ -9,6 +9,7 @@ mod compute;
 use std::sync::Arc;
 
 use super::batch::{self, Batch, BatchRow, Grouping};
+use super::embedded::{LabelVector, TextVector, unit};
 use super::engine::{Engine, EngineError};
 use super::hypothesis;
 use super::score;
@@ -85,8 +86,8 @@ pub struct Prepared {
 enum Labels {
     /// A hypothesis each.
     Hypotheses(Vec<EncodedText>),
-    /// A vector of length 1 each.
-    Vectors(Vec<Vec<f64>>),
+    /// A vector each.
+    Vectors(Vec<LabelVector>),
 }
 
 impl Prepared {
@@ -98,6 +99,14 @@ impl Prepared {
     /// For each label the key under which its logits are stored, in the order of the set.
     pub fn keys(&self) -> &[String] {
         &self.keys
+    }
+
+    /// The vectors of the labels, in the order of the set; none where the model compares texts with hypotheses.
+    pub fn label_vectors(&self) -> Option<&[LabelVector]> {
+        match &self.labels {
+            Labels::Hypotheses(_) => None,
+            Labels::Vectors(vectors) => Some(vectors),
+        }
     }
 
     /// How many rows the model computes for each text.
@@ -119,6 +128,8 @@ pub struct TextResult {
     /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
     /// where the logits were known, or the label left out.
     pub raw: Vec<Vec<f32>>,
+    /// The vector of the text, where an embedding model computed it.
+    pub vector: Option<TextVector>,
 }
 
 /// How it stands with a text and a label.
@@ -294,6 +305,19 @@ impl Labeler {
     /// # Errors
     /// See [`LabelerError`].
     pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
+        self.prepare_knowing(set, &[])
+    }
+
+    /// The same, where the vectors of some labels are known, one place a label: they are not computed again. An NLI
+    /// model has no use for them.
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn prepare_knowing(
+        &mut self,
+        set: &LabelSet,
+        known: &[Option<LabelVector>],
+    ) -> Result<Prepared, LabelerError> {
         set.validate()?;
         let mut texts = Vec::new();
         let mut keys = Vec::new();
@@ -317,7 +341,7 @@ impl Labeler {
         let labels = if nli {
             Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
         } else {
-            Labels::Vectors(self.label_vectors(set, &texts)?)
+            Labels::Vectors(self.label_vectors(set, texts, known)?)
         };
         Ok(Prepared {
             mode: set.mode,
@@ -332,8 +356,11 @@ impl Labeler {
     fn label_vectors(
         &mut self,
         set: &LabelSet,
-        texts: &[(usize, EncodedText)],
-    ) -> Result<Vec<Vec<f64>>, LabelerError> {
+        mut texts: Vec<(usize, EncodedText)>,
+        known: &[Option<LabelVector>],
+    ) -> Result<Vec<LabelVector>, LabelerError> {
+        let known = |label: usize| known.get(label).and_then(Option::as_ref);
+        texts.retain(|(label, _)| known(*label).is_none());
         let rows = texts.iter().enumerate();
         let rows = rows
             .map(|(text, (_, ids))| BatchRow {
@@ -368,7 +395,13 @@ impl Labeler {
             mean.resize(vector.len(), 0.0);
             mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
         }
-        Ok(means.into_iter().map(unit).collect())
+        let means = means.into_iter().enumerate();
+        let of_label = |(label, mean)| {
+            known(label)
+                .cloned()
+                .unwrap_or_else(|| LabelVector::of(mean))
+        };
+        Ok(means.map(of_label).collect())
     }
 
     /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
@@ -393,7 +426,7 @@ impl Labeler {
     ) -> Result<Ended, LabelerError> {
         let kind = self.folder.kind.clone();
         let count = prepared.keys.len();
-        let finish = |text: usize, raw: Vec<Vec<f32>>| {
+        let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let logits: Vec<Option<PairLogits>> = (0..count)
                 .map(|label| match pair_of(pairs, text, label) {
                     Pair::Wanted => Some(pair_logits(&kind, &raw[label])),
@@ -412,6 +445,7 @@ impl Labeler {
                 scores,
                 logits,
                 raw,
+                vector,
             }
         };
         let missing: Vec<usize> = (0..texts.len())
@@ -422,7 +456,7 @@ impl Labeler {
             })
             .collect();
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            done(text, Ok(finish(text, vec![Vec::new(); count])));
+            done(text, Ok(finish(text, vec![Vec::new(); count], None)));
         }
         let ended = match &prepared.labels {
             Labels::Hypotheses(hypotheses) => {
@@ -445,7 +479,7 @@ impl Labeler {
                             let of_text = &mut pending[row.text];
                             if of_text.add(row.label, logits, count) == missing[row.text] {
                                 let raw = std::mem::take(&mut of_text.raw);
-                                done(row.text, Ok(finish(row.text, raw)));
+                                done(row.text, Ok(finish(row.text, raw, None)));
                             }
                         }
                         Err(error) => done(row.text, Err(error)),
@@ -467,8 +501,13 @@ impl Labeler {
                     &|encoder, row| encoder.single(&texts[row.text]),
                     stop,
                     &mut |row, computed| {
-                        let finished = |vector| finish(row.text, cosines(vector, labels));
-                        done(row.text, computed.map(finished));
+                        let finished = |raw: &[f32]| {
+                            let vector = TextVector::of(raw);
+                            let cosines = vector.cosines(labels).ok_or_else(|| other_width(raw))?;
+                            let cosines = cosines.into_iter().map(|cosine| vec![cosine]).collect();
+                            Ok(finish(row.text, cosines, Some(vector)))
+                        };
+                        done(row.text, computed.and_then(finished));
                     },
                 )?
             }
@@ -558,26 +597,12 @@ fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
     }
 }
 
-/// The cosine of a vector with each label's, as the logits of one class.
-fn cosines(vector: &[f32], labels: &[Vec<f64>]) -> Vec<Vec<f32>> {
-    let vector = unit(vector.iter().map(|x| f64::from(*x)).collect());
-    let dot = |label: &Vec<f64>| label.iter().zip(&vector).map(|(a, b)| a * b).sum::<f64>();
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "stored as f32, and exact enough"
-    )]
-    labels.iter().map(|label| vec![dot(label) as f32]).collect()
-}
-
-/// A vector scaled to length 1; zeros stay zeros.
-fn unit(mut vector: Vec<f64>) -> Vec<f64> {
-    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-    if length > 0.0 {
-        for x in &mut vector {
-            *x /= length;
-        }
-    }
-    vector
+/// A text's vector that is longer or shorter than a label's.
+fn other_width(raw: &[f32]) -> TextError {
+    TextError::Engine(EngineError::Shape(format!(
+        "it gave {} numbers for a text, and another number of them for a label",
+        raw.len()
+    )))
 }
 
 #[cfg(test)]
