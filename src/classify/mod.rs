@@ -28,7 +28,7 @@ use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
 use self::patience::Patience;
 pub use self::targets::model_row;
-use self::targets::{Targets, targets};
+use self::targets::{Targets, prepare, targets};
 use crate::clock::SharedClock;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::record::{Alike, Labelled, RunSettings};
@@ -133,7 +133,7 @@ pub async fn label(
     done.settings.batch_tokens = first.large.batch_tokens();
     done.gpu_note = options.gpus.note().map(str::to_owned);
     let mut sampler = options.gpus.sampler();
-    let prepared = Arc::new(first.large.prepare(set)?);
+    let prepared = Arc::new(prepare(store, first, set).await?);
     let small = first.small.as_mut();
     let picking = small.map(|small| small.prepare(set)).transpose()?;
     let scored_labels = first.scored_labels(set.labels.len());
@@ -143,6 +143,11 @@ pub async fn label(
         logits_model,
     } = targets(worker, first, set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
+    if let Some(vectors) = prepared.label_vectors() {
+        store
+            .save_label_vectors(logits_model, &hypotheses, vectors)
+            .await?;
+    }
     if options.make_current {
         store.set_current(target).await?;
     }

@@ -186,6 +186,7 @@ impl Answer {
                 text_hash: post.text_hash,
                 scores,
                 logits: Vec::new(),
+                vector: None,
             });
         }
         self.examples.sort_by(|a, b| {

@@ -24,7 +24,7 @@ use crate::domain::{
     Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
     post_text,
 };
-use topicmill_score::{LabelSet, Mode, PairLogits, Scores};
+use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits, Scores, TextVector};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
@@ -333,6 +333,8 @@ pub struct Classified {
     pub scores: Scores,
     /// Logits that are not stored yet: (row of `models`, row of `hypotheses`, logits).
     pub logits: Vec<(i64, i64, PairLogits)>,
+    /// The vector of the text, if it is not stored yet: row of `models`, and the vector.
+    pub vector: Option<(i64, TextVector)>,
 }
 
 /// Where a model, a label set and its hypotheses stand, if they do.
@@ -630,9 +632,15 @@ face! {
     fn claim_clean(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
     /// As [`claim`](Self::claim), of the posts of which a worker died, or may have.
     fn claim_suspects(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
-    /// What a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored; for each text
-    /// one a hypothesis, in order.
+    /// What a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored or follows from the
+    /// stored vectors of both; for each text one a hypothesis, in order.
     fn stored_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
+    /// What follows from the stored vectors of texts for labels with these vectors; `None` where a text has none.
+    fn vector_logits(&self, model: i64, labels: &[LabelVector], texts: &[TextHash]) -> Vec<Option<Vec<PairLogits>>>;
+    /// The vectors of labels, by their rows of `hypotheses`, as far as they are stored.
+    fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
+    /// Stores the vectors of labels, one for each row of `hypotheses`.
+    fn save_label_vectors(&self, model: i64, hypotheses: &[i64], vectors: &[LabelVector]) -> ();
     /// Moves the end of a lease to `now + lease`, even of one that expired; false if it was taken over.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
     /// Stores classifications under a lease that nobody took over, and takes the posts out of the backlog.

@@ -589,11 +589,7 @@ fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
             contradiction: Some(raw[classes.contradiction]),
             neutral: classes.neutral.map(|class| raw[class]),
         },
-        ModelKind::Embedding(_) => PairLogits {
-            entailment: raw[0],
-            contradiction: None,
-            neutral: None,
-        },
+        ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
     }
 }
 

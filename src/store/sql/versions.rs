@@ -177,9 +177,19 @@ where
         select.push_bind(label_set).push(
             " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) GROUP BY p.text_hash), \
              known AS ( \
-               SELECT t.text_hash, t.posts, COUNT(l.hypothesis_id) AS pairs FROM todo t \
-                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
+               SELECT t.text_hash, t.posts, \
+                      CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
+                                           AND v.model_id = ",
         );
+        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
+        select
+            .push_bind(model)
+            .push(") THEN ")
+            .push_bind(labels)
+            .push(
+                " ELSE COUNT(l.hypothesis_id) END AS pairs FROM todo t \
+                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
+            );
         select.push_bind(model).push(" AND l.hypothesis_id IN (");
         let stored = hypotheses.iter().flatten().copied();
         push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
@@ -189,7 +199,6 @@ where
                     CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(CASE WHEN pairs = ",
         );
-        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
         select
             .push_bind(labels)
             .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");

@@ -352,7 +352,8 @@ where
         })
     }
 
-    pub(in crate::store) async fn stored_logits(
+    /// What is stored in `pair_logits`.
+    pub(super) async fn stored_pairs(
         &self,
         model: i64,
         hypotheses: &[i64],
@@ -439,6 +440,7 @@ where
             }
             stored += chunk.len() as u64;
             Self::insert_logits(&mut tx, &chunk).await?;
+            Self::insert_vectors(&mut tx, &chunk).await?;
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }

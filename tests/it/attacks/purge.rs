@@ -51,6 +51,7 @@ pub async fn scored(
             abstained: false,
         },
         logits: vec![(target.model, hypothesis, logits)],
+        vector: None,
     };
     claim.posts.iter().map(one).collect()
 }
