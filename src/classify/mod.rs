@@ -6,6 +6,7 @@
 //! is refused by the store, counted, and left to whoever holds the posts now.
 
 mod ahead;
+mod by_vector;
 mod lane;
 mod leases;
 mod patience;
@@ -167,6 +168,7 @@ pub async fn label(
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
+    let alone = cascades[0].small.is_none();
     let shared = Shared {
         worker,
         patience: &patience,
@@ -186,9 +188,15 @@ pub async fn label(
         suspects: &suspects,
         progress,
     };
-    let ended = shared
-        .rounds(cascades, &mut watch, &mut sampler, done)
-        .await;
+    let ended = async {
+        if alone {
+            shared.label_stored(done).await?;
+        }
+        shared
+            .rounds(cascades, &mut watch, &mut sampler, done)
+            .await
+    };
+    let ended = ended.await;
     if patience.is_away() {
         // Each of the calls that follow would wait for it again.
         if !leases.all().is_empty() {

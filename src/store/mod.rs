@@ -337,6 +337,17 @@ pub struct Classified {
     pub vector: Option<(i64, TextVector)>,
 }
 
+/// A post that has no label under a target, and whose text has a vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnlabelledText {
+    /// Key of the post.
+    pub fullname: String,
+    /// Hash of its text.
+    pub text_hash: TextHash,
+    /// What the model made of the text.
+    pub vector: TextVector,
+}
+
 /// Where a model, a label set and its hypotheses stand, if they do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sought {
@@ -637,6 +648,12 @@ face! {
     fn stored_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
     /// What follows from the stored vectors of texts for labels with these vectors; `None` where a text has none.
     fn vector_logits(&self, model: i64, labels: &[LabelVector], texts: &[TextHash]) -> Vec<Option<Vec<PairLogits>>>;
+    /// Up to `limit` posts that have no label under the target, are in no worker's hands, and whose texts have vectors,
+    /// by fullname from the one after `after` on.
+    fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
+    /// Stores classifications made of stored vectors, without a lease. Posts are left out that somebody labelled
+    /// meanwhile or holds, and those whose text is another one by now; how many were stored.
+    fn save_unheld(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
     /// The vectors of labels, by their rows of `hypotheses`, as far as they are stored.
     fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
     /// Stores the vectors of labels, one for each row of `hypotheses`.

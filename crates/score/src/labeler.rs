@@ -75,6 +75,7 @@ pub enum TextError {
 /// A label set made ready for a model.
 #[derive(Debug, Clone)]
 pub struct Prepared {
+    kind: ModelKind,
     mode: Mode,
     temperature: f64,
     threshold: f64,
@@ -107,6 +108,17 @@ impl Prepared {
             Labels::Hypotheses(_) => None,
             Labels::Vectors(vectors) => Some(vectors),
         }
+    }
+
+    /// Scores of a text by its vector, as [`Labeler::score`] makes them; `None` where the model has no vectors, or others.
+    ///
+    /// # Panics
+    /// Without a label: a label set is never empty.
+    pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
+        let cosines = vector.cosines(self.label_vectors()?)?;
+        let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
+        let evidence = score::evidence(&self.kind, self.mode, &logits);
+        Some(evidence.scores(self.temperature, self.threshold))
     }
 
     /// How many rows the model computes for each text.
@@ -344,6 +356,7 @@ impl Labeler {
             Labels::Vectors(self.label_vectors(set, texts, known)?)
         };
         Ok(Prepared {
+            kind: self.folder.kind.clone(),
             mode: set.mode,
             temperature: set.temperature,
             threshold: set.threshold,

@@ -3,19 +3,23 @@
 //! The vector of a text is written with its first label, under the same lease, and is all that another label needs: its
 //! cosine with the label's vector is what a pair of the two would have stored.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use serde_json::Value;
+use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
+    Transaction, Type,
 };
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
-use super::super::{Classified, Result, StoreError};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
-use crate::domain::TextHash;
-use topicmill_score::{LabelVector, PairLogits, TextVector};
+use super::super::failure::Attempts;
+use super::super::{Classified, Result, RunId, StoreError, Target, UnlabelledText};
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::domain::{TextHash, Timestamp};
+use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
 
 impl<DB> SqlStore<DB>
 where
@@ -26,10 +30,11 @@ where
     for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
+    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
     for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
     for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
@@ -173,40 +178,130 @@ where
         Ok(of_vectors.into_iter().map(logits).collect())
     }
 
-    /// Stores the vectors that were computed for these labels.
-    pub(super) async fn insert_vectors(
-        tx: &mut Transaction<'static, DB>,
-        done: &[&Classified],
-    ) -> Result<()> {
-        let mut rows: Vec<(i64, &TextHash, &TextVector)> = done
-            .iter()
-            .filter_map(|one| {
-                let (model, vector) = one.vector.as_ref()?;
-                Some((*model, &one.text_hash, vector))
+    pub(in crate::store) async fn unlabelled_vectors(
+        &self,
+        target: Target,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<UnlabelledText>> {
+        const WHAT: &str = "read the vectors of unlabelled texts";
+        // What a worker holds is that worker's.
+        let rows = sqlx::query::<DB>(
+            "SELECT p.fullname, p.text_hash, v.vector FROM posts p \
+               JOIN text_vectors v ON v.model_id = $1 AND v.text_hash = p.text_hash \
+              WHERE p.text_purged_at IS NULL AND p.fullname > $3 AND NOT EXISTS ( \
+                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) AND NOT EXISTS ( \
+                SELECT 1 FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                   AND b.fullname = p.fullname AND b.lease_id IS NOT NULL) \
+              ORDER BY p.fullname LIMIT $4",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let decode = |row: &DB::Row| -> Result<UnlabelledText> {
+            let fullname: String = row.try_get(0).doing(WHAT)?;
+            let text_hash = Self::text_hash(row, 1, &fullname)?;
+            let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
+            Ok(UnlabelledText {
+                fullname,
+                text_hash,
+                vector,
             })
-            .collect();
-        rows.sort_unstable_by_key(|(model, hash, _)| (*model, **hash));
-        rows.dedup_by_key(|(model, hash, _)| (*model, **hash));
-        let insert = Insert {
-            table: "text_vectors",
-            rows: rows.len(),
-            columns: vec![
-                (
-                    "model_id",
-                    Values::Integer(rows.iter().map(|(model, ..)| Some(*model)).collect()),
-                ),
-                (
-                    "text_hash",
-                    Values::Bytes(rows.iter().map(|(_, hash, _)| hash.as_bytes()).collect()),
-                ),
-                (
-                    "vector",
-                    Values::Bytes(rows.iter().map(|(.., vector)| vector.as_bytes()).collect()),
-                ),
-            ],
-            on_conflict: "ON CONFLICT DO NOTHING",
         };
-        DB::insert(&mut *tx, insert).await.doing("store vectors")
+        rows.iter().map(decode).collect()
+    }
+
+    pub(in crate::store) async fn save_unheld(
+        &self,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        posts: &[Classified],
+    ) -> Result<u64> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.try_save_unheld(target, mode, run, now, posts).await {
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_save_unheld(
+        &self,
+        target: Target,
+        mode: Mode,
+        run: RunId,
+        now: Timestamp,
+        posts: &[Classified],
+    ) -> Result<u64> {
+        const WHAT: &str = "store labels";
+        let mut tx = self.begin().await?;
+        // One at a time writes so under a label set, and sees what the others wrote: no post is labelled twice.
+        let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
+        sqlx::query::<DB>(AssertSqlSafe(alone))
+            .bind(target.label_set)
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+        let slugs = Self::slugs(&mut tx, target.label_set).await?;
+        let mut stored = 0;
+        let posts: Vec<&Classified> = posts.iter().collect();
+        for chunk in posts.chunks(POSTS_A_STATEMENT) {
+            let mut chunk = Self::hold_texts(&mut tx, chunk).await?;
+            if chunk.is_empty() {
+                continue;
+            }
+            Self::take_free_posts(&mut tx, target, &chunk).await?;
+            let others = Self::others_posts(&mut tx, target, &chunk).await?;
+            chunk.retain(|one| !others.contains(&one.fullname));
+            if chunk.is_empty() {
+                continue;
+            }
+            stored += chunk.len() as u64;
+            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_scores(&mut tx, target, &chunk).await?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(stored)
+    }
+
+    /// Those of some posts that a worker holds, or that are labelled already.
+    async fn others_posts(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        posts: &[&Classified],
+    ) -> Result<HashSet<String>> {
+        let mut select =
+            QueryBuilder::<DB>::new("SELECT b.fullname FROM backlog b WHERE b.model_id = ");
+        select
+            .push_bind(target.model)
+            .push(" AND b.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND b.fullname IN (");
+        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
+        select
+            .push(
+                " UNION ALL SELECT c.fullname FROM classifications c \
+                    JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash WHERE c.model_id = ",
+            )
+            .push_bind(target.model)
+            .push(" AND c.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND c.fullname IN (");
+        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
+        select
+            .build()
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .doing("look whether posts are labelled already")
     }
 }
 

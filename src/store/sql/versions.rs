@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+use sqlx::{
+    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
+};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
@@ -433,19 +435,29 @@ where
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
             // A worker that holds some of them writes the same once more.
-            let mut delete = QueryBuilder::<DB>::new(
-                "DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ",
-            );
-            delete
-                .push_bind(target.model)
-                .push(" AND label_set_id = ")
-                .push_bind(target.label_set)
-                .push(" AND fullname IN (");
-            push_list(&mut delete, chunk.iter().map(|one| one.fullname.as_str()));
-            delete.build().execute(&mut *tx).await.doing(WHAT)?;
+            Self::take_free_posts(&mut tx, target, &chunk).await?;
         }
         tx.commit().await.doing(WHAT)?;
         Ok(stored)
+    }
+
+    /// Takes posts that nobody holds out of the backlog.
+    pub(super) async fn take_free_posts(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        posts: &[&Classified],
+    ) -> Result<()> {
+        let mut delete =
+            QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ");
+        delete
+            .push_bind(target.model)
+            .push(" AND label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND fullname IN (");
+        push_list(&mut delete, posts.iter().map(|one| one.fullname.as_str()));
+        let deleted = delete.build().execute(&mut **tx).await;
+        deleted.doing("take posts out of the backlog")?;
+        Ok(())
     }
 
     pub(in crate::store) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
@@ -469,7 +481,7 @@ where
     }
 
     /// A column that holds the hash of a post's text.
-    fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
+    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
         let hash: Vec<u8> = row.try_get(column).doing("read the hash of a text")?;
         TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
             table: "posts",
