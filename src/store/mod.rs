@@ -370,6 +370,8 @@ pub struct Missing {
     pub pairs: u64,
     /// Pairs of these texts and the labels that have.
     pub known: u64,
+    /// How many of the posts need no inference.
+    pub ready: u64,
     /// Some of the texts, at random: hash, title and body.
     pub sample: Vec<(TextHash, String, String)>,
 }
@@ -654,6 +656,8 @@ face! {
     /// Stores classifications made of stored vectors, without a lease. Posts are left out that somebody labelled
     /// meanwhile or holds, and those whose text is another one by now; how many were stored.
     fn save_unheld(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
+    /// Whether vectors of texts by a model are stored.
+    fn has_vectors(&self, model: i64) -> bool;
     /// The vectors of labels, by their rows of `hypotheses`, as far as they are stored.
     fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
     /// Stores the vectors of labels, one for each row of `hypotheses`.

@@ -99,6 +99,15 @@ where
         tx.commit().await.doing(WHAT)
     }
 
+    pub(in crate::store) async fn has_vectors(&self, model: i64) -> Result<bool> {
+        sqlx::query::<DB>("SELECT 1 FROM text_vectors WHERE model_id = $1 LIMIT 1")
+            .bind(model)
+            .fetch_optional(&self.pool)
+            .await
+            .map(|row| row.is_some())
+            .doing("look for vectors of texts")
+    }
+
     async fn text_vectors(
         &self,
         model: i64,
@@ -185,11 +194,13 @@ where
         limit: u32,
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
-        // What a worker holds is that worker's.
+        // What a worker holds is that worker's. A cross join has SQLite walk along the posts: it would read every vector
+        // for each page otherwise.
         let rows = sqlx::query::<DB>(
             "SELECT p.fullname, p.text_hash, v.vector FROM posts p \
-               JOIN text_vectors v ON v.model_id = $1 AND v.text_hash = p.text_hash \
-              WHERE p.text_purged_at IS NULL AND p.fullname > $3 AND NOT EXISTS ( \
+              CROSS JOIN text_vectors v \
+              WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \
+                AND NOT EXISTS ( \
                 SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
                    AND c.fullname = p.fullname AND c.text_hash = p.text_hash) AND NOT EXISTS ( \
                 SELECT 1 FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \

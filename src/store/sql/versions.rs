@@ -258,6 +258,7 @@ where
             texts,
             pairs_stored,
             pairs_missing,
+            posts_without_inference,
             ..
         } = self
             .cost(sought.model, sought.label_set, &sought.hypotheses)
@@ -298,6 +299,7 @@ where
             texts,
             pairs: pairs_missing,
             known: pairs_stored,
+            ready: posts_without_inference,
             sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }
