@@ -94,10 +94,10 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
     let row = |what: &str, value: Value| vec![Value::from(what), value];
     let mut rows = vec![
         row("posts not labelled yet", json!(missing.posts)),
-        row("of those, without inference", json!(missing.ready)),
         row("their texts, equal ones once", json!(missing.texts)),
         row("pairs to compute", json!(missing.pairs)),
         row("pairs known already", json!(missing.known)),
+        row("posts that need no inference", json!(missing.ready)),
     ];
     let mut estimated = |what: &str, of: Option<Estimate>| {
         let Some(Estimate { mean, low, high }) = of else {

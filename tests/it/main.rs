@@ -25,4 +25,5 @@ mod source;
 mod store;
 mod support;
 mod telling;
+mod vectors;
 mod wire;
