@@ -195,16 +195,15 @@ where
     ) -> Result<Vec<UnlabelledText>> {
         const WHAT: &str = "read the vectors of unlabelled texts";
         // What a worker holds is that worker's. A cross join has SQLite walk along the posts: it would read every vector
-        // for each page otherwise.
+        // for each page otherwise. Questions for one value are answered by a search for each post: while labels are being
+        // written, the planner of PostgreSQL takes their table for empty, and would read all of it again and again.
         let rows = sqlx::query::<DB>(
-            "SELECT p.fullname, p.text_hash, v.vector FROM posts p \
-              CROSS JOIN text_vectors v \
+            "SELECT p.fullname, p.text_hash, v.vector FROM posts p CROSS JOIN text_vectors v \
               WHERE v.model_id = $1 AND v.text_hash = p.text_hash AND p.text_purged_at IS NULL AND p.fullname > $3 \
-                AND NOT EXISTS ( \
-                SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
-                   AND c.fullname = p.fullname AND c.text_hash = p.text_hash) AND NOT EXISTS ( \
-                SELECT 1 FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
-                   AND b.fullname = p.fullname AND b.lease_id IS NOT NULL) \
+                AND (SELECT c.text_hash FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
+                        AND c.fullname = p.fullname) IS DISTINCT FROM p.text_hash \
+                AND (SELECT b.lease_id FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                        AND b.fullname = p.fullname) IS NULL \
               ORDER BY p.fullname LIMIT $4",
         )
         .bind(target.model)
@@ -289,23 +288,21 @@ where
         target: Target,
         posts: &[&Classified],
     ) -> Result<HashSet<String>> {
-        let mut select =
-            QueryBuilder::<DB>::new("SELECT b.fullname FROM backlog b WHERE b.model_id = ");
+        let mut select = QueryBuilder::<DB>::new(
+            "SELECT p.fullname FROM posts p WHERE ((SELECT c.text_hash FROM classifications c WHERE c.model_id = ",
+        );
         select
-            .push_bind(target.model)
-            .push(" AND b.label_set_id = ")
-            .push_bind(target.label_set)
-            .push(" AND b.fullname IN (");
-        push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
-        select
-            .push(
-                " UNION ALL SELECT c.fullname FROM classifications c \
-                    JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash WHERE c.model_id = ",
-            )
             .push_bind(target.model)
             .push(" AND c.label_set_id = ")
             .push_bind(target.label_set)
-            .push(" AND c.fullname IN (");
+            .push(
+                " AND c.fullname = p.fullname) = p.text_hash \
+                   OR (SELECT b.fullname FROM backlog b WHERE b.model_id = ",
+            )
+            .push_bind(target.model)
+            .push(" AND b.label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND b.fullname = p.fullname) IS NOT NULL) AND p.fullname IN (");
         push_list(&mut select, posts.iter().map(|one| one.fullname.as_str()));
         select
             .build()
