@@ -370,6 +370,7 @@ impl Bench {
                     .iter()
                     .map(|id| (self.target.model, *id, logits))
                     .collect(),
+                vector: None,
             }
         };
         claim.posts.iter().map(one).collect()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::BacklogError;
-use super::targets::row_of;
+use super::targets::{prepare, row_of};
 use crate::clock::SharedClock;
 use crate::domain::{TextHash, post_text};
 use crate::engines::autotune::{self, Allowance, Found};
@@ -25,11 +25,19 @@ pub async fn dry_run(
     mut cascade: Cascade,
     set: &LabelSet,
 ) -> Result<(Missing, EstimatedCost), BacklogError> {
-    let prepared = cascade.large.prepare(set)?;
+    let prepared = prepare(store, &mut cascade, set).await?;
     let sought = sought(store, &cascade, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
     let mut pairs = vec![vec![Pair::Wanted; set.labels.len()]; hashes.len()];
+    if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
+        let stored = store.vector_logits(model, vectors, &hashes).await?;
+        for (pairs, stored) in pairs.iter_mut().zip(stored) {
+            if let Some(stored) = stored {
+                *pairs = stored.into_iter().map(Pair::Known).collect();
+            }
+        }
+    }
     if let Some(model) = sought.model {
         let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
             .zip(&sought.hypotheses)
@@ -38,7 +46,9 @@ pub async fn dry_run(
         let stored = store.stored_logits(model, &ids, &hashes).await?;
         for (pairs, stored) in pairs.iter_mut().zip(stored) {
             for (label, logits) in labels.iter().zip(stored) {
-                pairs[*label] = logits.map_or(Pair::Wanted, Pair::Known);
+                if let (Pair::Wanted, Some(logits)) = (pairs[*label], logits) {
+                    pairs[*label] = Pair::Known(logits);
+                }
             }
         }
     }
@@ -84,11 +94,11 @@ pub async fn tune(
     set: &LabelSet,
     limit: Option<u64>,
 ) -> Result<(Cascade, Option<Found>), BacklogError> {
-    let prepared = cascade.large.prepare(set)?;
+    let prepared = prepare(store, &mut cascade, set).await?;
     let sought = sought(store, &cascade, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let to_label = missing.texts.min(limit.unwrap_or(u64::MAX));
-    if to_label < WORTH_TUNING || missing.sample.is_empty() {
+    if to_label < WORTH_TUNING || missing.sample.is_empty() || missing.pairs == 0 {
         return Ok((cascade, None));
     }
     let texts: Vec<String> = missing

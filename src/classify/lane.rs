@@ -19,7 +19,9 @@ use crate::record::{Labelled, Stages};
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError};
+use topicmill_score::{
+    Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError, TextVector,
+};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -464,6 +466,13 @@ fn by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
     groups
 }
 
+/// What a model said of a text a moment ago.
+struct Said {
+    logits: Vec<Option<PairLogits>>,
+    /// Of an embedding model.
+    vector: Option<TextVector>,
+}
+
 /// The engine's thread: scores windows as they come. `keys` are the rows of `models` and, one a label, of
 /// `hypotheses` under which logits are stored.
 fn score_windows(
@@ -476,7 +485,7 @@ fn score_windows(
     mut watched: Watched<'_>,
 ) -> Result<(), LabelerError> {
     // What was computed for the latest windows may not have been stored yet when the next ones were claimed.
-    let mut recent: VecDeque<HashMap<TextHash, Vec<Option<PairLogits>>>> = VecDeque::new();
+    let mut recent: VecDeque<HashMap<TextHash, Said>> = VecDeque::new();
     while let Some(window) = watched.idle(|| windows.blocking_recv()) {
         let Window {
             lease,
@@ -487,10 +496,12 @@ fn score_windows(
             suspects,
         } = window;
         let mut known = stored.clone();
-        for (known, same) in known.iter_mut().zip(&posts) {
+        let mut vectors = vec![None; posts.len()];
+        for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&posts) {
             let hash = &same[0].text_hash;
-            if let Some(logits) = recent.iter().find_map(|of_window| of_window.get(hash)) {
-                for (pair, logits) in known.iter_mut().zip(logits) {
+            if let Some(said) = recent.iter().find_map(|of_window| of_window.get(hash)) {
+                vector.clone_from(&said.vector);
+                for (pair, logits) in known.iter_mut().zip(&said.logits) {
                     if let (Pair::Wanted, Some(logits)) = (*pair, logits) {
                         *pair = Pair::Known(*logits);
                     }
@@ -519,8 +530,13 @@ fn score_windows(
                     };
                     let mut computed = wanted(&known[text]).len();
                     let (model, hypotheses) = keys;
-                    let unstored: Vec<(i64, i64, PairLogits)> = wanted(&stored[text])
+                    let unstored = wanted(&stored[text]);
+                    let vector = scored.vector.or_else(|| vectors[text].take());
+                    let vector = vector.filter(|_| !unstored.is_empty());
+                    let logits: Vec<(i64, i64, PairLogits)> = unstored
                         .into_iter()
+                        // All that an embedding model says of a text is in its vector.
+                        .filter(|_| vector.is_none())
                         .filter_map(|label| Some((model, hypotheses[label], scored.logits[label]?)))
                         .collect();
                     for post in same {
@@ -528,11 +544,13 @@ fn score_windows(
                             fullname: post.fullname.clone(),
                             text_hash: post.text_hash,
                             scores: scored.scores.clone(),
-                            logits: unstored.clone(),
+                            logits: logits.clone(),
+                            vector: vector.clone().map(|vector| (model, vector)),
                         };
                         tell(Event::Scored(lease, one, std::mem::take(&mut computed)));
                     }
-                    of_window.insert(same[0].text_hash, scored.logits);
+                    let logits = scored.logits;
+                    of_window.insert(same[0].text_hash, Said { logits, vector });
                 }
                 Err(error) => {
                     for post in same {

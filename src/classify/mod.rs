@@ -6,6 +6,7 @@
 //! is refused by the store, counted, and left to whoever holds the posts now.
 
 mod ahead;
+mod by_vector;
 mod current;
 mod lane;
 mod leases;
@@ -30,7 +31,7 @@ use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
 use self::patience::Patience;
 pub use self::targets::model_row;
-use self::targets::{Targets, targets};
+use self::targets::{Targets, prepare, targets};
 use crate::clock::SharedClock;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::record::{Alike, Labelled, RunSettings};
@@ -135,7 +136,7 @@ pub async fn label(
     done.settings.batch_tokens = first.large.batch_tokens();
     done.gpu_note = options.gpus.note().map(str::to_owned);
     let mut sampler = options.gpus.sampler();
-    let prepared = Arc::new(first.large.prepare(set)?);
+    let prepared = Arc::new(prepare(store, first, set).await?);
     let small = first.small.as_mut();
     let picking = small.map(|small| small.prepare(set)).transpose()?;
     let scored_labels = first.scored_labels(set.labels.len());
@@ -145,6 +146,11 @@ pub async fn label(
         logits_model,
     } = targets(worker, first, set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
+    if let Some(vectors) = prepared.label_vectors() {
+        store
+            .save_label_vectors(logits_model, &hypotheses, vectors)
+            .await?;
+    }
     current::settle(store, target, options.make_current).await?;
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
@@ -162,6 +168,7 @@ pub async fn label(
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
+    let alone = cascades[0].small.is_none();
     let shared = Shared {
         worker,
         patience: &patience,
@@ -181,9 +188,15 @@ pub async fn label(
         suspects: &suspects,
         progress,
     };
-    let ended = shared
-        .rounds(cascades, &mut watch, &mut sampler, done)
-        .await;
+    let ended = async {
+        if alone {
+            shared.label_stored(done).await?;
+        }
+        shared
+            .rounds(cascades, &mut watch, &mut sampler, done)
+            .await
+    };
+    let ended = ended.await;
     if patience.is_away() {
         // Each of the calls that follow would wait for it again.
         if !leases.all().is_empty() {

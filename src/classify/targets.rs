@@ -1,8 +1,13 @@
 //! Under which rows of `models` and `label_sets` a cascade's work is stored.
 
-use super::LabelWorker;
-use crate::store::{ModelRow, StoreError, Target};
-use topicmill_score::{Cascade, LabelSet, ModelFolder};
+use super::{BacklogError, LabelWorker};
+use crate::review::relabel;
+use crate::store::{ModelRow, Store, StoreError, Target};
+use topicmill_score::labeler::Prepared;
+use topicmill_score::{Cascade, LabelSet, ModelFolder, ModelKind};
+
+/// A key that no row has.
+const NO_ROW: i64 = -1;
 
 /// Where labels and logits go.
 pub(super) struct Targets {
@@ -46,6 +51,40 @@ pub(super) async fn targets(
         without_shortlist: Some(whole),
         logits_model: logits.model,
     })
+}
+
+/// The row under which logits and vectors of a cascade's large model are stored.
+fn logits_row(cascade: &Cascade) -> ModelRow {
+    let folder = cascade.large.folder();
+    // A pair says the same with a shortlist and without, unless it depends on the pairs computed with it.
+    if folder.depends_on_batch() {
+        row_of(cascade)
+    } else {
+        model_row(folder)
+    }
+}
+
+/// A label set made ready for a cascade's large model; vectors of labels that are stored are not computed again.
+pub(super) async fn prepare(
+    store: &Store,
+    cascade: &mut Cascade,
+    set: &LabelSet,
+) -> Result<Prepared, BacklogError> {
+    let kind = &cascade.large.folder().kind;
+    let mut known = Vec::new();
+    if matches!(kind, ModelKind::Embedding(_)) {
+        let keys = relabel::keys(kind, set);
+        let sought = store.seek(&logits_row(cascade), "", &keys).await?;
+        if let Some(model) = sought.model {
+            let ids: Vec<i64> = sought
+                .hypotheses
+                .iter()
+                .map(|id| id.unwrap_or(NO_ROW))
+                .collect();
+            known = store.label_vectors(model, &ids).await?;
+        }
+    }
+    Ok(cascade.large.prepare_knowing(set, &known)?)
 }
 
 /// A model folder as `models` has it.

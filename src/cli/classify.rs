@@ -100,6 +100,7 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
         row("their texts, equal ones once", json!(missing.texts)),
         row("pairs to compute", json!(missing.pairs)),
         row("pairs known already", json!(missing.known)),
+        row("posts that need no inference", json!(missing.ready)),
     ];
     let mut estimated = |what: &str, of: Option<Estimate>| {
         let Some(Estimate { mean, low, high }) = of else {

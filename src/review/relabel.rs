@@ -1,5 +1,5 @@
-//! What another label set would make of stored posts, from logits that are stored: no inference, and the current
-//! labels stay as they are.
+//! What another label set would make of stored posts, from logits or vectors that are stored: no inference, and the
+//! current labels stay as they are.
 //!
 //! In go a label set and the model whose logits count; out comes how many posts could be scored, how they move,
 //! and the surest moves as examples. Where it is asked for, the labels are stored under the label set, too.
@@ -13,7 +13,7 @@ use crate::store::{Classified, LabelledPost, Prediction, RunId, Store, StoreErro
 use topicmill_score::folder::ModelKind;
 use topicmill_score::hypothesis;
 use topicmill_score::score;
-use topicmill_score::{LabelSet, PairLogits};
+use topicmill_score::{LabelSet, LabelVector, PairLogits};
 
 /// Most posts that are read at a time.
 const WINDOW_POSTS: usize = 1_000;
@@ -29,6 +29,8 @@ pub struct Question<'a> {
     pub model: Option<i64>,
     /// The label set.
     pub set: &'a LabelSet,
+    /// The vectors of its labels, if they are at hand; otherwise those count that are stored.
+    pub labels: Option<&'a [LabelVector]>,
     /// What the posts' labels are compared with.
     pub baseline: Option<Target>,
     /// Stop after this many posts.
@@ -106,7 +108,11 @@ pub async fn relabel(
     let hypotheses = store.find_hypotheses(&keys(question.kind, set)).await?;
     let hypotheses: Option<Vec<i64>> = hypotheses.into_iter().collect();
     // A hypothesis that nothing was ever compared with has no logits.
-    let known = question.model.zip(hypotheses);
+    let known = question.model.zip(hypotheses.map(Known::Hypotheses));
+    let known = question
+        .model
+        .zip(question.labels.map(Known::Labels))
+        .or(known);
     let window = (WINDOW_SCORES / set.labels.len().max(1)).clamp(1, WINDOW_POSTS);
     let mut left = question.limit.unwrap_or(u64::MAX);
     let mut after = String::new();
@@ -119,8 +125,11 @@ pub async fn relabel(
         after.clone_from(&last.fullname);
         left -= posts.len() as u64;
         answer.posts += posts.len() as u64;
-        if let Some((model, hypotheses)) = &known {
-            let logits = stored(store, *model, hypotheses, &posts).await?;
+        if let Some((model, known)) = &known {
+            let mut texts: Vec<TextHash> = posts.iter().map(|post| post.text_hash).collect();
+            texts.sort_unstable();
+            texts.dedup();
+            let logits = stored(store, *model, known, texts).await?;
             let done = answer.add(question, &posts, &logits);
             if let Some(saving) = saving {
                 let now = saving.clock.now().into();
@@ -134,22 +143,39 @@ pub async fn relabel(
     Ok(())
 }
 
-/// The logits of texts of which all are stored.
-async fn stored(
+/// How a label set is known to the store.
+#[derive(Debug, Clone)]
+pub enum Known<'a> {
+    /// By the rows of its hypotheses.
+    Hypotheses(Vec<i64>),
+    /// By the vectors of its labels; texts without a vector have no logits then.
+    Labels(&'a [LabelVector]),
+}
+
+/// The logits of texts of which all are stored, or follow from what is stored.
+///
+/// # Errors
+/// Those of the store.
+pub async fn stored(
     store: &Store,
     model: i64,
-    hypotheses: &[i64],
-    posts: &[LabelledPost],
+    known: &Known<'_>,
+    texts: Vec<TextHash>,
 ) -> Result<HashMap<TextHash, Vec<PairLogits>>, StoreError> {
-    let mut texts: Vec<TextHash> = posts.iter().map(|post| post.text_hash).collect();
-    texts.sort_unstable();
-    texts.dedup();
-    let logits = store.stored_logits(model, hypotheses, &texts).await?;
-    let whole = texts.into_iter().zip(logits).filter_map(|(text, logits)| {
-        let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
-        Some((text, logits?))
-    });
-    Ok(whole.collect())
+    let logits: Vec<Option<Vec<PairLogits>>> = match known {
+        Known::Hypotheses(hypotheses) => {
+            let logits = store.stored_logits(model, hypotheses, &texts).await?;
+            let whole = logits
+                .into_iter()
+                .map(|logits| logits.into_iter().collect());
+            whole.collect()
+        }
+        Known::Labels(labels) => store.vector_logits(model, labels, &texts).await?,
+    };
+    let whole = texts.into_iter().zip(logits);
+    Ok(whole
+        .filter_map(|(text, logits)| Some((text, logits?)))
+        .collect())
 }
 
 impl Answer {
@@ -201,6 +227,7 @@ impl Answer {
                 text_hash: post.text_hash,
                 scores,
                 logits: Vec::new(),
+                vector: None,
             });
         }
         self.examples.sort_by(|a, b| {

@@ -24,7 +24,7 @@ use crate::domain::{
     Fullname, Listing, PurgeReason, ReadyPosts, RunStatus, SourceKind, Stage, TextHash, Timestamp,
     post_text,
 };
-use topicmill_score::{LabelSet, Mode, PairLogits, Scores};
+use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits, Scores, TextVector};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
@@ -348,6 +348,19 @@ pub struct Classified {
     pub scores: Scores,
     /// Logits that are not stored yet: (row of `models`, row of `hypotheses`, logits).
     pub logits: Vec<(i64, i64, PairLogits)>,
+    /// The vector of the text, if it is not stored yet: row of `models`, and the vector.
+    pub vector: Option<(i64, TextVector)>,
+}
+
+/// A post that has no label under a target, and whose text has a vector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnlabelledText {
+    /// Key of the post.
+    pub fullname: String,
+    /// Hash of its text.
+    pub text_hash: TextHash,
+    /// What the model made of the text.
+    pub vector: TextVector,
 }
 
 /// Where a model, a label set and its hypotheses stand, if they do.
@@ -372,6 +385,8 @@ pub struct Missing {
     pub pairs: u64,
     /// Pairs of these texts and the labels that have.
     pub known: u64,
+    /// How many of the posts need no inference.
+    pub ready: u64,
     /// Some of the texts, at random: hash, title and body.
     pub sample: Vec<(TextHash, String, String)>,
 }
@@ -654,9 +669,23 @@ face! {
     fn claim_clean(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
     /// As [`claim`](Self::claim), of the posts of which a worker died, or may have.
     fn claim_suspects(&self, target: Target, claimant: &Claimant<'_>, limit: u32, now: Timestamp) -> Claim;
-    /// What a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored; for each text
-    /// one a hypothesis, in order.
+    /// What a model said of texts and hypotheses (rows of `hypotheses`), as far as it is stored or follows from the
+    /// stored vectors of both; for each text one a hypothesis, in order.
     fn stored_logits(&self, model: i64, hypotheses: &[i64], texts: &[TextHash]) -> Vec<Vec<Option<PairLogits>>>;
+    /// What follows from the stored vectors of texts for labels with these vectors; `None` where a text has none.
+    fn vector_logits(&self, model: i64, labels: &[LabelVector], texts: &[TextHash]) -> Vec<Option<Vec<PairLogits>>>;
+    /// Up to `limit` posts that have no label under the target, are in no worker's hands, and whose texts have vectors,
+    /// by fullname from the one after `after` on.
+    fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
+    /// Stores classifications made of stored vectors, without a lease. Posts are left out that somebody labelled
+    /// meanwhile or holds, and those whose text is another one by now; how many were stored.
+    fn save_unheld(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
+    /// Whether vectors of texts by a model are stored.
+    fn has_vectors(&self, model: i64) -> bool;
+    /// The vectors of labels, by their rows of `hypotheses`, as far as they are stored.
+    fn label_vectors(&self, model: i64, hypotheses: &[i64]) -> Vec<Option<LabelVector>>;
+    /// Stores the vectors of labels, one for each row of `hypotheses`.
+    fn save_label_vectors(&self, model: i64, hypotheses: &[i64], vectors: &[LabelVector]) -> ();
     /// Moves the end of a lease to `now + lease`, even of one that expired; false if it was taken over.
     fn renew(&self, lease_id: Lease, now: Timestamp, lease: Duration) -> bool;
     /// Stores classifications under a lease that nobody took over, and takes the posts out of the backlog.

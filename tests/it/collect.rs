@@ -567,6 +567,7 @@ async fn label_all(scene: &Scene) -> u64 {
                 abstained: false,
             },
             logits: vec![(target.model, hypothesis, logits)],
+            vector: None,
         })
         .collect();
     let written = store

@@ -361,6 +361,7 @@ impl Real {
                     abstained: false,
                 },
                 logits: vec![(self.target.model, self.hypothesis, logits)],
+                vector: None,
             })
             .collect();
         let (target, run) = (self.target, self.run);

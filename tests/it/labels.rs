@@ -194,17 +194,17 @@ fn diff_tells_the_cost_that_classify_then_has() {
             (&slugs[1]["change"], &slugs[1]["slug"]),
             (&json!("removed"), &json!("music"))
         );
-        // One new label, 30 different texts.
+        // One new label, and 30 different texts whose vectors are stored.
         let cost = &diff["cost"];
         assert_eq!(
             (&cost["posts"], &cost["pairs_missing"]),
-            (&json!(31), &json!(30))
+            (&json!(31), &json!(0))
         );
         assert_eq!(
             (&cost["pairs_stored"], &cost["labelled"]),
-            (&json!(60), &json!(0))
+            (&json!(90), &json!(0))
         );
-        assert_eq!(cost["posts_without_inference"], 0);
+        assert_eq!(cost["posts_without_inference"], 31);
         assert!(diff["moved"].is_null());
         let counts = scene.classify(&changed);
         assert_eq!(
@@ -303,17 +303,24 @@ fn what_if_leaves_the_current_labels_alone() {
             (&found["moved"], &found["moves"])
         );
 
-        // What lacks pairs is left out, or computed where that is asked for.
+        // What needs inference is left out, or computed where that is asked for.
+        let new = json!({
+            "id": "new", "title": "a text that nobody read yet", "selftext": "", "subreddit": "gaming",
+            "created_utc": 1_700_000_000, "score": 1,
+        });
+        let new = scene.program.write("new.ndjson", format!("{new}\n"));
+        scene.ok(&["import", &new]);
+        let before = scene.dump();
         let more = pipeline("more", "", &[GAMING, FOOD, MUSIC, TRAVEL]);
         let more = scene.program.write("more.toml", more);
         let ran = scene.ok(&["labels", "what-if", &more]);
         assert!(
-            ran.stderr.contains("pairs=30") && ran.stderr.contains("--compute"),
+            ran.stderr.contains("pairs=4") && ran.stderr.contains("--compute"),
             "{}",
             ran.stderr
         );
         let ran = scene.ok(&["labels", "what-if", &more, "--save", "more", "--compute"]);
-        assert!(ran.stderr.contains("pairs=30"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("pairs=4"), "{}", ran.stderr);
         assert_eq!(scene.dump(), before);
         let counts = scene.classify(&more);
         assert_eq!((&counts["posts"], &counts["pairs"]), (&json!(0), &json!(0)));
@@ -343,10 +350,13 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         let scene = Scene::new(&database, 101);
         // Every post is as much like games, and equally little like food and music: a cosine of 0.1, or 2.1 under
         // the softmax. Games are right in 60 of 100, so exp(2.1 / T) = 2 × 0.6 / 0.4, and T = 2.1 / ln 3.
-        let even = "UPDATE pair_logits SET entailment = CASE WHEN hypothesis_id = \
-                      (SELECT id FROM hypotheses WHERE text = 'This text is about video games.') THEN 0.1 ELSE 0 END \
-                     WHERE model_id = $1 AND $2 = $2 AND $3 = $3";
+        let even = "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) \
+                    SELECT v.model_id, v.text_hash, h.id, \
+                           CASE WHEN h.text = 'This text is about video games.' THEN 0.1 ELSE 0 END \
+                      FROM text_vectors v CROSS JOIN hypotheses h WHERE v.model_id = $1 AND $2 = $2 AND $3 = $3";
         database.execute(even, FIRST, "").await;
+        let vectors = "DELETE FROM text_vectors WHERE model_id = $1 AND $2 = $2 AND $3 = $3";
+        database.execute(vectors, FIRST, "").await;
         let labels = GOLD
             .iter()
             .flat_map(|(label, n)| std::iter::repeat_n(*label, *n));
@@ -444,14 +454,22 @@ fn a_bad_gold_file_is_told_and_exits_2() {
         assert!(ran.stderr.contains(said), "{name}: {}", ran.stderr);
         assert_eq!(ran.stdout, "", "{name}");
     }
-    // Posts that are there, under labels that they were never compared with.
-    let other = scene
-        .program
-        .write("other.toml", pipeline("other", "", &[FOOD, TRAVEL]));
+    // Posts that are there, by a model that never read them.
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let tiny = tiny.to_str().unwrap();
     let gold = scene
         .program
         .write("gold.csv", format!("id,label\n{}", many("food")));
-    let ran = scene.run(&["labels", "calibrate", &gold, "--pipeline", &other]);
+    let first = scene.first.as_str();
+    let ran = scene.run(&[
+        "labels",
+        "calibrate",
+        &gold,
+        "--pipeline",
+        first,
+        "--model",
+        tiny,
+    ]);
     assert_eq!(ran.code, 2);
     assert!(
         ran.stderr.contains("of 40 not all logits are stored"),

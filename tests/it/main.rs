@@ -31,4 +31,5 @@ mod store;
 mod support;
 mod tables;
 mod telling;
+mod vectors;
 mod wire;

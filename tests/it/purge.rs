@@ -255,6 +255,7 @@ impl Scene {
                     abstained: false,
                 },
                 logits: vec![(target.model, hypothesis, logits)],
+                vector: None,
             })
             .collect();
         let now = self.clock.now().into();
@@ -710,6 +711,7 @@ async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
                     abstained: false,
                 },
                 logits: vec![],
+                vector: None,
             })
             .collect();
         let now = scene.clock.now().into();

@@ -157,6 +157,7 @@ impl Fixture {
                     (self.target.model, self.hypotheses[0], logits(2.0)),
                     (self.target.model, self.hypotheses[1], logits(0.5)),
                 ],
+                vector: None,
             })
             .collect()
     }

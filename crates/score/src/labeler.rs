@@ -9,6 +9,7 @@ mod compute;
 use std::sync::Arc;
 
 use super::batch::{self, Batch, BatchRow, Grouping};
+use super::embedded::{LabelVector, TextVector, unit};
 use super::engine::{Engine, EngineError};
 use super::hypothesis;
 use super::score;
@@ -76,6 +77,7 @@ pub enum TextError {
 /// A label set made ready for a model.
 #[derive(Debug, Clone)]
 pub struct Prepared {
+    kind: ModelKind,
     mode: Mode,
     temperature: f64,
     threshold: f64,
@@ -87,8 +89,8 @@ pub struct Prepared {
 enum Labels {
     /// A hypothesis each.
     Hypotheses(Vec<EncodedText>),
-    /// A vector of length 1 each.
-    Vectors(Vec<Vec<f64>>),
+    /// A vector each.
+    Vectors(Vec<LabelVector>),
 }
 
 impl Prepared {
@@ -100,6 +102,25 @@ impl Prepared {
     /// For each label the key under which its logits are stored, in the order of the set.
     pub fn keys(&self) -> &[String] {
         &self.keys
+    }
+
+    /// The vectors of the labels, in the order of the set; none where the model compares texts with hypotheses.
+    pub fn label_vectors(&self) -> Option<&[LabelVector]> {
+        match &self.labels {
+            Labels::Hypotheses(_) => None,
+            Labels::Vectors(vectors) => Some(vectors),
+        }
+    }
+
+    /// Scores of a text by its vector, as [`Labeler::score`] makes them; `None` where the model has no vectors, or others.
+    ///
+    /// # Panics
+    /// Without a label: a label set is never empty.
+    pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
+        let cosines = vector.cosines(self.label_vectors()?)?;
+        let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
+        let evidence = score::evidence(&self.kind, self.mode, &logits);
+        Some(evidence.scores(self.temperature, self.threshold))
     }
 
     /// How many rows the model computes for each text.
@@ -121,6 +142,8 @@ pub struct TextResult {
     /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
     /// where the logits were known, or the label left out.
     pub raw: Vec<Vec<f32>>,
+    /// The vector of the text, where an embedding model computed it.
+    pub vector: Option<TextVector>,
 }
 
 /// How it stands with a text and a label.
@@ -296,6 +319,19 @@ impl Labeler {
     /// # Errors
     /// See [`LabelerError`].
     pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
+        self.prepare_knowing(set, &[])
+    }
+
+    /// The same, where the vectors of some labels are known, one place a label: they are not computed again. An NLI
+    /// model has no use for them.
+    ///
+    /// # Errors
+    /// See [`LabelerError`].
+    pub fn prepare_knowing(
+        &mut self,
+        set: &LabelSet,
+        known: &[Option<LabelVector>],
+    ) -> Result<Prepared, LabelerError> {
         set.validate()?;
         let mut texts = Vec::new();
         let mut keys = Vec::new();
@@ -319,9 +355,10 @@ impl Labeler {
         let labels = if nli {
             Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
         } else {
-            Labels::Vectors(self.label_vectors(set, &texts)?)
+            Labels::Vectors(self.label_vectors(set, texts, known)?)
         };
         Ok(Prepared {
+            kind: self.folder.kind.clone(),
             mode: set.mode,
             temperature: set.temperature,
             threshold: set.threshold,
@@ -334,8 +371,11 @@ impl Labeler {
     fn label_vectors(
         &mut self,
         set: &LabelSet,
-        texts: &[(usize, EncodedText)],
-    ) -> Result<Vec<Vec<f64>>, LabelerError> {
+        mut texts: Vec<(usize, EncodedText)>,
+        known: &[Option<LabelVector>],
+    ) -> Result<Vec<LabelVector>, LabelerError> {
+        let known = |label: usize| known.get(label).and_then(Option::as_ref);
+        texts.retain(|(label, _)| known(*label).is_none());
         let rows = texts.iter().enumerate();
         let rows = rows
             .map(|(text, (_, ids))| BatchRow {
@@ -370,7 +410,13 @@ impl Labeler {
             mean.resize(vector.len(), 0.0);
             mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
         }
-        Ok(means.into_iter().map(unit).collect())
+        let means = means.into_iter().enumerate();
+        let of_label = |(label, mean)| {
+            known(label)
+                .cloned()
+                .unwrap_or_else(|| LabelVector::of(mean))
+        };
+        Ok(means.map(of_label).collect())
     }
 
     /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
@@ -395,7 +441,7 @@ impl Labeler {
     ) -> Result<Ended, LabelerError> {
         let kind = self.folder.kind.clone();
         let count = prepared.keys.len();
-        let finish = |text: usize, raw: Vec<Vec<f32>>| {
+        let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let logits: Vec<Option<PairLogits>> = (0..count)
                 .map(|label| match pair_of(pairs, text, label) {
                     Pair::Wanted => Some(pair_logits(&kind, &raw[label])),
@@ -414,6 +460,7 @@ impl Labeler {
                 scores,
                 logits,
                 raw,
+                vector,
             }
         };
         let missing: Vec<usize> = (0..texts.len())
@@ -424,7 +471,7 @@ impl Labeler {
             })
             .collect();
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            done(text, Ok(finish(text, vec![Vec::new(); count])));
+            done(text, Ok(finish(text, vec![Vec::new(); count], None)));
         }
         let ended = match &prepared.labels {
             Labels::Hypotheses(hypotheses) => {
@@ -447,7 +494,7 @@ impl Labeler {
                             let of_text = &mut pending[row.text];
                             if of_text.add(row.label, logits, count) == missing[row.text] {
                                 let raw = std::mem::take(&mut of_text.raw);
-                                done(row.text, Ok(finish(row.text, raw)));
+                                done(row.text, Ok(finish(row.text, raw, None)));
                             }
                         }
                         Err(error) => done(row.text, Err(error)),
@@ -469,8 +516,13 @@ impl Labeler {
                     &|encoder, row| encoder.single(&texts[row.text]),
                     stop,
                     &mut |row, computed| {
-                        let finished = |vector| finish(row.text, cosines(vector, labels));
-                        done(row.text, computed.map(finished));
+                        let finished = |raw: &[f32]| {
+                            let vector = TextVector::of(raw);
+                            let cosines = vector.cosines(labels).ok_or_else(|| other_width(raw))?;
+                            let cosines = cosines.into_iter().map(|cosine| vec![cosine]).collect();
+                            Ok(finish(row.text, cosines, Some(vector)))
+                        };
+                        done(row.text, computed.and_then(finished));
                     },
                 )?
             }
@@ -552,34 +604,16 @@ fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
             contradiction: Some(raw[classes.contradiction]),
             neutral: classes.neutral.map(|class| raw[class]),
         },
-        ModelKind::Embedding(_) => PairLogits {
-            entailment: raw[0],
-            contradiction: None,
-            neutral: None,
-        },
+        ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
     }
 }
 
-/// The cosine of a vector with each label's, as the logits of one class.
-fn cosines(vector: &[f32], labels: &[Vec<f64>]) -> Vec<Vec<f32>> {
-    let vector = unit(vector.iter().map(|x| f64::from(*x)).collect());
-    let dot = |label: &Vec<f64>| label.iter().zip(&vector).map(|(a, b)| a * b).sum::<f64>();
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "stored as f32, and exact enough"
-    )]
-    labels.iter().map(|label| vec![dot(label) as f32]).collect()
-}
-
-/// A vector scaled to length 1; zeros stay zeros.
-fn unit(mut vector: Vec<f64>) -> Vec<f64> {
-    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
-    if length > 0.0 {
-        for x in &mut vector {
-            *x /= length;
-        }
-    }
-    vector
+/// A text's vector that is longer or shorter than a label's.
+fn other_width(raw: &[f32]) -> TextError {
+    TextError::Engine(EngineError::Shape(format!(
+        "it gave {} numbers for a text, and another number of them for a label",
+        raw.len()
+    )))
 }
 
 #[cfg(test)]

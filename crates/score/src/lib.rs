@@ -43,7 +43,7 @@
 //! - [`batch`]: rows into batches within a token budget; [`contract`]: the tensors that a graph is fed.
 //! - [`engine`]: the trait of what computes a batch; [`onnx`]: ONNX Runtime behind it, the only room that names the
 //!   `ort` crate; [`vectors`]: whether a graph says what its manifest says.
-//! - [`score`]: logits into scores, in one place.
+//! - [`score`]: logits into scores, in one place. [`embedded`]: a text's vector as it is stored, and its cosines.
 //! - [`labeler`]: folder, encoder and engine put together. [`cascade`]: a small model that picks the labels of each
 //!   text for a large one.
 //! - [`scorer`]: the short way through all of these, as above.
@@ -56,6 +56,7 @@
 pub mod batch;
 pub mod cascade;
 pub mod contract;
+pub mod embedded;
 pub mod engine;
 pub mod folder;
 pub mod hypothesis;
@@ -70,6 +71,7 @@ pub mod text;
 pub mod vectors;
 
 pub use self::cascade::{Cascade, Shortlist};
+pub use self::embedded::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError};
 pub use self::folder::{ModelError, ModelFolder, ModelKind, hex};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};

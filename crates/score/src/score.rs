@@ -22,6 +22,17 @@ pub struct PairLogits {
     pub neutral: Option<f32>,
 }
 
+impl PairLogits {
+    /// What an embedding model says of a pair.
+    pub fn cosine(cosine: f32) -> Self {
+        Self {
+            entailment: cosine,
+            contradiction: None,
+            neutral: None,
+        }
+    }
+}
+
 /// Scores of one text over a label set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {

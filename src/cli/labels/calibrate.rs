@@ -10,7 +10,7 @@ use toml_edit::{DocumentMut, value};
 use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
-use super::{Found, WhichModel, find_model, settings_json, short};
+use super::{Found, WhichModel, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::review::calibrate::{
@@ -21,7 +21,7 @@ use crate::review::relabel;
 use crate::store::{Access, Store, Table};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::score;
-use topicmill_score::{LabelSet, PairLogits};
+use topicmill_score::{LabelSet, LabelVector};
 
 /// Fewer rows fit nothing.
 const FEWEST_ROWS: usize = 30;
@@ -80,7 +80,9 @@ impl Calibrate {
         let gold = gold::read(&self.gold, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
-        let rows = self.rows(&store, &folder, &set, &gold).await?;
+        let labels = label_vectors(setup, &self.which, &store, &folder, &set).await?;
+        let rows = self.rows(&store, &folder, &set, &gold, labels.as_deref());
+        let rows = rows.await?;
         let before = Setting {
             temperature: set.temperature,
             threshold: set.threshold,
@@ -131,6 +133,7 @@ impl Calibrate {
         folder: &ModelFolder,
         set: &LabelSet,
         gold: &Gold,
+        labels: Option<&[LabelVector]>,
     ) -> Result<Vec<Known>, CliError> {
         let names: Vec<Fullname> = gold.keys().cloned().collect();
         let posts: BTreeMap<String, TextHash> =
@@ -140,18 +143,14 @@ impl Calibrate {
             .find_hypotheses(&relabel::keys(&folder.kind, set))
             .await?;
         let hypotheses: Option<Vec<i64>> = hypotheses.into_iter().collect();
+        let by_hypotheses = hypotheses.map(relabel::Known::Hypotheses);
+        let known = labels.map(relabel::Known::Labels).or(by_hypotheses);
         let mut rows = Vec::with_capacity(posts.len());
-        if let Some((model, hypotheses)) = model.zip(hypotheses) {
-            let texts: Vec<TextHash> = posts.values().copied().collect();
-            let mut known: BTreeMap<TextHash, Vec<PairLogits>> = BTreeMap::new();
-            let mut distinct = texts.clone();
-            distinct.sort_unstable();
-            distinct.dedup();
-            let stored = store.stored_logits(model, &hypotheses, &distinct).await?;
-            for (text, logits) in distinct.into_iter().zip(stored) {
-                let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
-                known.extend(logits.map(|logits| (text, logits)));
-            }
+        if let Some((model, known)) = model.zip(known) {
+            let mut texts: Vec<TextHash> = posts.values().copied().collect();
+            texts.sort_unstable();
+            texts.dedup();
+            let known = relabel::stored(store, model, &known, texts).await?;
             for (name, right) in gold {
                 let logits = posts
                     .get(name.as_str())

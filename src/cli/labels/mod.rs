@@ -21,12 +21,12 @@ use serde_json::{Value, json};
 use super::output::{self, OutputFormat};
 use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
-use crate::classify::model_row;
+use crate::classify::{BacklogError, model_row};
 use crate::review::compare::{LabelVerdict, Moves};
 use crate::review::relabel;
 use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
-use topicmill_score::LabelSet;
-use topicmill_score::folder::ModelFolder;
+use topicmill_score::folder::{ModelFolder, ModelKind};
+use topicmill_score::{LabelSet, LabelVector};
 
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
@@ -267,6 +267,41 @@ async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, 
     };
     let models = store.models().await?;
     Ok(models.iter().find(|(_, row)| same(row)).map(|(id, _)| *id))
+}
+
+/// The vectors of a set's labels, if an embedding model has to compute one of them: posts whose texts have vectors are
+/// then scored without further inference. `None` where what is stored says as much.
+async fn label_vectors(
+    setup: &Setup,
+    which: &WhichModel,
+    store: &Store,
+    folder: &ModelFolder,
+    set: &LabelSet,
+) -> Result<Option<Vec<LabelVector>>, CliError> {
+    let model = match folder.kind {
+        ModelKind::Embedding(_) => find_model(store, folder).await?,
+        ModelKind::Nli(_) => None,
+    };
+    let Some(model) = model else {
+        return Ok(None);
+    };
+    let mut known = Vec::with_capacity(set.labels.len());
+    for id in store
+        .find_hypotheses(&relabel::keys(&folder.kind, set))
+        .await?
+    {
+        known.push(match id {
+            Some(id) => store.label_vectors(model, &[id]).await?.swap_remove(0),
+            None => None,
+        });
+    }
+    if known.iter().all(Option::is_some) || !store.has_vectors(model).await? {
+        return Ok(None);
+    }
+    let mut cascade = setup.cascade(&which.flags())?;
+    let prepared = cascade.large.prepare_knowing(set, &known);
+    let prepared = prepared.map_err(BacklogError::from)?;
+    Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))
 }
 
 /// What it takes to label every post under a model and a label set.

@@ -10,14 +10,14 @@ use super::super::output::{self, OutputFormat};
 use super::super::setup::{RunFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::{
-    Found, WhichModel, against, cost, facts, find_model, key_of, moves_json, moves_tables,
-    nothing_current, settings_json, short, told_apart, verdict,
+    Found, WhichModel, against, cost, facts, find_model, key_of, label_vectors, moves_json,
+    moves_tables, nothing_current, settings_json, short, told_apart, verdict,
 };
 use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
 use crate::review::gold::Understood;
 use crate::review::held::{Labelling, Labels};
-use crate::review::relabel::{Answer, Question, relabel};
+use crate::review::relabel::{Answer, Question, keys, relabel};
 use crate::store::{Access, ModelRow, Store, Table, Target};
 use crate::telemetry::Progress;
 use topicmill_score::LabelSet;
@@ -144,10 +144,12 @@ impl WhatIf {
         wanted: Option<&HashSet<String>>,
     ) -> Result<Answer, CliError> {
         let store = &context.store;
+        let labels = label_vectors(setup, &self.which, store, folder, set).await?;
         let question = Question {
             kind: &folder.kind,
             model: find_model(store, folder).await?,
             set,
+            labels: labels.as_deref(),
             baseline: store.current_target().await?,
             limit: self.limit,
             examples: self.show,
@@ -163,6 +165,13 @@ impl WhatIf {
                     .ensure_label_set(set, setup.clock.now().into())
                     .await?,
             };
+            if let Some(labels) = &labels {
+                let keys = keys(&folder.kind, set);
+                let hypotheses = store.ensure_hypotheses(&keys).await?;
+                store
+                    .save_label_vectors(target.model, &hypotheses, labels)
+                    .await?;
+            }
             return Ok(context.relabel(&question, target, &progress).await?);
         }
         let mut answer = Answer::default();
@@ -184,7 +193,7 @@ impl WhatIf {
             tracing::warn!(
                 posts = lacking,
                 pairs = missing,
-                "not all logits are stored, so these posts are left out; `labels what-if {} --save NAME --compute` \
+                "these posts need inference, so they are left out; `labels what-if {} --save NAME --compute` \
                  computes them and leaves the current labels as they are",
                 self.file.display()
             );
@@ -207,8 +216,8 @@ impl WhatIf {
         let (before, after) = moves.abstained();
         let summary = facts(vec![
             ("posts looked at", json!(answer.posts)),
-            ("scored from stored logits", json!(answer.scored)),
-            ("not all logits stored", json!(lacking)),
+            ("scored without inference", json!(answer.scored)),
+            ("in need of inference", json!(lacking)),
             ("labels that would move", json!(moves.moved())),
             (
                 "share that would move",

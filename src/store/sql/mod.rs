@@ -3,7 +3,7 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `purging`, `quotas`, `models`,
-//! `versions`, `predictions`, `work`, `looking`.
+//! `vectors`, `versions`, `predictions`, `work`, `looking`.
 
 mod escaped;
 mod known;
@@ -14,6 +14,7 @@ mod predictions;
 mod purging;
 mod quotas;
 mod runs;
+mod vectors;
 mod versions;
 mod work;
 
@@ -34,7 +35,7 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-pub(super) const TABLES: [&str; 18] = [
+pub(super) const TABLES: [&str; 20] = [
     "gaps",
     "posts",
     "sightings",
@@ -47,6 +48,8 @@ pub(super) const TABLES: [&str; 18] = [
     "current_target",
     "hypotheses",
     "pair_logits",
+    "text_vectors",
+    "label_vectors",
     "classifications",
     "packed_scores",
     "leases",

@@ -384,6 +384,25 @@ where
             let deleted = delete.build().execute(&mut **tx).await;
             deleted.doing("forget what models said of texts that are gone")?;
         }
+        Self::forget_vectors(tx, texts).await
+    }
+
+    /// Deletes the vectors of texts that no post has any more. A vector says more of a text than logits do: retention
+    /// takes it, too.
+    pub(super) async fn forget_vectors(
+        tx: &mut Transaction<'static, DB>,
+        texts: &[&[u8]],
+    ) -> Result<()> {
+        for chunk in texts.chunks(ROWS_A_STATEMENT) {
+            let mut delete = QueryBuilder::<DB>::new(
+                "DELETE FROM text_vectors WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
+                   SELECT 1 FROM posts p WHERE p.text_hash = text_vectors.text_hash AND p.text_purged_at IS NULL) \
+                    AND text_hash IN (",
+            );
+            push_list(&mut delete, chunk.iter().copied());
+            let deleted = delete.build().execute(&mut **tx).await;
+            deleted.doing("forget the vectors of texts that are gone")?;
+        }
         Ok(())
     }
 
@@ -488,6 +507,12 @@ where
                 .await
                 .map(|done| DB::rows_affected(&done))
                 .doing("purge texts")?;
+            let mut select =
+                QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
+            push_list(&mut select, chunk.iter().copied());
+            let hashes = Self::hashes(tx, select).await?;
+            let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
+            Self::forget_vectors(tx, &hashes).await?;
         }
         Ok(purged)
     }

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+use sqlx::{
+    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
+};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
@@ -196,9 +198,19 @@ where
         select.push_bind(label_set).push(
             " AND c.fullname = p.fullname AND c.text_hash = p.text_hash) GROUP BY p.text_hash), \
              known AS ( \
-               SELECT t.text_hash, t.posts, COUNT(l.hypothesis_id) AS pairs FROM todo t \
-                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
+               SELECT t.text_hash, t.posts, \
+                      CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
+                                           AND v.model_id = ",
         );
+        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
+        select
+            .push_bind(model)
+            .push(") THEN ")
+            .push_bind(labels)
+            .push(
+                " ELSE COUNT(l.hypothesis_id) END AS pairs FROM todo t \
+                 LEFT JOIN pair_logits l ON l.text_hash = t.text_hash AND l.model_id = ",
+            );
         select.push_bind(model).push(" AND l.hypothesis_id IN (");
         let stored = hypotheses.iter().flatten().copied();
         push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
@@ -208,7 +220,6 @@ where
                     CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(CASE WHEN pairs = ",
         );
-        let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
         select
             .push_bind(labels)
             .push(" THEN posts ELSE 0 END), 0) AS BIGINT) FROM known");
@@ -266,6 +277,7 @@ where
             texts,
             pairs_stored,
             pairs_missing,
+            posts_without_inference,
             ..
         } = self
             .cost(sought.model, sought.label_set, &sought.hypotheses)
@@ -306,6 +318,7 @@ where
             texts,
             pairs: pairs_missing,
             known: pairs_stored,
+            ready: posts_without_inference,
             sample: rows.iter().map(decode).collect::<Result<_>>()?,
         })
     }
@@ -443,19 +456,29 @@ where
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
             // A worker that holds some of them writes the same once more.
-            let mut delete = QueryBuilder::<DB>::new(
-                "DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ",
-            );
-            delete
-                .push_bind(target.model)
-                .push(" AND label_set_id = ")
-                .push_bind(target.label_set)
-                .push(" AND fullname IN (");
-            push_list(&mut delete, chunk.iter().map(|one| one.fullname.as_str()));
-            delete.build().execute(&mut *tx).await.doing(WHAT)?;
+            Self::take_free_posts(&mut tx, target, &chunk).await?;
         }
         tx.commit().await.doing(WHAT)?;
         Ok(stored)
+    }
+
+    /// Takes posts that nobody holds out of the backlog.
+    pub(super) async fn take_free_posts(
+        tx: &mut Transaction<'static, DB>,
+        target: Target,
+        posts: &[&Classified],
+    ) -> Result<()> {
+        let mut delete =
+            QueryBuilder::<DB>::new("DELETE FROM backlog WHERE lease_id IS NULL AND model_id = ");
+        delete
+            .push_bind(target.model)
+            .push(" AND label_set_id = ")
+            .push_bind(target.label_set)
+            .push(" AND fullname IN (");
+        push_list(&mut delete, posts.iter().map(|one| one.fullname.as_str()));
+        let deleted = delete.build().execute(&mut **tx).await;
+        deleted.doing("take posts out of the backlog")?;
+        Ok(())
     }
 
     pub(in crate::store) async fn failures(&self, max_attempts: u32) -> Result<Vec<Failure>> {
@@ -479,7 +502,7 @@ where
     }
 
     /// A column that holds the hash of a post's text.
-    fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
+    pub(super) fn text_hash(row: &DB::Row, column: usize, fullname: &str) -> Result<TextHash> {
         let hash: Vec<u8> = row.try_get(column).doing("read the hash of a text")?;
         TextHash::try_from(hash.as_slice()).map_err(|_| StoreError::Corrupt {
             table: "posts",

@@ -18,7 +18,7 @@ use super::super::{
 };
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{TextHash, Timestamp};
-use topicmill_score::{Mode, PairLogits, Scores};
+use topicmill_score::{Mode, PairLogits, Scores, TextVector};
 
 /// Posts that change a backlog so much that the planner must hear of it.
 const MANY: u64 = 1_000;
@@ -352,7 +352,8 @@ where
         })
     }
 
-    pub(in crate::store) async fn stored_logits(
+    /// What is stored in `pair_logits`.
+    pub(super) async fn stored_pairs(
         &self,
         model: i64,
         hypotheses: &[i64],
@@ -439,6 +440,7 @@ where
             }
             stored += chunk.len() as u64;
             Self::insert_logits(&mut tx, &chunk).await?;
+            Self::insert_vectors(&mut tx, &chunk).await?;
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }
@@ -566,6 +568,42 @@ where
             on_conflict: "ON CONFLICT DO NOTHING",
         };
         DB::insert(&mut *tx, insert).await.doing("store logits")
+    }
+
+    /// Stores the vectors that were computed for these labels.
+    pub(super) async fn insert_vectors(
+        tx: &mut Transaction<'static, DB>,
+        done: &[&Classified],
+    ) -> Result<()> {
+        let mut rows: Vec<(i64, &TextHash, &TextVector)> = done
+            .iter()
+            .filter_map(|one| {
+                let (model, vector) = one.vector.as_ref()?;
+                Some((*model, &one.text_hash, vector))
+            })
+            .collect();
+        rows.sort_unstable_by_key(|(model, hash, _)| (*model, **hash));
+        rows.dedup_by_key(|(model, hash, _)| (*model, **hash));
+        let insert = Insert {
+            table: "text_vectors",
+            rows: rows.len(),
+            columns: vec![
+                (
+                    "model_id",
+                    Values::Integer(rows.iter().map(|(model, ..)| Some(*model)).collect()),
+                ),
+                (
+                    "text_hash",
+                    Values::Bytes(rows.iter().map(|(_, hash, _)| hash.as_bytes()).collect()),
+                ),
+                (
+                    "vector",
+                    Values::Bytes(rows.iter().map(|(.., vector)| vector.as_bytes()).collect()),
+                ),
+            ],
+            on_conflict: "ON CONFLICT DO NOTHING",
+        };
+        DB::insert(&mut *tx, insert).await.doing("store vectors")
     }
 
     pub(super) async fn upsert_classifications(

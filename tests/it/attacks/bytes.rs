@@ -319,6 +319,14 @@ async fn history(events: &[Event], place: &Place<'_>) -> Result<(), TestCaseErro
             "logits without a text after {:?}",
             event
         );
+        let orphans = "SELECT COUNT(*) FROM text_vectors v WHERE NOT EXISTS ( \
+                         SELECT 1 FROM posts p WHERE p.text_hash = v.text_hash AND p.text_purged_at IS NULL)";
+        prop_assert_eq!(
+            &scene.rows(orphans).await,
+            &["0"],
+            "vectors without a text after {:?}",
+            event
+        );
     }
     // A purge that takes nothing, and what it leaves to an operator.
     scene

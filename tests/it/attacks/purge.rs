@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection};
 use topicmill::domain::{Post, SourceKind};
 use topicmill::purge::PurgePlan;
 use topicmill::store::{Classified, Target, Written};
-use topicmill_score::{Mode, PairLogits, Scores};
+use topicmill_score::{Mode, PairLogits, Scores, TextVector};
 
 use crate::purge::{Scene, deleted, post, some};
 use crate::support::postgres::{databases, postgres};
@@ -28,7 +28,15 @@ async fn count(scene: &Scene, what: &str) -> String {
     scene.rows(&format!("SELECT COUNT(*) FROM {what}")).await[0].clone()
 }
 
-/// What a worker writes of posts, with logits under the hash that it claimed.
+/// A vector whose bytes hold a text: it can be found in a file, as a real one could be read back by its model.
+fn vector_that_says(text: &str) -> TextVector {
+    let mut bytes = 1f32.to_le_bytes().to_vec();
+    bytes.extend(text.bytes());
+    bytes.resize(bytes.len().next_multiple_of(2).max(6), 0);
+    TextVector::from_bytes(bytes).unwrap()
+}
+
+/// What a worker writes of posts, with logits and a vector under the hash that it claimed.
 pub async fn scored(
     scene: &Scene,
     target: Target,
@@ -51,6 +59,7 @@ pub async fn scored(
             abstained: false,
         },
         logits: vec![(target.model, hypothesis, logits)],
+        vector: Some((target.model, vector_that_says(&post.title))),
     };
     claim.posts.iter().map(one).collect()
 }

@@ -116,6 +116,7 @@ fn classified(
             abstained: false,
         },
         logits,
+        vector: None,
     }
 }
 

@@ -1,0 +1,210 @@
+//! A text's vector as it is stored, and its cosine with a label's.
+//!
+//! In go the numbers that an embedding model gave for a text; out comes the same direction in two bytes a number and four
+//! for their scale. Scores are always made of what was rounded, whether it was computed a moment ago or years before: so
+//! they do not depend on that. How much the rounding moves them is in `benches/results/vectors.md`.
+
+/// Bytes of the scale, which come first.
+const SCALE: usize = size_of::<f32>();
+/// Bytes of a number.
+const NUMBER: usize = size_of::<i16>();
+/// Sums that a cosine is added up in, side by side. Always as many, so that it is the same on every machine.
+const LANES: usize = 16;
+
+/// The vector of a text: its direction, in 16-bit whole numbers and a scale that makes their length 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextVector(Vec<u8>);
+
+impl TextVector {
+    /// Rounds what a model gave for a text; zeros stay zeros.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the greatest number becomes 32,767, and a scale has room in an f32"
+    )]
+    pub fn of(raw: &[f32]) -> Self {
+        let vector = unit(raw.iter().map(|x| f64::from(*x)).collect());
+        let greatest = vector.iter().fold(0.0f64, |most, x| most.max(x.abs()));
+        let scale = (greatest / f64::from(i16::MAX)) as f32;
+        let mut bytes = Vec::with_capacity(SCALE + NUMBER * vector.len());
+        bytes.extend(scale.to_le_bytes());
+        for x in vector {
+            let steps = if scale > 0.0 {
+                // A float becomes the nearest of what there is: a scale that was rounded down gives no 32,768.
+                (x / f64::from(scale)).round() as i16
+            } else {
+                0
+            };
+            bytes.extend(steps.to_le_bytes());
+        }
+        Self(bytes)
+    }
+
+    /// A vector as it was stored; `None` if these bytes are none.
+    pub fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
+        let numbers = bytes.len().checked_sub(SCALE)?;
+        let vector = Self(bytes);
+        (numbers > 0 && numbers.is_multiple_of(NUMBER) && vector.scale().is_finite())
+            .then_some(vector)
+    }
+
+    /// What is stored of it.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// How many numbers it has.
+    pub fn dimensions(&self) -> usize {
+        (self.0.len() - SCALE) / NUMBER
+    }
+
+    fn scale(&self) -> f32 {
+        let (scale, _) = self.0.split_first_chunk().expect("it begins with a scale");
+        f32::from_le_bytes(*scale)
+    }
+
+    /// Its numbers, of length 1.
+    pub fn numbers(&self) -> Vec<f32> {
+        let scale = self.scale();
+        let (steps, _) = self.0[SCALE..].as_chunks();
+        steps
+            .iter()
+            .map(|steps| scale * f32::from(i16::from_le_bytes(*steps)))
+            .collect()
+    }
+
+    /// Its cosine with each label; `None` where a label is of another length, and so of another model.
+    pub fn cosines(&self, labels: &[LabelVector]) -> Option<Vec<f32>> {
+        let numbers = self.numbers();
+        let dot = |label: &LabelVector| {
+            let same = label.0.len() == numbers.len();
+            same.then(|| dot(&label.0, &numbers))
+        };
+        labels.iter().map(dot).collect()
+    }
+}
+
+/// The vector of a label, of length 1: the mean of those of its texts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LabelVector(Vec<f32>);
+
+impl LabelVector {
+    /// The direction of a sum.
+    #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
+    pub(crate) fn of(sum: Vec<f64>) -> Self {
+        Self(unit(sum).into_iter().map(|x| x as f32).collect())
+    }
+
+    /// A vector as it was stored; `None` if these bytes are none.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks();
+        let numbers: Vec<f32> = numbers.iter().map(|x| f32::from_le_bytes(*x)).collect();
+        let whole = rest.is_empty() && !numbers.is_empty() && numbers.iter().all(|x| x.is_finite());
+        whole.then_some(Self(numbers))
+    }
+
+    /// What is stored of it: four bytes a number.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|x| x.to_le_bytes()).collect()
+    }
+}
+
+/// The sum of the products, in [`LANES`] sums that a processor adds to at once.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let (a, rest_a) = a.as_chunks::<LANES>();
+    let (b, rest_b) = b.as_chunks::<LANES>();
+    let mut sums = [0.0f32; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest: f32 = rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+/// A vector scaled to length 1; zeros stay zeros.
+pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
+    let length = vector.iter().map(|x| x * x).sum::<f64>().sqrt();
+    if length > 0.0 {
+        for x in &mut vector {
+            *x /= length;
+        }
+    }
+    vector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look like a model's, the same each time.
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    fn raw(seed: u64, dimensions: usize) -> Vec<f32> {
+        let mut state = seed;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 40) as f32 / 16_777_216.0 - 0.5
+        };
+        (0..dimensions).map(|_| next() * 3.0).collect()
+    }
+
+    #[test]
+    fn a_stored_vector_is_the_same_vector() {
+        for dimensions in [1, 3, 384, 400] {
+            let vector = TextVector::of(&raw(7, dimensions));
+            assert_eq!(vector.as_bytes().len(), 4 + 2 * dimensions);
+            assert_eq!(vector.dimensions(), dimensions);
+            let again = TextVector::from_bytes(vector.as_bytes().to_vec()).unwrap();
+            assert_eq!(again, vector);
+            let length: f32 = vector.numbers().iter().map(|x| x * x).sum();
+            assert!((length - 1.0).abs() < 1e-4, "{length}");
+        }
+    }
+
+    #[test]
+    fn rounding_moves_a_cosine_by_a_hundred_thousandth_at_most() {
+        for seed in 0..200 {
+            let (text, label) = (raw(seed, 384), raw(seed + 1_000, 384));
+            let wide = |raw: &[f32]| unit(raw.iter().map(|x| f64::from(*x)).collect());
+            let (exact, of_label) = (wide(&text), wide(&label));
+            let cosine: f64 = exact.iter().zip(&of_label).map(|(a, b)| a * b).sum();
+            let stored = TextVector::of(&text).cosines(&[LabelVector::of(of_label)]);
+            let error = (f64::from(stored.unwrap()[0]) - cosine).abs();
+            assert!(error < 1e-5, "{error}");
+        }
+    }
+
+    #[test]
+    fn zeros_and_single_numbers_have_a_vector_too() {
+        let nothing = TextVector::of(&[0.0; 8]);
+        assert_eq!(nothing.numbers(), [0.0; 8]);
+        let label = LabelVector::of(vec![1.0; 8]);
+        assert_eq!(
+            nothing.cosines(std::slice::from_ref(&label)),
+            Some(vec![0.0])
+        );
+        let tiny = TextVector::of(&[f32::MIN_POSITIVE, 0.0]);
+        assert!((tiny.numbers()[0] - 1.0).abs() < 1e-6);
+        let back = TextVector::of(&[-2.0, 0.0]);
+        assert!((back.numbers()[0] + 1.0).abs() < 1e-6);
+        let kept = LabelVector::from_bytes(&label.to_bytes());
+        assert_eq!(kept, Some(label));
+    }
+
+    #[test]
+    fn what_is_no_vector_is_none() {
+        for bytes in [vec![], vec![0; 3], vec![0; 4], vec![0; 5], vec![0; 7]] {
+            assert_eq!(TextVector::from_bytes(bytes), None);
+        }
+        let mut endless = f32::INFINITY.to_le_bytes().to_vec();
+        endless.extend([1, 0]);
+        assert_eq!(TextVector::from_bytes(endless), None);
+        assert_eq!(LabelVector::from_bytes(&[]), None);
+        assert_eq!(LabelVector::from_bytes(&[0; 6]), None);
+        assert_eq!(LabelVector::from_bytes(&f32::NAN.to_le_bytes()), None);
+        let other = LabelVector::of(vec![1.0; 9]);
+        assert_eq!(TextVector::of(&[1.0; 8]).cosines(&[other]), None);
+    }
+}

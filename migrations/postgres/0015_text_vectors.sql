@@ -1,0 +1,19 @@
+-- What an embedding model made of a text: computed once, for all labels that there will ever be. `pair_logits` takes no
+-- new rows of such models.
+CREATE TABLE text_vectors (
+    model_id  BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    text_hash BYTEA NOT NULL, -- of the text, as in posts
+    vector    BYTEA NOT NULL, -- a 32-bit float, then 16-bit whole numbers that it multiplies; little-endian
+    PRIMARY KEY (model_id, text_hash)
+);
+-- Nobody searches by it, and what ANALYZE stores of it would outlive a purge. It cannot be compressed.
+ALTER TABLE text_vectors ALTER COLUMN vector SET STATISTICS 0;
+ALTER TABLE text_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
+
+-- What it made of a label and its descriptions.
+CREATE TABLE label_vectors (
+    model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE,
+    hypothesis_id BIGINT NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
+    vector        BYTEA NOT NULL, -- 32-bit floats, little-endian
+    PRIMARY KEY (model_id, hypothesis_id)
+);

@@ -1,0 +1,113 @@
+//! Labels from stored vectors: of every post whose text the model has embedded before, without a lease and without the
+//! engine.
+//!
+//! Nothing is claimed, because a page takes milliseconds: one is read and scored while the one before is written, and the
+//! write leaves out what somebody else holds, labelled or changed meanwhile. What has no vector is left to the lanes.
+
+use std::sync::atomic::Ordering;
+
+use super::lane::Shared;
+use super::{BacklogError, LabelStep, LabelWorker};
+use crate::record::Labelled;
+use crate::store::{Classified, StoreError};
+
+/// Most posts of a page.
+const PAGE_POSTS: u64 = 4_000;
+/// Most scores of a page.
+const PAGE_SCORES: usize = 400_000;
+
+/// Scored posts, and where they end.
+struct Page {
+    posts: Vec<Classified>,
+    last: String,
+}
+
+impl Shared<'_> {
+    /// Labels what can be labelled from vectors; `done` is added to as labels are written.
+    ///
+    /// # Errors
+    /// Those of the store. What was written until then stays.
+    pub(super) async fn label_stored(&self, done: &mut Labelled) -> Result<(), BacklogError> {
+        if self.prepared.label_vectors().is_none() {
+            return Ok(());
+        }
+        let clock = self.worker.clock;
+        let began = clock.elapsed();
+        let ended = self.label_pages(done).await;
+        done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
+        done.posts_per_sec = super::rate(done.posts, done.seconds);
+        Ok(ended?)
+    }
+
+    async fn label_pages(&self, done: &mut Labelled) -> Result<(), StoreError> {
+        let mut next = self.page("").await?;
+        while let Some(page) = next {
+            self.left
+                .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
+            (self.progress)(LabelStep::Expect(done.posts + page.posts.len() as u64));
+            let read = async {
+                if self.halt.is_cancelled() {
+                    return Ok(None);
+                }
+                self.page(&page.last).await
+            };
+            let (written, read) = tokio::join!(self.write_page(&page.posts, done), read);
+            written?;
+            next = read?;
+        }
+        Ok(())
+    }
+
+    /// The next page, scored; `None` where there is none, or enough is labelled.
+    async fn page(&self, after: &str) -> Result<Option<Page>, StoreError> {
+        let store = self.worker.store;
+        let labels = self.set.labels.len().max(1);
+        let most = PAGE_POSTS.min((PAGE_SCORES / labels).max(1) as u64);
+        let most = most.min(self.left.load(Ordering::Relaxed));
+        let most = u32::try_from(most).expect("a page is small");
+        if most == 0 {
+            return Ok(None);
+        }
+        let texts = self
+            .patience
+            .wait(async || store.unlabelled_vectors(self.target, after, most).await)
+            .await?;
+        let Some(last) = texts.last().map(|text| text.fullname.clone()) else {
+            return Ok(None);
+        };
+        // A vector of another length is no vector of this model: the engine computes the text again.
+        let scored = texts.into_iter().filter_map(|text| {
+            Some(Classified {
+                scores: self.prepared.scores_of(&text.vector)?,
+                fullname: text.fullname,
+                text_hash: text.text_hash,
+                logits: Vec::new(),
+                vector: None,
+            })
+        });
+        let posts = scored.collect();
+        Ok(Some(Page { posts, last }))
+    }
+
+    async fn write_page(
+        &self,
+        posts: &[Classified],
+        done: &mut Labelled,
+    ) -> Result<(), StoreError> {
+        let LabelWorker {
+            store, clock, run, ..
+        } = *self.worker;
+        let (now, mode) = (clock.now().into(), self.set.mode);
+        let began = clock.elapsed();
+        // Done twice, it stores nothing the second time.
+        let stored = self
+            .patience
+            .wait(async || store.save_unheld(self.target, mode, run, now, posts).await)
+            .await?;
+        done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        done.posts += stored;
+        done.pairs_reused += stored * self.set.labels.len() as u64;
+        (self.progress)(LabelStep::Done(stored));
+        Ok(())
+    }
+}

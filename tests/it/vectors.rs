@@ -1,0 +1,353 @@
+//! Stored vectors: another label set costs no inference, says the same as a fresh database, and nothing is labelled twice.
+
+use serde_json::{Value, json};
+
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran, finished};
+
+const POSTS: usize = 40;
+
+/// A pipeline file of three topics; the second has this description.
+fn pipeline(description: &str) -> String {
+    format!(
+        "name = \"mine\"\nmode = \"single\"\n\
+         [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
+         [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\ndescriptions = [\"{description}\"]\nsubreddits = [\"food\"]\n\
+         [[topic]]\nslug = \"music\"\nlabel = \"music\"\nsubreddits = [\"music\"]\n"
+    )
+}
+
+/// NDJSON of short posts; the last has the text of the first.
+fn posts(from: usize, to: usize) -> String {
+    let titles = [
+        "a new boss fight in this game",
+        "how long to roast a chicken",
+        "my band recorded a song",
+    ];
+    (from..to)
+        .map(|i| {
+            let of = i % (POSTS - 1);
+            let post = json!({
+                "id": format!("v{i:05}"), "title": format!("{} {of}", titles[of % 3]), "selftext": "",
+                "subreddit": "gaming", "created_utc": 1_700_000_000 + i, "score": i,
+            });
+            format!("{post}\n")
+        })
+        .collect()
+}
+
+/// A program and a database with posts that are labelled under the first version of a label set.
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+}
+
+impl<'a> Scene<'a> {
+    fn new(database: &'a TestDatabase) -> Self {
+        let program = Program::new();
+        let scene = Self { program, database };
+        let file = scene.program.write("posts.ndjson", posts(0, POSTS));
+        scene.ok(&["import", &file]);
+        let counts = scene.classify("Recipes and kitchens.");
+        assert_eq!(
+            counts["pairs"],
+            3 * (POSTS - 1),
+            "the last post goes with the first"
+        );
+        scene
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let database = ["--database", self.database.url.as_str()];
+        self.program.run(&[&database[..], args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        let database = ["--database", self.database.url.as_str()];
+        self.program.ok(&[&database[..], args].concat())
+    }
+
+    fn file(&self, description: &str) -> String {
+        self.program.write("labels.toml", pipeline(description))
+    }
+
+    /// Labels; what the run counted.
+    fn classify(&self, description: &str) -> Value {
+        self.classify_some(description, &[])
+    }
+
+    fn classify_some(&self, description: &str, more: &[&str]) -> Value {
+        let record = self.program.folder.path().join("run.json");
+        let file = self.file(description);
+        let args = [
+            "classify",
+            "--pipeline",
+            &file,
+            "--run-json",
+            record.to_str().unwrap(),
+        ];
+        self.ok(&[&args[..], more].concat());
+        let record = std::fs::read_to_string(record).unwrap();
+        serde_json::from_str::<Value>(&record).unwrap()["counts"].clone()
+    }
+
+    fn rows(&self, sql: &str) -> Vec<String> {
+        let ran = self.ok(&["sql", sql, "--format", "csv"]);
+        ran.stdout.lines().skip(1).map(str::to_owned).collect()
+    }
+
+    fn count(&self, what: &str) -> String {
+        self.rows(&format!("SELECT COUNT(*) FROM {what}")).remove(0)
+    }
+
+    /// Every score of the current label set.
+    fn scores(&self) -> Vec<f64> {
+        self.rows("SELECT score FROM post_scores ORDER BY fullname, label_topic")
+            .iter()
+            .map(|score| score.parse().unwrap())
+            .collect()
+    }
+
+    async fn execute(&self, sql: &str) {
+        let sql = sqlx::AssertSqlSafe(sql.to_owned());
+        if let Some(path) = self.database.url.strip_prefix("sqlite:") {
+            use sqlx::ConnectOptions;
+            let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+            let mut connection = options.connect().await.unwrap();
+            sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+        } else {
+            use sqlx::Connection;
+            let url = &self.database.url;
+            let mut connection = sqlx::PgConnection::connect(url).await.unwrap();
+            sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_changed_label_costs_no_inference_and_says_what_a_fresh_database_says() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
+        assert_eq!(scene.count("label_vectors"), "3");
+        assert_eq!(scene.count("pair_logits"), "0");
+
+        let file = scene.file("Bread and soups.");
+        let dry = scene.ok(&[
+            "classify",
+            "--dry-run",
+            "--pipeline",
+            &file,
+            "--format",
+            "csv",
+        ]);
+        assert!(
+            dry.stdout.contains("posts that need no inference,40"),
+            "{}",
+            dry.stdout
+        );
+        let counts = scene.classify("Bread and soups.");
+        assert_eq!(
+            (&counts["posts"], &counts["pairs"]),
+            (&json!(POSTS), &json!(0))
+        );
+        assert_eq!(counts["tokens"], 0, "{counts}");
+        assert_eq!(scene.count("label_vectors"), "4", "one label is new");
+        assert_eq!(scene.count("backlog"), "0");
+        assert_eq!(scene.count("classifications"), (2 * POSTS).to_string());
+        let stored = scene.scores();
+
+        // The same texts without a vector, and so embedded in other batches.
+        scene
+            .execute(
+                "DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications",
+            )
+            .await;
+        let counts = scene.classify("Bread and soups.");
+        assert!(counts["tokens"].as_u64() > Some(0), "{counts}");
+        let fresh = scene.scores();
+        assert_eq!(fresh.len(), stored.len());
+        for (fresh, stored) in fresh.iter().zip(&stored) {
+            assert!((fresh - stored).abs() < 1e-5, "{fresh} is not {stored}");
+        }
+        assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
+    }
+}
+
+#[tokio::test]
+async fn what_if_embeds_labels_and_no_text() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let file = scene.file("Ovens, pans and knives.");
+        let answer = scene.ok(&["labels", "what-if", &file, "--format", "json"]);
+        let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
+        assert_eq!(
+            (&answer["scored"], &answer["lacking_pairs"]),
+            (&json!(POSTS), &json!(0))
+        );
+        assert_eq!(scene.count("label_vectors"), "3", "it only reads");
+        scene.ok(&["labels", "what-if", &file, "--save", "trial"]);
+        assert_eq!(scene.count("label_vectors"), "4");
+        let counts = scene.classify("Ovens, pans and knives.");
+        assert_eq!(counts["posts"], 0, "they are labelled already: {counts}");
+        let cost = scene.ok(&[
+            "labels",
+            "diff",
+            "current",
+            &scene.file("Spoons."),
+            "--format",
+            "json",
+        ]);
+        let cost: Value = serde_json::from_str(&cost.stdout).unwrap();
+        assert_eq!(cost["cost"]["posts_without_inference"], POSTS);
+        assert_eq!(cost["cost"]["pairs_missing"], 0);
+    }
+}
+
+#[tokio::test]
+async fn vectors_go_with_their_texts() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        // The first post and the last have one text.
+        let ids = scene.program.write("ids", "v00000\n");
+        scene.ok(&["purge", "--ids", &ids]);
+        assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
+        let last = format!("v{:05}\n", POSTS - 1);
+        let ids = scene.program.write("ids", last);
+        scene.ok(&["purge", "--ids", &ids]);
+        assert_eq!(scene.count("text_vectors"), (POSTS - 2).to_string());
+        let edited = json!({
+            "id": "v00001", "title": "edited", "selftext": "", "subreddit": "gaming",
+            "created_utc": 1_700_000_001, "score": 1,
+        });
+        let file = scene.program.write("edited.ndjson", format!("{edited}\n"));
+        scene.ok(&["import", &file]);
+        assert_eq!(scene.count("text_vectors"), (POSTS - 3).to_string());
+        scene.classify("Recipes and kitchens.");
+        assert_eq!(scene.count("text_vectors"), (POSTS - 2).to_string());
+        // Retention leaves labels, and nothing that a text could be read out of.
+        scene
+            .execute("UPDATE posts SET collected_at = '2020-01-01T00:00:00+00:00'")
+            .await;
+        scene.ok(&["purge", "--retention", "48"]);
+        assert_eq!(scene.count("text_vectors"), "0");
+        assert_eq!(scene.count("classifications"), (POSTS - 2).to_string());
+        assert_eq!(
+            scene.classify("Other words.")["posts"],
+            0,
+            "no text, no label"
+        );
+        // Who deletes a model takes its vectors along.
+        scene.execute("DELETE FROM models").await;
+        assert_eq!(scene.count("label_vectors"), "0");
+    }
+}
+
+#[tokio::test]
+async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let counts = scene.classify_some("Bread.", &["--limit", "15"]);
+        assert_eq!(counts["posts"], 15);
+        let file = scene.file("Bread.");
+        let records = ["one.json", "two.json"].map(|name| scene.program.folder.path().join(name));
+        let spawn = |record: &std::path::PathBuf| {
+            let args = [
+                "--database",
+                &database.url,
+                "classify",
+                "--pipeline",
+                &file,
+                "--run-json",
+            ];
+            let mut command = scene.program.command(&args);
+            let piped = std::process::Stdio::piped;
+            command
+                .arg(record)
+                .stdout(piped())
+                .stderr(piped())
+                .spawn()
+                .unwrap()
+        };
+        let running = records.each_ref().map(spawn);
+        let mut posts = 0;
+        for (child, record) in running.into_iter().zip(&records) {
+            let ran = finished(child.wait_with_output().unwrap());
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            let record: Value =
+                serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+            posts += record["counts"]["posts"].as_u64().unwrap();
+        }
+        assert_eq!(posts, POSTS as u64 - 15, "{}", database.url);
+        assert_eq!(scene.count("backlog"), "0");
+        let whole =
+            "classifications c JOIN packed_scores s USING (fullname, model_id, label_set_id)";
+        assert_eq!(scene.count(whole), (2 * POSTS).to_string());
+    }
+}
+
+#[tokio::test]
+async fn texts_of_an_earlier_version_are_embedded_once_more_when_they_are_needed() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let before = scene.scores();
+        // As an earlier version left it: cosines, and no vectors.
+        let pairs = "INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) \
+             SELECT v.model_id, v.text_hash, h.id, 0.1 * h.id FROM text_vectors v CROSS JOIN hypotheses h; \
+             DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications";
+        scene.execute(pairs).await;
+        // Its pairs count as long as all of them are there.
+        let counts = scene.classify("Recipes and kitchens.");
+        assert_eq!(
+            (&counts["pairs"], &counts["posts"]),
+            (&json!(0), &json!(POSTS))
+        );
+        assert_eq!(scene.count("text_vectors"), "0");
+        let counts = scene.classify("Bread.");
+        assert!(counts["tokens"].as_u64() > Some(0), "{counts}");
+        assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
+        // From then on vectors count.
+        scene.execute("DELETE FROM classifications").await;
+        assert_eq!(scene.classify("Recipes and kitchens.")["pairs"], 0);
+        for (now, before) in scene.scores().iter().zip(&before) {
+            assert!((now - before).abs() < 1e-5, "{now} is not {before}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_vector_that_is_none_is_named() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let (empty, short) = if database.url.starts_with("sqlite") {
+            ("x'00'", "x'0000803f0100'")
+        } else {
+            ("'\\x00'", "'\\x0000803f0100'")
+        };
+        let one = "(SELECT MIN(text_hash) FROM posts)";
+        scene
+            .execute(&format!(
+                "UPDATE text_vectors SET vector = {empty} WHERE text_hash = {one}"
+            ))
+            .await;
+        let ran = scene.run(&["classify", "--pipeline", &scene.file("Bread.")]);
+        assert_eq!(ran.code, 4, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("read text_vectors row"),
+            "{}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains("delete the row"), "{}", ran.stderr);
+        // One of another length is another model's: the text is embedded again.
+        scene
+            .execute(&format!(
+                "UPDATE text_vectors SET vector = {short} WHERE text_hash = {one}"
+            ))
+            .await;
+        let counts = scene.classify("Bread.");
+        assert_eq!(counts["failed"], 0, "{counts}");
+        let left = "posts p WHERE NOT EXISTS (SELECT 1 FROM labeled_posts l \
+                      WHERE l.fullname = p.fullname AND l.label IS NOT NULL)";
+        assert_eq!(scene.count(left), "0");
+    }
+}
