@@ -12,8 +12,8 @@ use super::super::output::OutputFormat;
 use super::super::setup::{ModelFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::named_model;
-use super::{Named, WhichModel, against, find_model, key_of, nothing_current, short};
-use crate::classify::{Options, model_row};
+use super::{Named, WhichModel, against, find_model, key_of, label_vectors, nothing_current, short};
+use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
 use crate::review::held::{Labelling, Labels};
 use crate::review::relabel::{Answer, Question, relabel};
@@ -174,7 +174,7 @@ impl Side {
         };
         let engines = setup.engines(&self.flags(), None)?;
         let options = Options {
-            make_current: false,
+            make_current: MakeCurrent::Never,
             ..setup.backlog()
         };
         let exit = classify::label(context, engines, &self.set, &options).await?;
@@ -198,10 +198,12 @@ impl Side {
         let Some(folder) = &self.folder else {
             return Err(nothing_current());
         };
+        let labels = label_vectors(setup, &self.flags(), store, folder, &self.set).await?;
         let question = Question {
             kind: &folder.kind,
             model,
             set: &self.set,
+            labels: labels.as_deref(),
             baseline: None,
             limit: None,
             examples: 0,

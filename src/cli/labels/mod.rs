@@ -273,7 +273,7 @@ async fn find_model(store: &Store, folder: &ModelFolder) -> Result<Option<i64>, 
 /// then scored without further inference. `None` where what is stored says as much.
 async fn label_vectors(
     setup: &Setup,
-    which: &WhichModel,
+    flags: &ModelFlags,
     store: &Store,
     folder: &ModelFolder,
     set: &LabelSet,
@@ -298,7 +298,7 @@ async fn label_vectors(
     if known.iter().all(Option::is_some) || !store.has_vectors(model).await? {
         return Ok(None);
     }
-    let mut cascade = setup.cascade(&which.flags())?;
+    let mut cascade = setup.cascade(flags)?;
     let prepared = cascade.large.prepare_knowing(set, &known);
     let prepared = prepared.map_err(BacklogError::from)?;
     Ok(prepared.label_vectors().map(<[LabelVector]>::to_vec))

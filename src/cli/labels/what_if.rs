@@ -144,7 +144,7 @@ impl WhatIf {
         wanted: Option<&HashSet<String>>,
     ) -> Result<Answer, CliError> {
         let store = &context.store;
-        let labels = label_vectors(setup, &self.which, store, folder, set).await?;
+        let labels = label_vectors(setup, &self.which.flags(), store, folder, set).await?;
         let question = Question {
             kind: &folder.kind,
             model: find_model(store, folder).await?,
