@@ -132,7 +132,7 @@ const fn default_temperature() -> f64 {
 
 impl Pipeline {
     /// Reads a pipeline file; `None` is the built-in one. A topic that does not say which listing it wants and
-    /// how much of it gets `listing` and `limit`.
+    /// how much of it gets `listing` and `limit`, and [follows](Topic::follows).
     ///
     /// # Errors
     /// See [`PipelineError`].
@@ -186,6 +186,7 @@ impl Pipeline {
                 descriptions: topic.descriptions,
                 subreddits: topic.subreddits,
                 listing: topic.listing.unwrap_or(listing),
+                follows: topic.listing.is_none(),
                 limit,
             });
         }

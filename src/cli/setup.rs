@@ -29,6 +29,9 @@ use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
 use topicmill_score::{LabelSet, Mode};
 
+/// The setting `collect.listing` where the listing follows from what is stored.
+const FOLLOW: &str = "auto";
+
 /// Settings and what every command shares.
 #[derive(Debug)]
 pub struct Setup {
@@ -133,12 +136,17 @@ impl Setup {
     /// The pipeline file that the flags name, else the built-in one.
     pub fn pipeline(&self, flags: &PipelineFlags) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
-        let listing = word::<Listing>("collect.listing", &collect.listing)?;
-        Ok(Pipeline::load(
-            flags.pipeline.as_deref(),
-            listing,
-            collect.limit,
-        )?)
+        let follows = collect.listing == FOLLOW;
+        let listing = if follows {
+            Listing::Hot
+        } else {
+            word::<Listing>("collect.listing", &collect.listing)?
+        };
+        let mut pipeline = Pipeline::load(flags.pipeline.as_deref(), listing, collect.limit)?;
+        for topic in &mut pipeline.topics {
+            topic.follows &= follows;
+        }
+        Ok(pipeline)
     }
 
     /// A client for Reddit itself.
@@ -181,6 +189,7 @@ impl Setup {
             concurrency: set.concurrency,
             overlap: Duration::from_secs(set.overlap_secs),
             page_cap: set.page_cap,
+            span: None,
         }
     }
 

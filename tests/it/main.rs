@@ -23,6 +23,7 @@ mod replay;
 mod schema;
 mod shortlist;
 mod source;
+mod spans;
 mod store;
 mod support;
 mod telling;
