@@ -6,6 +6,7 @@
 
 mod by_time;
 mod import;
+mod span;
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::SharedClock;
 use crate::domain::{Authors, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport};
 use crate::source::error::SourceError;
-use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Paging, Rejected, Source};
-use crate::store::{Gap, Page, RunId, Store, StoreError};
+use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Rejected, Source};
+use crate::store::{Page, RunId, Store, StoreError};
 
 pub use self::import::{ImportPlan, Imported, import};
+use self::span::Goal;
+pub use self::span::Span;
 
 /// Posts that Reddit lists at most, whoever asks.
 const MOST_LISTED: u32 = 1_000;
@@ -53,6 +56,8 @@ pub struct Pace {
     pub overlap: Duration,
     /// Pages read of one listing at most.
     pub page_cap: u32,
+    /// Only posts of this time are wanted, and all of them; `None`: what came since the last run, or the first posts.
+    pub span: Option<Span>,
 }
 
 impl Pace {
@@ -193,6 +198,9 @@ impl Read<'_> {
                 read: self,
                 subreddit,
                 report,
+                listing: self.topic.listing,
+                has_gap: false,
+                is_quiet: false,
             };
             let read = tokio::select! {
                 read = reader.read() => read?,
@@ -203,8 +211,9 @@ impl Read<'_> {
                     return Ok(());
                 }
             };
+            let is_quiet = reader.is_quiet;
             match read {
-                Ok(()) if report.posts > before => {
+                Ok(()) if is_quiet || report.posts > before => {
                     report.outcome = Outcome::Ok;
                     report.detail = None;
                     break;
@@ -231,21 +240,20 @@ impl Read<'_> {
 }
 
 /// Reads one subreddit: a listing to its end, to the limit of the topic, or, of new posts, to those that are
-/// known; an archive as [`by_time`] says.
+/// known; an archive as [`by_time`] says. A stretch of time as [`span`] says.
 struct Reader<'a, 'r> {
     read: &'a Read<'a>,
     subreddit: &'a str,
     report: &'r mut TopicReport,
+    /// The order in which it is read.
+    listing: Listing,
+    /// Whether the stretch of time that is asked for is recorded as missing.
+    has_gap: bool,
+    /// Whether it answered, and has no post of that time.
+    is_quiet: bool,
 }
 
 impl Reader<'_, '_> {
-    async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
-        match self.read.source.paging() {
-            Paging::Listed(reddit) => self.read_listing(reddit).await,
-            Paging::Archived(archive) => self.read_archive(archive).await,
-        }
-    }
-
     /// The newest post that is known from an earlier reading of new posts.
     ///
     /// Earlier versions let a post with a date in the future set the watermark, and nothing behind it was read any
@@ -289,13 +297,17 @@ impl Reader<'_, '_> {
         reddit: &dyn Listed,
     ) -> Result<std::result::Result<(), SourceError>> {
         let Read { topic, pace, .. } = *self.read;
-        let known = match topic.listing {
-            Listing::New => self.known().await?,
-            _ => None,
-        };
-        let back_to = known.map(|known| pace.back_from(known));
-        // What came since the last run is read whole, however much it is: a limit would tear a hole.
-        let (mut wanted, mut rank) = (known.map_or(topic.limit, |_| MOST_LISTED), 0);
+        let known = self.known().await?;
+        self.note_hole(known);
+        let Goal {
+            listing,
+            back_to,
+            from,
+            limit,
+            moves,
+        } = self.goal(known);
+        self.listing = listing;
+        let (mut wanted, mut rank) = (limit, 0);
         let (mut seen, mut cursors) = (HashSet::new(), HashSet::new());
         let mut newest: Option<Timestamp> = None;
         let mut end = ListingEnd::default();
@@ -304,7 +316,7 @@ impl Reader<'_, '_> {
         while wanted > 0 {
             let asked = reddit.page(
                 self.subreddit,
-                topic.listing,
+                listing,
                 wanted.min(PAGE_LIMIT),
                 after.as_deref(),
             );
@@ -322,25 +334,33 @@ impl Reader<'_, '_> {
                 rejected,
                 after: next,
             } = page;
+            self.begin_gap().await?;
             self.note_rejected(&rejected);
             let on_page = u32::try_from(posts.len()).unwrap_or(u32::MAX);
             // A listing that moves while it is read shows posts twice; pinned ones come on top of the limit.
             let mut wants = |post: &Post| {
                 seen.insert(post.fullname.clone()) && (post.stickied || take(&mut wanted))
             };
-            let (ranks, posts): (Vec<u32>, Vec<Post>) =
-                (rank..).zip(posts).filter(|(_, post)| wants(post)).unzip();
-            newest = newest.max(self.newest(posts.iter().filter(|post| !post.stickied)));
+            let listed: Vec<(u32, Post)> = (rank..)
+                .zip(posts)
+                .filter(|(_, post)| wants(post))
+                .collect();
             end.last_two = [None; 2];
-            for post in posts.iter().filter(|post| !post.stickied) {
-                end.pass(post.created_at, known);
+            for (_, post) in listed.iter().filter(|(_, post)| !post.stickied) {
+                end.pass(post.created_at, from);
             }
+            let is_last = listed.is_empty();
+            let (ranks, posts): (Vec<u32>, Vec<Post>) = listed
+                .into_iter()
+                .filter(|(_, post)| self.is_wanted(post))
+                .unzip();
+            newest = newest.max(self.newest(posts.iter().filter(|post| !post.stickied)));
             let reached = end
                 .time()
                 .is_some_and(|time| back_to.is_some_and(|back_to| time < back_to));
             // `after` may come back unchanged, lead round in a circle, or lead on and on to nothing new.
             let next = next.filter(|cursor| {
-                cursors.insert(cursor.clone()) && !posts.is_empty() && !reached && wanted > 0
+                cursors.insert(cursor.clone()) && !is_last && !reached && wanted > 0
             });
             pages_left -= 1;
             let capped = pages_left == 0 && next.is_some();
@@ -351,45 +371,28 @@ impl Reader<'_, '_> {
                 );
             }
             let next = next.filter(|_| !capped);
-            let newest_of_all = newest.filter(|_| next.is_none());
+            let newest_of_all = newest.filter(|_| next.is_none() && moves);
             self.save(posts, &ranks, next.as_deref(), newest_of_all)
                 .await?;
             rank += on_page;
             after = next;
             if after.is_none() {
-                if let (Some(known), Some(time), Some(oldest)) = (known, end.time(), end.oldest_new)
-                    && !reached
-                    && (capped || seen.len() >= FULL_LISTING)
-                    && time > known
-                {
-                    self.record_gap(known, oldest).await?;
+                self.is_quiet = !seen.is_empty() && pace.span.is_some();
+                let full = capped || seen.len() >= FULL_LISTING;
+                match (from, end.time(), end.oldest_new) {
+                    (Some(from), Some(time), Some(oldest)) if !reached && full && time > from => {
+                        self.fell_short(from, oldest).await?;
+                    }
+                    _ => {
+                        if let Some(back_to) = back_to {
+                            self.fill_gaps(back_to).await?;
+                        }
+                    }
                 }
                 break;
             }
         }
         Ok(Ok(()))
-    }
-
-    async fn record_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
-        let Read {
-            sink,
-            source,
-            topic,
-            ..
-        } = *self.read;
-        let subreddit = self.subreddit;
-        tracing::warn!(
-            topic = %topic.slug, from = %from_at.as_datetime(), until = %until_at.as_datetime(),
-            "r/{subreddit} has more new posts than Reddit lists: those between are missing; collect more often"
-        );
-        let gap = Gap {
-            source: source.kind(),
-            topic: topic.slug.clone(),
-            subreddit: subreddit.to_owned(),
-            from_at,
-            until_at,
-        };
-        sink.store.record_gap(&gap, sink.run).await
     }
 
     async fn save(
@@ -411,7 +414,7 @@ impl Reader<'_, '_> {
             source: source.kind(),
             topic: Some(topic.slug.as_str()),
             subreddit: self.subreddit,
-            listing: Some(source.kind().listing(topic.listing)),
+            listing: Some(self.listing),
             ranks,
             after,
             newest,

@@ -392,6 +392,8 @@ pub struct Topic {
     pub subreddits: Vec<String>,
     /// Listing to read.
     pub listing: Listing,
+    /// Whether nobody chose it, so that new posts are read once some are known.
+    pub follows: bool,
     /// Posts wanted, stickied ones not counted.
     pub limit: u32,
 }

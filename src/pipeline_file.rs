@@ -110,7 +110,7 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Reads a pipeline file; `None` is the built-in one. A topic that does not say which listing it wants and
-    /// how much of it gets `listing` and `limit`.
+    /// how much of it gets `listing` and `limit`, and [follows](Topic::follows).
     ///
     /// # Errors
     /// See [`PipelineError`].

@@ -202,7 +202,14 @@ pub async fn label(
         if !leases.all().is_empty() {
             tracing::warn!("claimed posts stay claimed until their leases expire");
         }
-        return ended;
+        return match ended {
+            // Whoever stopped it waits for no database: what is not written is scored again once its lease expires.
+            Err(BacklogError::Store(error)) if worker.stop.is_cancelled() && error.is_passing() => {
+                tracing::warn!("what was scored last is not stored: {error}");
+                Ok(())
+            }
+            ended => ended,
+        };
     }
     give_back(store, &leases).await;
     ended?;

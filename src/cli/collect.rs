@@ -3,7 +3,9 @@
 use clap::Args;
 
 use super::setup::{PipelineFlags, RunFlags, Setup, word};
+use super::span::span;
 use super::{CliError, Exit, summary};
+use crate::collect::{Pace, Span};
 use crate::domain::{Listing, Outcome, RunStatus, SourceKind, Topic, TopicReport};
 use crate::pipeline::Context;
 use crate::pipeline_file::Pipeline;
@@ -16,6 +18,7 @@ use crate::telemetry::Progress;
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill collect --source arctic-shift\n\
+\x20 topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21\n\
 \x20 topicmill collect --topic climate --listing new --limit 50")]
 pub struct Collect {
     #[command(flatten)]
@@ -36,12 +39,20 @@ pub struct What {
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<String>,
     /// Read posts in this order: hot, new, top or rising; arctic-shift has new only [default: the pipeline's, else
-    /// collect.listing]
+    /// collect.listing: hot the first time, then new]
     #[arg(long, value_name = "LISTING")]
     pub listing: Option<String>,
     /// Read at most this many posts for each topic [default: the pipeline's, else collect.limit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub limit: Option<u32>,
+    /// Read all posts since then: a day (UTC) like 2026-11-20, a time with its zone like 2026-11-20T08:00:00+01:00, or
+    /// how long ago like 36h, 1d or 2w. Reddit lists about 1,000 posts of a subreddit; what is missing is recorded as a
+    /// gap
+    #[arg(long, value_name = "TIME", conflicts_with = "limit")]
+    pub since: Option<String>,
+    /// Read posts until then, a day to its end [default: until now]
+    #[arg(long, value_name = "TIME", requires = "since")]
+    pub until: Option<String>,
 }
 
 impl Collect {
@@ -61,6 +72,7 @@ impl Collect {
 pub struct Collecting {
     source: Box<dyn Source>,
     topics: Vec<Topic>,
+    span: Option<Span>,
 }
 
 impl Collecting {
@@ -83,14 +95,25 @@ impl Collecting {
             .map(|text| word::<Listing>("--listing", text))
             .transpose()?;
         for topic in &mut pipeline.topics {
+            topic.follows &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = what.limit.unwrap_or(topic.limit);
         }
         let kind = word::<SourceKind>("--source", &what.source)?;
+        let span = span(
+            what.since.as_deref(),
+            what.until.as_deref(),
+            setup.clock.now(),
+        )?;
+        check_span(kind, listing, span)?;
         let source = source::open(kind, setup.source_settings(), setup.clock.clone()).await?;
         check_order(kind, listing, &pipeline)?;
         let topics = pipeline.reads();
-        Ok(Self { source, topics })
+        Ok(Self {
+            source,
+            topics,
+            span,
+        })
     }
 
     /// Collects, with a bar, and tells what to exit with.
@@ -98,7 +121,10 @@ impl Collecting {
         let topics = &self.topics;
         let bar = Progress::bar("collect", "topics", topics.len() as u64);
         let store_author = setup.settings().collect.store_author;
-        let pace = setup.pace();
+        let pace = Pace {
+            span: self.span,
+            ..setup.pace()
+        };
         let collected = context
             .collect(&*self.source, topics, pace, store_author, &|n| bar.add(n))
             .await;
@@ -125,6 +151,27 @@ fn check_order(
             tracing::info!("{title} knows no order but time: the newest posts are read");
             Ok(())
         }
+        _ => Ok(()),
+    }
+}
+
+/// A stretch of time is read from the new posts back, or through an archive.
+fn check_span(
+    kind: SourceKind,
+    asked: Option<Listing>,
+    span: Option<Span>,
+) -> Result<(), CliError> {
+    let about = kind.about();
+    if span.is_some() && !about.listings.contains(&Listing::New) {
+        return Err(CliError::Usage(format!(
+            "{} cannot be read by time: leave out --since, or give another --source",
+            about.title
+        )));
+    }
+    match asked {
+        Some(listing) if span.is_some() && listing != Listing::New => Err(CliError::Usage(
+            format!("--since reads new posts: leave out `--listing {listing}`"),
+        )),
         _ => Ok(()),
     }
 }

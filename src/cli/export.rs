@@ -8,6 +8,7 @@ use serde_json::json;
 use super::labels::Named;
 use super::output::{self, OutputFormat};
 use super::setup::Setup;
+use super::span::moment;
 use super::{CliError, Exit};
 use crate::domain::Timestamp;
 use crate::export::{self, Counts, Destination, Filters, Format, Subject, Terms};
@@ -33,10 +34,11 @@ pub struct Export {
     /// Export only posts with this label; give it several times for several labels
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
-    /// Export only posts that were posted at this time or later: a day such as 2026-11-20, or a time with a zone
+    /// Export only posts that were posted at this time or later: a day (UTC) like 2026-11-20, a time with its zone like
+    /// 2026-11-20T08:00:00+01:00, or how long ago like 36h, 1d or 2w
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
-    /// Export only posts that were posted before this time
+    /// Export only posts that were posted before this time; a day counts to its end
     #[arg(long, value_name = "TIME")]
     until: Option<String>,
     /// Export only posts whose label has this score or a higher one, 0 to 1
@@ -91,7 +93,7 @@ impl Export {
         }
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
-        let filters = self.filters(&subject)?;
+        let filters = self.filters(setup, &subject)?;
         let destination = Destination {
             path: self.out.clone(),
             format,
@@ -175,7 +177,7 @@ impl Export {
         })
     }
 
-    fn filters(&self, subject: &Subject) -> Result<Filters, CliError> {
+    fn filters(&self, setup: &Setup, subject: &Subject) -> Result<Filters, CliError> {
         let labels = &subject.set.labels;
         let mut slugs = Vec::new();
         for word in &self.label {
@@ -196,10 +198,14 @@ impl Export {
                 "--min-score {score} is no score: give a number from 0 to 1"
             )));
         }
-        let (since, until) = (
-            time("--since", self.since.as_deref())?,
-            time("--until", self.until.as_deref())?,
-        );
+        let now = setup.clock.now();
+        let time = |flag, text: &Option<String>, days| {
+            let text = text.as_deref();
+            text.map(|text| moment(flag, text, now, days).map(Timestamp::from))
+                .transpose()
+        };
+        let since = time("--since", &self.since, 0)?;
+        let until = time("--until", &self.until, 1)?;
         if let (Some(since), Some(until)) = (since, until)
             && since >= until
         {
@@ -236,21 +242,5 @@ impl Export {
             );
         }
         Ok(Exit::Done)
-    }
-}
-
-/// A day, which begins at midnight UTC, or a time.
-fn time(flag: &str, text: Option<&str>) -> Result<Option<Timestamp>, CliError> {
-    let Some(text) = text else { return Ok(None) };
-    let day = text.parse::<chrono::NaiveDate>().map(|day| {
-        let midnight = day.and_hms_opt(0, 0, 0).expect("every day begins");
-        midnight.and_utc()
-    });
-    let time = day.or_else(|_| text.parse::<chrono::DateTime<chrono::Utc>>());
-    match time {
-        Ok(time) => Ok(Some(time.into())),
-        Err(_) => Err(CliError::Usage(format!(
-            "{flag} `{text}` is no time: give a day such as 2026-11-20, or a time such as 2026-11-20T12:00:00Z"
-        ))),
     }
 }

@@ -24,6 +24,7 @@ mod run;
 mod score;
 mod setup;
 mod signals;
+mod span;
 mod sql;
 mod status;
 mod summary;

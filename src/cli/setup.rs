@@ -29,6 +29,9 @@ use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
 use topicmill_score::{LabelSet, Mode};
 
+/// The setting `collect.listing` where the listing follows from what is stored.
+const FOLLOW: &str = "auto";
+
 /// Settings and what every command shares.
 #[derive(Debug)]
 pub struct Setup {
@@ -177,7 +180,12 @@ impl Setup {
 
     fn load_pipeline(&self, path: Option<&Path>) -> Result<Pipeline, CliError> {
         let collect = &self.settings().collect;
-        let listing = word::<Listing>("collect.listing", &collect.listing)?;
+        let follows = collect.listing == FOLLOW;
+        let listing = if follows {
+            Listing::Hot
+        } else {
+            word::<Listing>("collect.listing", &collect.listing)?
+        };
         let limit = collect.limit;
         if !(1..=1000).contains(&limit) {
             let text = format!(
@@ -185,7 +193,11 @@ impl Setup {
             );
             return Err(CliError::Usage(text));
         }
-        Ok(Pipeline::load(path, listing, limit)?)
+        let mut pipeline = Pipeline::load(path, listing, limit)?;
+        for topic in &mut pipeline.topics {
+            topic.follows &= follows;
+        }
+        Ok(pipeline)
     }
 
     /// A client for Reddit itself.
@@ -228,6 +240,7 @@ impl Setup {
             concurrency: set.concurrency,
             overlap: Duration::from_secs(set.overlap_secs),
             page_cap: set.page_cap,
+            span: None,
         }
     }
 

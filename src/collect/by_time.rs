@@ -21,11 +21,15 @@ impl Reader<'_, '_> {
         archive: &dyn Archived,
     ) -> Result<std::result::Result<(), SourceError>> {
         let known = self.known().await?;
-        let (way, mut wanted) = match known {
-            None => (Way::NewestFirst, self.read.topic.limit),
+        self.note_hole(known);
+        let goal = self.goal(known);
+        self.listing = goal.listing;
+        let (way, mut wanted) = match goal.back_to {
+            None => (Way::NewestFirst, goal.limit),
             Some(_) => (Way::OldestFirst, u32::MAX),
         };
-        let mut border: Option<Timestamp> = known.map(|known| self.read.pace.back_from(known));
+        let until = self.read.pace.span.and_then(|span| span.until);
+        let mut border: Option<Timestamp> = goal.back_to;
         let mut limit = wanted.min(PAGE_LIMIT);
         let mut twice = HashSet::new();
         let mut newest: Option<Timestamp> = None;
@@ -41,20 +45,29 @@ impl Reader<'_, '_> {
                 limit: given,
                 full,
             } = page;
+            self.begin_gap().await?;
             self.note_rejected(&rejected);
             let names: HashSet<_> = posts.iter().map(|post| post.fullname.clone()).collect();
             let posts: Vec<Post> = posts
                 .into_iter()
-                .filter(|post| !twice.contains(&post.fullname) && take(&mut wanted))
+                .filter(|post| !twice.contains(&post.fullname) && self.is_wanted(post))
+                .filter(|_| take(&mut wanted))
                 .collect();
             twice = names;
             newest = newest.max(self.newest(&posts));
-            let next = ends_at.filter(|_| full && wanted > 0);
+            let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
+            let next = ends_at.filter(|time| full && wanted > 0 && !is_behind(*time));
             // Towards now, what is stored has no hole behind it; into the past, not before all of it is stored.
-            let watermark = newest.filter(|_| way == Way::OldestFirst || next.is_none());
+            let watermark =
+                newest.filter(|_| goal.moves && (way == Way::OldestFirst || next.is_none()));
             let cursor = next.map(|next| next.as_datetime().timestamp().to_string());
             self.save(posts, &[], cursor.as_deref(), watermark).await?;
             let Some(next) = next else {
+                if let Some(back_to) = goal.back_to {
+                    self.fill_gaps(back_to).await?;
+                }
+                // Nobody can tell a quiet subreddit from a missing one that was never read.
+                self.is_quiet = self.read.pace.span.is_some() && known.is_some();
                 return Ok(Ok(()));
             };
             let moved = border.is_none_or(|border| match way {

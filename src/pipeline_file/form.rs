@@ -231,6 +231,7 @@ fn short_topic(label: &Spanned<DeValue>, defaults: Defaults, found: &mut Found) 
         descriptions: Vec::new(),
         subreddits: Vec::new(),
         listing: defaults.listing,
+        follows: true,
         limit: defaults.limit,
     };
     let shares = None;
@@ -297,6 +298,7 @@ fn read_topic(topic: Section, defaults: Defaults, found: &mut Found) -> Option<R
             .map(|placed| placed.value)
             .collect(),
         subreddits,
+        follows: listing.is_none(),
         listing: listing.map_or(defaults.listing, |listing| listing.value),
         limit: limit.map_or(defaults.limit, |limit| limit.value),
     };

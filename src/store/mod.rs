@@ -206,9 +206,9 @@ pub struct Gap {
     pub topic: String,
     /// Subreddit.
     pub subreddit: String,
-    /// The newest post that was known.
+    /// The newest post that was known, or where the stretch begins that was asked for.
     pub from_at: Timestamp,
-    /// The oldest post that was listed.
+    /// The oldest post that was listed, or where the stretch ends.
     pub until_at: Timestamp,
 }
 
@@ -591,6 +591,8 @@ face! {
     fn newest_before_future(&self, source: SourceKind, subreddit: &str, latest: Timestamp) -> Option<Timestamp>;
     /// Records that posts between two times could not be read.
     fn record_gap(&self, gap: &Gap, run: RunId) -> ();
+    /// Takes away gaps of a topic's subreddit, as far as they lie in a stretch of time whose posts are there now.
+    fn fill_gaps(&self, filled: &Gap) -> ();
     /// Gaps that were recorded, the latest first.
     fn gaps(&self) -> Vec<Gap>;
     /// Stores pages and how far their file was read, all in one transaction.

@@ -29,6 +29,7 @@ const PACE: Pace = Pace {
     concurrency: 1,
     overlap: Duration::from_mins(10),
     page_cap: 50,
+    span: None,
 };
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -122,6 +123,7 @@ fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
         subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
         // An archive has no such order; it must not matter.
         listing: Listing::Hot,
+        follows: false,
         limit,
     }
 }

@@ -29,6 +29,7 @@ pub const PACE: Pace = Pace {
     concurrency: 1,
     overlap: Duration::from_mins(10),
     page_cap: 50,
+    span: None,
 };
 
 /// A Reddit, its client, and a database to collect into.
@@ -99,7 +100,7 @@ impl Scene {
     }
 
     /// Answers one request for `r/climate`'s new posts that no page is left for.
-    async fn refuse_new(&self, answer: ResponseTemplate) {
+    pub async fn refuse_new(&self, answer: ResponseTemplate) {
         let new = Mock::given(method("GET")).and(path("/r/climate/new"));
         new.respond_with(answer)
             .up_to_n_times(1)
@@ -205,6 +206,7 @@ pub fn topic(slug: &str, subreddits: &[&str], limit: u32) -> Topic {
         descriptions: vec![],
         subreddits: subreddits.iter().map(|name| (*name).into()).collect(),
         listing: Listing::Hot,
+        follows: false,
         limit,
     }
 }

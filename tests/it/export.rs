@@ -275,7 +275,7 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
             (&["x.csv", "--since", "yesterday"], &["2026-11-20"]),
             (&["x.csv", "--since", "2026-02-30"], &["2026-11-20"]),
             (
-                &["x.csv", "--since", "2026-11-20", "--until", "2026-11-20"],
+                &["x.csv", "--since", "2026-11-21", "--until", "2026-11-20"],
                 &["--until"],
             ),
             (&["x.csv", "--min-score", "7"], &["0 to 1"]),

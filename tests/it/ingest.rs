@@ -296,6 +296,7 @@ fn shown_by(source: SourceKind, fullname: &str, parent: Option<&str>) -> Post {
 
 #[tokio::test]
 async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() {
+    use SourceKind::{ArcticShift, Import, Reddit};
     for database in databases() {
         let store = database.open().await;
         let now = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
@@ -315,7 +316,6 @@ async fn a_file_that_names_a_purged_parent_does_not_delete_what_reddit_showed() 
             };
             store.save_page(&page).await.unwrap()
         };
-        use SourceKind::{ArcticShift, Import, Reddit};
         let rows = async |sql: &str| json!(store.query(sql).await.unwrap().rows);
         // A file told of all three; Reddit showed one of them later, and one that shows it.
         let all = ["t3_a", "t3_b", "t3_c"].map(|name| shown_by(Import, name, None));

@@ -27,6 +27,7 @@ mod replay;
 mod schema;
 mod shortlist;
 mod source;
+mod spans;
 mod store;
 mod support;
 mod tables;

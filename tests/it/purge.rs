@@ -32,6 +32,7 @@ use crate::support::reddit::{client, server};
 const PACE: Pace = Pace {
     concurrency: 1,
     page_cap: 50,
+    span: None,
     overlap: Duration::from_mins(10),
 };
 
@@ -859,6 +860,7 @@ async fn the_sample_reddit_tells_which_posts_are_gone() {
             subreddits: vec!["gaming".into()],
             // Not `new`, which is read no further than to what is known.
             listing: Listing::Hot,
+            follows: false,
             limit: 100,
         }];
         let collect = async || {

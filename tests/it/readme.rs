@@ -38,6 +38,10 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill --database sqlite:archive.db run --source arctic-shift # the sample Reddit knows none of these",
     ),
     (
+        "topicmill collect --source arctic-shift --since 2026-11-20 --until 2026-11-21",
+        "topicmill --database sqlite:archive.db collect --source arctic-shift --since 2026-11-20 --until 2026-11-21 # the same",
+    ),
+    (
         "topicmill import --format parquet posts.parquet",
         "topicmill import --format parquet posts.parquet || test $? = 1 # its third row has no title",
     ),

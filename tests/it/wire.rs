@@ -368,6 +368,7 @@ async fn a_listing_without_end_is_read_as_far_as_the_page_cap() {
         }
         let pace = topicmill::collect::Pace {
             page_cap: 7,
+            span: None,
             ..PACE
         };
         let topics = [endless];

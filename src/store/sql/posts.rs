@@ -13,12 +13,10 @@ use sqlx::{
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
-use super::super::{Gap, ImportState, Page, Result, RunId, StoreError, Upserted};
+use super::super::{ImportState, Page, Result, RunId, Upserted};
 use super::work::OTHER_TEXT;
 use super::{Doing, SqlStore, at, count, is_older};
-use crate::domain::{
-    Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp, UnknownWord,
-};
+use crate::domain::{Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp};
 
 /// What becomes of a post that is known.
 ///
@@ -621,51 +619,6 @@ where
         .and_then(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))
         .map(|time| time.map(Timestamp::from))
         .doing("find the newest post that was read")
-    }
-
-    pub(in crate::store) async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
-        sqlx::query::<DB>(
-            "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
-             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-        )
-        .bind(gap.source.as_str())
-        .bind(gap.topic.as_str())
-        .bind(gap.subreddit.as_str())
-        .bind(at(gap.from_at))
-        .bind(at(gap.until_at))
-        .bind(run.0)
-        .execute(&self.pool)
-        .await
-        .doing("record a gap")?;
-        Ok(())
-    }
-
-    pub(in crate::store) async fn gaps(&self) -> Result<Vec<Gap>> {
-        const WHAT: &str = "read the gaps";
-        let rows = sqlx::query::<DB>(
-            "SELECT source, topic, subreddit, from_at, until_at FROM gaps ORDER BY until_at DESC, topic",
-        )
-        .fetch_all(&self.pool)
-        .await
-        .doing(WHAT)?;
-        let mut gaps = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let source: String = row.try_get(0).doing(WHAT)?;
-            let topic: String = row.try_get(1).doing(WHAT)?;
-            let unknown = |error: UnknownWord| StoreError::Corrupt {
-                table: "gaps",
-                row: topic.clone(),
-                detail: error.to_string(),
-            };
-            gaps.push(Gap {
-                source: source.parse().map_err(unknown)?,
-                subreddit: row.try_get(2).doing(WHAT)?,
-                from_at: row.try_get::<DateTime<Utc>, _>(3).doing(WHAT)?.into(),
-                until_at: row.try_get::<DateTime<Utc>, _>(4).doing(WHAT)?.into(),
-                topic,
-            });
-        }
-        Ok(gaps)
     }
 
     pub(in crate::store) async fn author_key(&self) -> Result<String> {

@@ -237,6 +237,23 @@ async fn a_watcher_outlives_an_outage_of_any_length_and_hears_a_signal_in_it() {
     };
     let ((ended, _), ()) = tokio::join!(labelling, outage);
     assert!(matches!(&ended, Err(BacklogError::Store(error)) if error.is_passing()));
+
+    // One that is stopped in an outage ends well, with posts in hand, too: their leases expire.
+    proxy.be_away(false);
+    add_posts(&direct, run, titles(6_000)).await;
+    let before = count(&direct, "classifications").await;
+    let stop = CancellationToken::new();
+    let labelling = label(&store, &clock, &stop, &options);
+    let outage = async {
+        until("more posts are labelled", async || {
+            count(&direct, "classifications").await > before
+        })
+        .await;
+        proxy.be_away(true);
+        stop.cancel();
+    };
+    let ((ended, _), ()) = tokio::join!(labelling, outage);
+    ended.unwrap();
 }
 
 /// A program; killed when it is dropped.

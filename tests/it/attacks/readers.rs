@@ -126,6 +126,7 @@ impl ArchiveScene {
             concurrency: 1,
             overlap,
             page_cap: 50,
+            span: None,
         };
         let topics = [climate(500)];
         let collected = self

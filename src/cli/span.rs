@@ -1,0 +1,163 @@
+//! `--since` and `--until` as people write times.
+
+use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
+
+use super::CliError;
+use crate::collect::Span;
+use crate::domain::Timestamp;
+
+/// Reads both flags. A day counts from its first second for `--since`, and to its last one for `--until`.
+pub fn span(
+    since: Option<&str>,
+    until: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<Option<Span>, CliError> {
+    let Some(since_text) = since else {
+        return Ok(None);
+    };
+    let since = moment("--since", since_text, now, 0)?;
+    let end = until.map(|text| moment("--until", text, now, 1));
+    let end = end.transpose()?;
+    if since >= now {
+        let text = format!("--since {since_text} is not in the past: nothing was posted then yet");
+        return Err(CliError::Usage(text));
+    }
+    if let (Some(end), Some(until)) = (end, until)
+        && end <= since
+    {
+        let text =
+            format!("--until {until} is not later than --since {since_text}: no post is of both");
+        return Err(CliError::Usage(text));
+    }
+    if end.is_some_and(|end| end > now) {
+        tracing::info!("--until lies in the future: what was posted up to now is read");
+    }
+    Ok(Some(Span {
+        since: since.into(),
+        until: end.map(Timestamp::from),
+    }))
+}
+
+/// A time; a day is the start of the day that is `days` later.
+pub fn moment(
+    flag: &str,
+    text: &str,
+    now: DateTime<Utc>,
+    days: i64,
+) -> Result<DateTime<Utc>, CliError> {
+    let text = text.trim();
+    let parsed = if let Ok(day) = text.parse::<NaiveDate>() {
+        let midnight = day.and_hms_opt(0, 0, 0).map(|time| time.and_utc());
+        midnight.and_then(|time| time.checked_add_signed(TimeDelta::days(days)))
+    } else if let Ok(time) = DateTime::parse_from_rfc3339(text) {
+        Some(time.to_utc())
+    } else {
+        ago(text).and_then(|ago| now.checked_sub_signed(ago))
+    };
+    // Before 1970 there is no post, and databases write years of four digits.
+    parsed
+        .filter(|time| (0..253_402_300_800).contains(&time.timestamp()))
+        .ok_or_else(|| {
+            CliError::Usage(format!(
+                "{flag} `{text}` is no time: give a day (UTC) like 2026-11-20, a time like 2026-11-20T08:00:00+01:00, or \
+                 how long ago like 36h, 1d or 2w"
+            ))
+        })
+}
+
+/// `90m`, `36h`, `1d`, `2w`.
+fn ago(text: &str) -> Option<TimeDelta> {
+    let unit = text.chars().last()?;
+    let number = text.strip_suffix(unit)?;
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: i64 = number.parse().ok()?;
+    match unit {
+        'm' => TimeDelta::try_minutes(number),
+        'h' => TimeDelta::try_hours(number),
+        'd' => TimeDelta::try_days(number),
+        'w' => TimeDelta::try_weeks(number),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(since: &str, until: Option<&str>) -> Result<(String, Option<String>), String> {
+        let now = "2026-11-22T10:30:00Z".parse().unwrap();
+        let words = |time: Timestamp| time.as_datetime().format("%Y-%m-%dT%H:%M:%S").to_string();
+        let span = span(Some(since), until, now).map_err(|error| error.to_string())?;
+        let span = span.expect("--since is given");
+        Ok((words(span.since), span.until.map(words)))
+    }
+
+    #[test]
+    fn times_are_days_times_with_a_zone_or_how_long_ago() {
+        for (since, expected) in [
+            ("2026-11-20", "2026-11-20T00:00:00"),
+            ("2026-11-20T08:00:00+01:00", "2026-11-20T07:00:00"),
+            ("2026-11-20T08:00:00Z", "2026-11-20T08:00:00"),
+            ("2026-11-20t08:00:00.9z", "2026-11-20T08:00:00"),
+            ("1d", "2026-11-21T10:30:00"),
+            ("36h", "2026-11-20T22:30:00"),
+            ("2w", "2026-11-08T10:30:00"),
+            (" 90m ", "2026-11-22T09:00:00"),
+        ] {
+            assert_eq!(read(since, None).unwrap().0, expected, "{since}");
+        }
+        let day = read("2026-11-20", Some("2026-11-20")).unwrap();
+        assert_eq!(
+            day.1.as_deref(),
+            Some("2026-11-21T00:00:00"),
+            "the whole day"
+        );
+        assert_eq!(
+            read("2d", Some("1d")).unwrap().1.as_deref(),
+            Some("2026-11-21T10:30:00")
+        );
+        // What is to come is no error for the end.
+        assert!(read("1d", Some("2027-01-01")).unwrap().1.is_some());
+    }
+
+    #[test]
+    fn what_is_no_time_or_no_stretch_is_refused_with_a_sentence() {
+        for since in [
+            "",
+            "d",
+            "1",
+            "1y",
+            "-1d",
+            "+1d",
+            "1.5d",
+            "yesterday",
+            "2026-13-01",
+            "2026-11-20 08:00",
+            "2026-11-20T08:00:00",
+            "99999999999999999999d",
+            "9999999999w",
+            "1900-01-01",
+            "100000w",
+            "１d",
+            "1д",
+        ] {
+            let error = read(since, None).unwrap_err();
+            assert!(error.contains("36h, 1d or 2w"), "{since}: {error}");
+        }
+        for since in ["2026-11-23", "0d", "2026-11-22T12:30:00+01:00"] {
+            let error = read(since, None).unwrap_err();
+            assert!(error.contains("not in the past"), "{since}: {error}");
+        }
+        for (since, until) in [("1d", "2d"), ("2026-11-20", "2026-11-19"), ("1d", "1d")] {
+            let error = read(since, Some(until)).unwrap_err();
+            assert!(error.contains("not later than"), "{since} {until}: {error}");
+        }
+        assert!(
+            read("1d", Some("soon"))
+                .unwrap_err()
+                .contains("--until `soon`")
+        );
+    }
+}

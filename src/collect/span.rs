@@ -1,0 +1,170 @@
+//! Which posts of a subreddit a run wants, and what it notes of those that it could not read.
+//!
+//! Without a stretch of time that is asked for, reading goes on where the last one ended. With one, all of its posts are
+//! wanted: before the first of them is stored the whole stretch is recorded as a gap, and it goes when its posts are there.
+//! So a gap is left whatever ends the run.
+
+use super::{MOST_LISTED, Reader, Result};
+use crate::domain::{Listing, Post, Timestamp};
+use crate::source::error::SourceError;
+use crate::source::page::Paging;
+use crate::store::Gap;
+
+/// A stretch of time whose posts are all wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Its first second.
+    pub since: Timestamp,
+    /// The first second behind it; `None`: it ends now.
+    pub until: Option<Timestamp>,
+}
+
+impl Span {
+    /// Whether a post is of this time.
+    pub(super) fn takes(self, post: &Post) -> bool {
+        self.since <= post.created_at && self.until.is_none_or(|until| post.created_at < until)
+    }
+
+    /// Where it ends; of what is to come nothing can be missing yet.
+    fn end(self, now: Timestamp) -> Timestamp {
+        self.until.map_or(now, |until| until.min(now))
+    }
+}
+
+/// What is wanted of a subreddit.
+pub(super) struct Goal {
+    /// The order in which a listing is read.
+    pub listing: Listing,
+    /// It is read back to there; `None`: to the limit.
+    pub back_to: Option<Timestamp>,
+    /// What is missing is missing from there on.
+    pub from: Option<Timestamp>,
+    /// Posts read at most.
+    pub limit: u32,
+    /// Whether posts were read up to the newest one without a hole then, so that the next run goes on there.
+    pub moves: bool,
+}
+
+impl Reader<'_, '_> {
+    /// What is wanted where new posts are known up to a time.
+    pub(super) fn goal(&self, known: Option<Timestamp>) -> Goal {
+        let (topic, pace) = (self.read.topic, self.read.pace);
+        let now: Timestamp = self.read.sink.clock.now().into();
+        let listing = self.read.source.kind().listing(topic.listing);
+        match (pace.span, known) {
+            (Some(span), known) => Goal {
+                listing: Listing::New,
+                back_to: Some(span.since),
+                from: Some(span.since),
+                limit: MOST_LISTED,
+                moves: match known {
+                    Some(known) => span.since <= known,
+                    None => span.end(now) == now,
+                },
+            },
+            // What came since the last run is read whole, however much it is: a limit would tear a hole.
+            (None, Some(known)) if topic.follows || listing == Listing::New => Goal {
+                listing: Listing::New,
+                back_to: Some(pace.back_from(known)),
+                from: Some(known),
+                limit: MOST_LISTED,
+                moves: true,
+            },
+            (None, known) => Goal {
+                listing,
+                back_to: None,
+                from: None,
+                limit: topic.limit,
+                moves: known.is_none(),
+            },
+        }
+    }
+
+    /// Whether a post is of the time that is asked for.
+    pub(super) fn is_wanted(&self, post: &Post) -> bool {
+        self.read.pace.span.is_none_or(|span| span.takes(post))
+    }
+
+    pub(super) async fn read(&mut self) -> Result<std::result::Result<(), SourceError>> {
+        let read = match self.read.source.paging() {
+            Paging::Listed(reddit) => self.read_listing(reddit).await?,
+            Paging::Archived(archive) => self.read_archive(archive).await?,
+        };
+        // Another subreddit is read in place of one that is closed.
+        if let Err(error) = &read
+            && !error.outcome().is_of_the_subreddit()
+        {
+            self.begin_gap().await?;
+        }
+        Ok(read)
+    }
+
+    /// Records what is asked for as missing: until it is there.
+    pub(super) async fn begin_gap(&mut self) -> Result<()> {
+        let Some(span) = self.read.pace.span.filter(|_| !self.has_gap) else {
+            return Ok(());
+        };
+        self.has_gap = true;
+        let until = span.end(self.read.sink.clock.now().into());
+        self.store_gap(span.since, until).await
+    }
+
+    /// Posts were read from a time on: they are missing no longer.
+    pub(super) async fn fill_gaps(&self, from: Timestamp) -> Result<()> {
+        let (sink, now) = (self.read.sink, self.read.sink.clock.now().into());
+        let until = self.read.pace.span.map_or(now, |span| span.end(now));
+        if from >= until {
+            return Ok(());
+        }
+        let filled = self.gap(from, until);
+        sink.store.fill_gaps(&filled).await
+    }
+
+    /// A listing ended before it reached the time back to which it was to be read.
+    pub(super) async fn fell_short(&self, from: Timestamp, oldest: Timestamp) -> Result<()> {
+        let Some(span) = self.read.pace.span else {
+            tracing::warn!(
+                topic = %self.read.topic.slug, from = %from.as_datetime(), until = %oldest.as_datetime(),
+                "r/{} has more new posts than Reddit lists: those between are missing; collect more often", self.subreddit
+            );
+            return self.store_gap(from, oldest).await;
+        };
+        let until = oldest.min(span.end(self.read.sink.clock.now().into()));
+        tracing::warn!(
+            topic = %self.read.topic.slug, from = %from.as_datetime(), until = %until.as_datetime(),
+            "Reddit lists no posts of r/{} that are so old: those between are missing; `--source arctic-shift` may have them",
+            self.subreddit
+        );
+        self.fill_gaps(oldest).await
+    }
+
+    async fn store_gap(&self, from_at: Timestamp, until_at: Timestamp) -> Result<()> {
+        let sink = self.read.sink;
+        sink.store
+            .record_gap(&self.gap(from_at, until_at), sink.run)
+            .await
+    }
+
+    fn gap(&self, from_at: Timestamp, until_at: Timestamp) -> Gap {
+        Gap {
+            source: self.read.source.kind(),
+            topic: self.read.topic.slug.clone(),
+            subreddit: self.subreddit.to_owned(),
+            from_at,
+            until_at,
+        }
+    }
+
+    /// Tells of posts that neither the last run nor this one reads.
+    pub(super) fn note_hole(&self, known: Option<Timestamp>) {
+        let since = self.read.pace.span.map(|span| span.since);
+        if let (Some(known), Some(since)) = (known, since)
+            && since > known
+        {
+            tracing::info!(
+                topic = %self.read.topic.slug, from = %known.as_datetime(), until = %since.as_datetime(),
+                "what was posted to r/{} between the last run and --since is left for a run without --since", self.subreddit
+            );
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Stretches of time of which posts are missing: recorded, and taken away again as far as the posts came.
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
+};
+
+use super::super::dialect::Dialect;
+use super::super::failure::Attempts;
+use super::super::{Gap, Result, RunId, StoreError};
+use super::{Doing, SqlStore, at};
+use crate::domain::{SourceKind, UnknownWord};
+
+/// Where two begin at the same time, the longer one stays.
+const RECORD: &str = "INSERT INTO gaps (source, topic, subreddit, from_at, until_at, run_id) \
+             VALUES ($1, $2, $3, $4, $5, $6) \
+             ON CONFLICT (source, topic, subreddit, from_at) DO UPDATE SET until_at = excluded.until_at \
+             WHERE gaps.until_at < excluded.until_at";
+
+/// What the sample Reddit lacks nobody else has, and the other way round.
+const SAMPLE: SourceKind = SourceKind::Sample;
+
+/// A gap that posts came into.
+struct Met {
+    source: String,
+    from_at: DateTime<Utc>,
+    until_at: DateTime<Utc>,
+    run: Option<i64>,
+}
+
+impl Met {
+    /// What is left of it.
+    fn without(&self, filled: &Gap) -> Vec<(DateTime<Utc>, DateTime<Utc>)> {
+        let before = (self.from_at, self.until_at.min(at(filled.from_at)));
+        let behind = (self.from_at.max(at(filled.until_at)), self.until_at);
+        let left = [before, behind];
+        left.into_iter()
+            .filter(|(from, until)| from < until)
+            .collect()
+    }
+}
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<i64>: Encode<'q, DB> + Decode<'q, DB>,
+    for<'q> bool: Encode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
+        sqlx::query::<DB>(RECORD)
+            .bind(gap.source.as_str())
+            .bind(gap.topic.as_str())
+            .bind(gap.subreddit.as_str())
+            .bind(at(gap.from_at))
+            .bind(at(gap.until_at))
+            .bind(run.0)
+            .execute(&self.pool)
+            .await
+            .doing("record a gap")?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn gaps(&self) -> Result<Vec<Gap>> {
+        const WHAT: &str = "read the gaps";
+        let rows = sqlx::query::<DB>(
+            "SELECT source, topic, subreddit, from_at, until_at FROM gaps ORDER BY until_at DESC, topic",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let mut gaps = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let source: String = row.try_get(0).doing(WHAT)?;
+            let topic: String = row.try_get(1).doing(WHAT)?;
+            let unknown = |error: UnknownWord| StoreError::Corrupt {
+                table: "gaps",
+                row: topic.clone(),
+                detail: error.to_string(),
+            };
+            gaps.push(Gap {
+                source: source.parse().map_err(unknown)?,
+                subreddit: row.try_get(2).doing(WHAT)?,
+                from_at: row.try_get::<DateTime<Utc>, _>(3).doing(WHAT)?.into(),
+                until_at: row.try_get::<DateTime<Utc>, _>(4).doing(WHAT)?.into(),
+                topic,
+            });
+        }
+        Ok(gaps)
+    }
+
+    pub(in crate::store) async fn fill_gaps(&self, filled: &Gap) -> Result<()> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.try_fill_gaps(filled).await {
+                Err(error) if attempts.again(&error) => {}
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_fill_gaps(&self, filled: &Gap) -> Result<()> {
+        const WHAT: &str = "take gaps away";
+        let mut tx = self.begin().await?;
+        let met = Self::met(&mut tx, filled).await?;
+        for gap in &met {
+            sqlx::query::<DB>(
+                "DELETE FROM gaps WHERE source = $1 AND topic = $2 AND subreddit = $3 AND from_at = $4",
+            )
+            .bind(gap.source.as_str())
+            .bind(filled.topic.as_str())
+            .bind(filled.subreddit.as_str())
+            .bind(gap.from_at)
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+            for (from_at, until_at) in gap.without(filled) {
+                sqlx::query::<DB>(RECORD)
+                    .bind(gap.source.as_str())
+                    .bind(filled.topic.as_str())
+                    .bind(filled.subreddit.as_str())
+                    .bind(from_at)
+                    .bind(until_at)
+                    .bind(gap.run)
+                    .execute(&mut *tx)
+                    .await
+                    .doing(WHAT)?;
+            }
+        }
+        tx.commit().await.doing(WHAT)
+    }
+
+    /// The gaps that posts came into. An archive may have what Reddit did not list.
+    async fn met(tx: &mut Transaction<'static, DB>, filled: &Gap) -> Result<Vec<Met>> {
+        let select = format!(
+            "SELECT source, from_at, until_at, run_id FROM gaps WHERE topic = $1 AND subreddit = $2 \
+                AND from_at < $4 AND until_at > $3 AND (source = '{SAMPLE}') = $5 ORDER BY source, from_at {}",
+            DB::FOR_UPDATE
+        );
+        let decode = |row: &DB::Row| -> Result<Met, sqlx::Error> {
+            Ok(Met {
+                source: row.try_get(0)?,
+                from_at: row.try_get(1)?,
+                until_at: row.try_get(2)?,
+                run: row.try_get(3)?,
+            })
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(filled.topic.as_str())
+            .bind(filled.subreddit.as_str())
+            .bind(at(filled.from_at))
+            .bind(at(filled.until_at))
+            .bind(filled.source == SAMPLE)
+            .fetch_all(&mut **tx)
+            .await
+            .and_then(|rows| rows.iter().map(decode).collect())
+            .doing("read the gaps")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Timestamp;
+
+    #[test]
+    fn what_is_filled_goes_and_the_rest_of_a_gap_stays() {
+        let time = |secs: i64| Timestamp::from_epoch_secs(secs).unwrap();
+        let left = |from: i64, until: i64| -> Vec<(i64, i64)> {
+            let met = Met {
+                source: "reddit".into(),
+                from_at: at(time(100)),
+                until_at: at(time(200)),
+                run: None,
+            };
+            let filled = Gap {
+                source: SourceKind::Reddit,
+                topic: "t".into(),
+                subreddit: "s".into(),
+                from_at: time(from),
+                until_at: time(until),
+            };
+            let left = met.without(&filled).into_iter();
+            left.map(|(from, until)| (from.timestamp(), until.timestamp()))
+                .collect()
+        };
+        assert_eq!(left(50, 250), []);
+        assert_eq!(left(100, 200), []);
+        assert_eq!(left(150, 250), [(100, 150)]);
+        assert_eq!(left(50, 150), [(150, 200)]);
+        assert_eq!(left(120, 180), [(100, 120), (180, 200)]);
+    }
+}

@@ -1,0 +1,340 @@
+//! A stretch of time is collected whole, or what is missing of it is recorded; and which order is read where nobody says.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use topicmill::collect::{Pace, Span};
+use topicmill::domain::{Outcome, SourceKind, Timestamp, Topic, TopicReport};
+use topicmill::source::Source;
+use topicmill::store::Gap;
+use wiremock::ResponseTemplate;
+
+use crate::collect::{PACE, Scene, climate, new_climate, posted, topic};
+use crate::support::arctic_shift::{Archive, Borders, client, row_with};
+use crate::support::postgres::databases;
+use crate::support::program::Program;
+
+/// A minute of [`posted`].
+fn minute(minute: i64) -> Timestamp {
+    Timestamp::from_epoch_secs(1_750_000_000 + 60 * minute).unwrap()
+}
+
+fn names(minutes: std::ops::Range<i64>) -> BTreeSet<String> {
+    minutes.map(|minute| format!("t3_m{minute}")).collect()
+}
+
+async fn stored(scene: &Scene) -> BTreeSet<String> {
+    scene.stored().await.into_iter().collect()
+}
+
+async fn collect(
+    scene: &Scene,
+    source: &dyn Source,
+    topics: &[Topic],
+    since: i64,
+    until: Option<i64>,
+) -> Vec<TopicReport> {
+    let span = Some(Span {
+        since: minute(since),
+        until: until.map(minute),
+    });
+    let pace = Pace { span, ..PACE };
+    let collected = scene.context.collect(source, topics, pace, false, &|_| {});
+    collected.await.unwrap().0
+}
+
+async fn collect_one(scene: &Scene, since: i64, until: Option<i64>) -> TopicReport {
+    let topics = [climate(5)];
+    let mut reports = collect(scene, &scene.reddit, &topics, since, until).await;
+    reports.remove(0)
+}
+
+async fn watermark(scene: &Scene) -> Option<Timestamp> {
+    let store = scene.store();
+    let known = store.watermark(SourceKind::Reddit, "climate", "climate");
+    known.await.unwrap()
+}
+
+/// The gaps that are left, as minutes.
+async fn gaps(scene: &Scene) -> Vec<(Timestamp, Timestamp)> {
+    let gaps = scene.store().gaps().await.unwrap();
+    gaps.iter()
+        .map(|gap: &Gap| (gap.from_at, gap.until_at))
+        .collect()
+}
+
+/// Gives `r/climate`'s new posts from one minute down to another one, a hundred a page.
+async fn mount(scene: &Scene, minutes: std::ops::Range<u64>) {
+    let (mut after, mut end) = (None, minutes.end);
+    while end > minutes.start {
+        let start = end.saturating_sub(100).max(minutes.start);
+        let next = (start > minutes.start).then(|| format!("t3_m{start}"));
+        scene
+            .new_page(after.as_deref(), &posted(start..end), next.as_deref())
+            .await;
+        (after, end) = (next, start);
+    }
+}
+
+#[tokio::test]
+async fn a_stretch_of_time_is_read_whole_and_nothing_beside_it() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        mount(&scene, 0..400).await;
+        // The limit of the topic is five, and its order is another one.
+        let report = collect_one(&scene, 120, Some(250)).await;
+        assert_eq!(
+            (report.outcome, report.pages, report.posts),
+            (Outcome::Ok, 3, 130),
+            "{report:?}"
+        );
+        assert_eq!(stored(&scene).await, names(120..250), "{}", database.url);
+        assert_eq!(
+            (gaps(&scene).await, watermark(&scene).await),
+            (vec![], None)
+        );
+        let listings = "SELECT DISTINCT listing FROM sightings";
+        assert_eq!(scene.rows(listings).await, ["new"]);
+
+        // Up to now: the next run goes on from there.
+        mount(&scene, 0..400).await;
+        collect_one(&scene, 250, None).await;
+        assert_eq!(stored(&scene).await, names(120..400));
+        assert_eq!(
+            (gaps(&scene).await, watermark(&scene).await),
+            (vec![], Some(minute(399)))
+        );
+        // It begins behind what is known: that between is left for a run without a stretch of time.
+        mount(&scene, 0..600).await;
+        collect_one(&scene, 500, None).await;
+        assert_eq!(
+            (gaps(&scene).await, watermark(&scene).await),
+            (vec![], Some(minute(399)))
+        );
+        mount(&scene, 0..600).await;
+        scene.collect_one(new_climate(5)).await;
+        assert_eq!(stored(&scene).await, names(120..600));
+        assert_eq!(watermark(&scene).await, Some(minute(599)));
+        // And from within what is known it moves on; what ended before does not move it back.
+        mount(&scene, 0..700).await;
+        collect_one(&scene, 590, None).await;
+        mount(&scene, 0..700).await;
+        collect_one(&scene, 300, Some(310)).await;
+        assert_eq!(
+            watermark(&scene).await,
+            Some(minute(699)),
+            "{}",
+            database.url
+        );
+    }
+}
+
+#[tokio::test]
+async fn what_is_missing_of_it_is_a_gap_until_it_comes() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        mount(&scene, 5_000..6_000).await;
+        let report = collect_one(&scene, 4_900, Some(5_500)).await;
+        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 500));
+        assert_eq!(
+            gaps(&scene).await,
+            [(minute(4_900), minute(5_000))],
+            "{}",
+            database.url
+        );
+        // So old that Reddit lists nothing of it.
+        mount(&scene, 5_000..6_000).await;
+        let report = collect_one(&scene, 100, Some(200)).await;
+        assert_eq!((report.outcome, report.posts), (Outcome::Ok, 0));
+        let both = [(minute(4_900), minute(5_000)), (minute(100), minute(200))];
+        assert_eq!(gaps(&scene).await, both);
+
+        // An archive has part of it, and then all.
+        let archive = Archive::start(Borders::LeftOut).await;
+        let row = |minute: i64| {
+            row_with(
+                &format!("m{minute}"),
+                0,
+                &json!({"created_utc": 1_750_000_000 + 60 * minute}),
+            )
+        };
+        archive.shelf.put((0..6_000).map(row));
+        let (source, _clock) = client(&archive.server.uri());
+        let topics = [climate(5)];
+        collect(&scene, &source, &topics, 150, Some(160)).await;
+        let left = [
+            both[0],
+            (minute(160), minute(200)),
+            (minute(100), minute(150)),
+        ];
+        assert_eq!(gaps(&scene).await, left, "{}", database.url);
+        collect(&scene, &source, &topics, 90, Some(4_950)).await;
+        assert_eq!(gaps(&scene).await, [(minute(4_950), minute(5_000))]);
+        collect(&scene, &source, &topics, 4_900, Some(5_000)).await;
+        assert_eq!(gaps(&scene).await, []);
+        let wanted = "SELECT COUNT(*) FROM posts WHERE source = 'arctic-shift'";
+        assert_eq!(scene.rows(wanted).await, ["4910"]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_ends_early_leaves_the_gap_and_the_next_one_closes_it() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        scene
+            .new_page(None, &posted(200..300), Some("t3_m200"))
+            .await;
+        scene.refuse_new(ResponseTemplate::new(404)).await;
+        let report = collect_one(&scene, 120, Some(290)).await;
+        assert_eq!((report.outcome, report.posts), (Outcome::Missing, 90));
+        assert_eq!(
+            gaps(&scene).await,
+            [(minute(120), minute(290))],
+            "{}",
+            database.url
+        );
+        assert_eq!(watermark(&scene).await, None);
+        mount(&scene, 0..300).await;
+        collect_one(&scene, 120, Some(290)).await;
+        assert_eq!(stored(&scene).await, names(120..290));
+        assert_eq!(gaps(&scene).await, []);
+
+        let archive = Archive::start(Borders::Included).await;
+        let row = |minute: i64| {
+            row_with(
+                &format!("a{minute}"),
+                0,
+                &json!({"created_utc": 1_750_000_000 + 60 * minute}),
+            )
+        };
+        archive.shelf.put((0..400).map(row));
+        let (source, _clock) = client(&archive.server.uri());
+        // Two topics that share a subreddit.
+        let topics = [climate(5), topic("weather", &["climate"], 5)];
+        // Nothing answers: no post comes, and the gap says so.
+        archive.shelf.trouble(ResponseTemplate::new(500), 10);
+        let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
+        assert!(
+            reports
+                .iter()
+                .all(|report| report.outcome == Outcome::Server),
+            "{reports:?}"
+        );
+        assert_eq!(
+            gaps(&scene).await,
+            [(minute(50), minute(300)); 2],
+            "{}",
+            database.url
+        );
+        let reports = collect(&scene, &source, &topics, 50, Some(300)).await;
+        assert!(
+            reports
+                .iter()
+                .all(|report| (report.outcome, report.posts) == (Outcome::Ok, 250)),
+            "{reports:?}"
+        );
+        assert_eq!(gaps(&scene).await, []);
+        let seen = "SELECT topic, COUNT(*) FROM sightings WHERE fullname LIKE 't3_a%' GROUP BY topic ORDER BY topic";
+        assert_eq!(scene.rows(seen).await, ["climate 250", "weather 250"]);
+        let moved = "SELECT COUNT(*) FROM watermarks WHERE newest_created_at IS NOT NULL AND source = 'arctic-shift'";
+        assert_eq!(
+            scene.rows(moved).await,
+            ["0"],
+            "a run without --since reads the newest posts first"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_quiet_day_is_whole_and_no_reason_to_read_another_subreddit() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        mount(&scene, 0..10).await;
+        let topics = [topic("climate", &["climate", "environment"], 5)];
+        let reports = collect(&scene, &scene.reddit, &topics, 20, Some(30)).await;
+        let report = &reports[0];
+        assert_eq!(
+            (report.outcome, report.posts, report.subreddit.as_str()),
+            (Outcome::Ok, 0, "climate")
+        );
+        assert_eq!(
+            (gaps(&scene).await, stored(&scene).await),
+            (vec![], BTreeSet::new())
+        );
+    }
+}
+
+#[tokio::test]
+async fn nobody_chose_an_order_so_it_is_hot_first_and_new_once_posts_are_known() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let follows = Topic {
+            follows: true,
+            ..climate(5)
+        };
+        scene.page("climate", None, &posted(10..15), None).await;
+        scene.collect_one(follows.clone()).await;
+        assert_eq!(watermark(&scene).await, Some(minute(14)));
+        // Hot, since somebody says so: what it does not show is not taken for read.
+        scene.page("climate", None, &posted(40..42), None).await;
+        scene.collect_one(climate(5)).await;
+        assert_eq!(
+            watermark(&scene).await,
+            Some(minute(14)),
+            "{}",
+            database.url
+        );
+        mount(&scene, 0..50).await;
+        scene.collect_one(follows).await;
+        assert_eq!(watermark(&scene).await, Some(minute(49)));
+        assert!(
+            stored(&scene).await.is_superset(&names(15..50)),
+            "{}",
+            database.url
+        );
+    }
+}
+
+#[test]
+fn the_command_line_takes_days_times_and_how_long_ago() {
+    const POSTS: &str = "SELECT COUNT(*) FROM posts";
+    for database in databases() {
+        let program = Program::new();
+        let collect = |args: &[&str]| {
+            let first = [
+                "--database",
+                &database.url,
+                "collect",
+                "--source",
+                "sample",
+                "--topic",
+                "climate",
+            ];
+            program.run(&[&first[..], args].concat())
+        };
+        for (args, words) in [
+            (&["--since", "soon"][..], "2026-11-20T08:00:00+01:00"),
+            (&["--since", "2999-01-01"][..], "not in the past"),
+            (&["--since", "1d", "--until", "2d"][..], "not later than"),
+            (&["--until", "1d"][..], "--since"),
+            (&["--since", "1d", "--limit", "5"][..], "--limit"),
+            (&["--since", "1d", "--listing", "hot"][..], "--listing hot"),
+        ] {
+            let ran = collect(args);
+            assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);
+            assert!(ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
+        }
+        let count = |query: &str| {
+            let ran = program.ok(&["--database", &database.url, "sql", query, "--format", "csv"]);
+            ran.stdout.lines().nth(1).unwrap().parse::<u64>().unwrap()
+        };
+        assert_eq!(collect(&["--since", "2h"]).code, 0);
+        let few = count(POSTS);
+        assert_eq!(collect(&["--since", "52w", "--listing", "new"]).code, 0);
+        let all = count(POSTS);
+        assert!(few < all, "{few} of {all}");
+        assert_eq!(count("SELECT COUNT(*) FROM gaps"), 0);
+        let status = program.ok(&["--database", &database.url, "status", "--format", "json"]);
+        assert!(status.stdout.contains("\"gaps\""), "{}", status.stdout);
+    }
+}
