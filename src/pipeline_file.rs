@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
+use topicmill_score::{Background, BackgroundError, Label, LabelSet, LabelSetError, Mode};
 
 use crate::domain::{Listing, Topic};
 use crate::source::SourceError;
@@ -11,6 +11,14 @@ use crate::source::page::check_subreddit;
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
+
+/// The background that is built in, and what a pipeline file calls it.
+pub const REDDIT: (&str, &str) = (
+    "reddit",
+    include_str!("../pipelines/background/reddit.toml"),
+);
+/// What a pipeline file says that wants no background.
+const NO_BACKGROUND: &str = "none";
 
 /// Why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +83,30 @@ pub enum PipelineError {
         #[source]
         source: LabelSetError,
     },
+    /// A background that cannot be read.
+    #[error(
+        "pipeline file `{path}`: read the background `{background}`: {source}; say `background = \"reddit\"`, `\"none\"`, or the path of a file like pipelines/background/reddit.toml"
+    )]
+    BackgroundFile {
+        /// As given.
+        path: PathBuf,
+        /// As the file says.
+        background: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A background that cannot be used.
+    #[error("pipeline file `{path}`: the background `{background}`: {source}")]
+    Background {
+        /// As given.
+        path: PathBuf,
+        /// As the file says.
+        background: String,
+        /// What is wrong.
+        #[source]
+        source: BackgroundError,
+    },
     /// A topic asked for that the file does not have.
     #[error("the pipeline has no topic `{topic}`; it has {known}")]
     NoTopic {
@@ -107,6 +139,7 @@ struct FileForm {
     threshold: f64,
     #[serde(default = "default_temperature")]
     temperature: f64,
+    background: Option<String>,
     topic: Vec<TopicForm>,
 }
 
@@ -204,6 +237,10 @@ impl Pipeline {
             threshold: form.threshold,
             temperature: form.temperature,
             labels,
+            background: form
+                .background
+                .as_deref()
+                .map_or(Ok(None), |named| background(named, path))?,
         };
         label_set
             .validate()
@@ -241,4 +278,27 @@ impl Pipeline {
         }
         Ok(())
     }
+}
+
+/// The background that a pipeline file names: the built-in one, none, or a file beside it.
+fn background(named: &str, path: &Path) -> Result<Option<Background>, PipelineError> {
+    if named == NO_BACKGROUND {
+        return Ok(None);
+    }
+    let text = if named == REDDIT.0 {
+        REDDIT.1.to_owned()
+    } else {
+        let file = path.parent().unwrap_or(Path::new("")).join(named);
+        std::fs::read_to_string(file).map_err(|source| PipelineError::BackgroundFile {
+            path: path.to_owned(),
+            background: named.to_owned(),
+            source,
+        })?
+    };
+    let parsed = Background::parse(&text).map_err(|source| PipelineError::Background {
+        path: path.to_owned(),
+        background: named.to_owned(),
+        source,
+    });
+    parsed.map(Some)
 }

@@ -209,6 +209,7 @@ impl Scene {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label],
+            background: None,
         };
         let model = ModelRow {
             name: "m".into(),
@@ -253,6 +254,8 @@ impl Scene {
                     best: 0,
                     margin: 0.75,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![(target.model, hypothesis, logits)],
             })
@@ -708,6 +711,8 @@ async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
                     best: 0,
                     margin: 0.75,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![],
             })
