@@ -38,7 +38,7 @@ const UNLABELLED: &str = "SELECT fullname, title, selftext FROM posts p \
 
 /// $1: posts, $2 and $3: runs, $4: model, $5: label set, $6: posts with logits.
 const FILL_SQLITE: [&str; 6] = [
-    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, score, num_comments, \
+    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
        over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
      WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) \
      SELECT 't3_1' || printf('%06x', i), 'sub' || (i % 30), 'topic' || (i % 16), \
@@ -48,8 +48,8 @@ const FILL_SQLITE: [&str; 6] = [
        i % 50, FALSE, TRUE, 'reddit', randomblob(16), \
        strftime('%Y-%m-%dT%H:%M:%S+00:00', 1700000000 + i * 60, 'unixepoch'), '2026-01-01T00:00:00+00:00', \
        '2026-01-01T00:00:00+00:00', '2026-01-01T00:00:00+00:00' FROM n",
-    "INSERT INTO sightings SELECT $2, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, score FROM posts",
-    "INSERT INTO sightings SELECT $3, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, score FROM posts \
+    "INSERT INTO sightings SELECT $2, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, reddit_score FROM posts",
+    "INSERT INTO sightings SELECT $3, 'topic' || (rowid % 16), fullname, 'new', rowid % 1000, reddit_score FROM posts \
       WHERE rowid % 10 = 0",
     "INSERT INTO classifications SELECT fullname, $4, $5, text_hash, \
        'topic' || ((rowid + (rowid % 5 = 0)) % 16), 0.5 + (rowid % 500) / 1000.0, (rowid * 919 % 1000) / 1000.0, \
@@ -62,7 +62,7 @@ const FILL_SQLITE: [&str; 6] = [
 ];
 
 const FILL_POSTGRES: [&str; 6] = [
-    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, score, num_comments, \
+    "INSERT INTO posts (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, \
        over_18, is_self, source, text_hash, created_at, collected_at, updated_at, checked_at) \
      SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'sub' || (i % 30), 'topic' || (i % 16), \
        'A title of about sixty characters, as posts have, number ' || i, \
@@ -176,6 +176,7 @@ fn label_set() -> LabelSet {
         mode: Mode::Single,
         threshold: 0.0,
         temperature: 1.0,
+        background: None,
         labels: (0..LABELS).map(label).collect(),
     }
 }
@@ -364,6 +365,8 @@ impl Bench {
                     best: 3,
                     margin: 0.3,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: self
                     .hypotheses

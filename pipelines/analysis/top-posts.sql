@@ -1,8 +1,8 @@
 -- The three posts with the most votes for each label.
-SELECT label_topic, post_score, title
-  FROM (SELECT label_topic, post_score, title, fullname,
-               ROW_NUMBER() OVER (PARTITION BY label_topic ORDER BY post_score DESC, fullname) AS place
+SELECT label_topic, reddit_score, title
+  FROM (SELECT label_topic, reddit_score, title, fullname,
+               ROW_NUMBER() OVER (PARTITION BY label_topic ORDER BY reddit_score DESC, fullname) AS place
           FROM labeled_posts
-         WHERE label_topic IS NOT NULL AND post_score IS NOT NULL) AS ranked
+         WHERE label_topic IS NOT NULL AND reddit_score IS NOT NULL) AS ranked
  WHERE place <= 3
  ORDER BY label_topic, place

@@ -29,7 +29,7 @@ pub async fn dry_run(
     let sought = sought(store, &cascade, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
-    let mut pairs = vec![vec![Pair::Wanted; set.labels.len()]; hashes.len()];
+    let mut pairs = vec![vec![Pair::Wanted; prepared.keys().len()]; hashes.len()];
     if let Some(model) = sought.model {
         let (labels, ids): (Vec<usize>, Vec<i64>) = (0..)
             .zip(&sought.hypotheses)

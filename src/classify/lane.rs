@@ -19,7 +19,9 @@ use crate::record::{Labelled, Stages};
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError};
+use topicmill_score::{
+    Cascade, LabelSet, Labeler, LabelerError, Outcome, PairLogits, Shortlist, TextError,
+};
 
 /// Most posts of one claim.
 const WINDOW_POSTS: usize = 1_024;
@@ -54,8 +56,8 @@ struct Window {
 
 /// What the engine's thread tells.
 enum Event {
-    /// A post, and how many of its pairs were computed rather than known.
-    Scored(Lease, Classified, usize),
+    /// A post, and how many of its pairs were computed, and how many known.
+    Scored(Lease, Classified, usize, usize),
     Failed(Lease, String, String),
     /// No more of this window will come: done, or stopped on the way.
     WindowEnd(Lease, Option<OwnedSemaphorePermit>),
@@ -307,7 +309,7 @@ impl Shared<'_> {
         for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
             match order {
                 Ok(order) => {
-                    small.leave_out(&mut pairs, &order);
+                    small.leave_out(&mut pairs, &order, self.set.labels.len());
                     window.posts.push(same);
                     window.stored.push(pairs);
                 }
@@ -354,10 +356,10 @@ impl Shared<'_> {
         let mut written_at = clock.elapsed();
         while let Some(event) = events.recv().await {
             let (lease, ended, suspects) = match event {
-                Event::Scored(lease, one, computed) => {
+                Event::Scored(lease, one, computed, reused) => {
                     waiting.push(one);
                     done.pairs += computed as u64;
-                    done.pairs_reused += (self.scored_labels - computed) as u64;
+                    done.pairs_reused += reused as u64;
                     (lease, false, None)
                 }
                 Event::Failed(lease, fullname, error) => {
@@ -417,6 +419,12 @@ impl Shared<'_> {
         match written {
             Written::Stored(stored) => {
                 done.posts += stored;
+                let count = |outcome| {
+                    let all = posts.iter().map(|one| one.scores.outcome());
+                    all.filter(|one| *one == outcome).count() as u64
+                };
+                done.other += count(Outcome::Other);
+                done.unsure += count(Outcome::Unsure);
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }
@@ -516,6 +524,7 @@ fn score_windows(
                         wanted.map(|(label, _)| label).collect::<Vec<usize>>()
                     };
                     let mut computed = wanted(&known[text]).len();
+                    let scored_pairs = scored.logits.iter().flatten().count();
                     let (model, hypotheses) = keys;
                     let unstored: Vec<(i64, i64, PairLogits)> = wanted(&stored[text])
                         .into_iter()
@@ -528,7 +537,8 @@ fn score_windows(
                             scores: scored.scores.clone(),
                             logits: unstored.clone(),
                         };
-                        tell(Event::Scored(lease, one, std::mem::take(&mut computed)));
+                        let now = std::mem::take(&mut computed);
+                        tell(Event::Scored(lease, one, now, scored_pairs - now));
                     }
                     of_window.insert(same[0].text_hash, scored.logits);
                 }

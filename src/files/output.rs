@@ -12,8 +12,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{FileJob, FilesError, write_error};
-use topicmill_score::TextResult;
-use topicmill_score::{LabelSet, hex};
+use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
 
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
@@ -90,9 +89,19 @@ pub(super) fn result_line(id: &Value, set: &LabelSet, result: &TextResult) -> Va
         "score": result.scores.scores[result.scores.best],
         "margin": result.scores.margin,
         "abstained": result.scores.abstained,
+        "outcome": outcome(set, &result.scores),
         "scores": scores,
         "logits": logits,
     })
+}
+
+/// The slug of the label that a text gets, or `other`, or `unsure`.
+fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
+    match scores.outcome() {
+        Outcome::Label => &set.labels[scores.best].slug,
+        Outcome::Other => "other",
+        Outcome::Unsure => "unsure",
+    }
 }
 
 /// The line of a text that was not scored. `input` is named where there are several.

@@ -170,7 +170,12 @@ fn position(set: &LabelSet, word: &str) -> Result<Option<usize>, RowError> {
         .position(|label| label.slug == word)
         .or_else(|| labels().position(|label| label.label.eq_ignore_ascii_case(word)));
     match found {
-        None if word.is_empty() || word.eq_ignore_ascii_case("none") => Ok(None),
+        None if ["", "none", "other"]
+            .iter()
+            .any(|none| word.eq_ignore_ascii_case(none)) =>
+        {
+            Ok(None)
+        }
         Some(found) => Ok(Some(found)),
         None => {
             let known: Vec<&str> = labels().map(|label| label.slug.as_str()).collect();
@@ -200,6 +205,7 @@ mod tests {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label("food", "food and cooking"), label("none", "nothing")],
+            background: None,
         }
     }
 

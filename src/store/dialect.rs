@@ -39,20 +39,25 @@ const SESSION: &str =
 
 /// Processes that start together migrate one after the other. The bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
-/// On relations, and on columns of them.
+/// On relations, and on columns of them: the statement, the relation, and the column or nothing.
 const GRANTS: &str = "\
 SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
-              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END) \
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, NULL \
   FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
  WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner \
  UNION \
 SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
-              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END) \
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, t.attname::text \
   FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
  CROSS JOIN LATERAL aclexplode(t.attacl) a \
  WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
+/// Whether a relation has a column.
+const HAS_COLUMN: &str = "\
+SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid \
+                WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = $1 AND t.attname = $2 \
+                  AND NOT t.attisdropped)";
 /// Parameters of a URL that sqlx 0.9 takes for PostgreSQL (`options/parse.rs`); others it leaves aside.
 const PARAMETERS: [&str; 18] = [
     "sslmode",
@@ -348,7 +353,14 @@ impl Dialect for Postgres {
         let before = grants(&mut tx).await?;
         Self::migrator().run_direct(None, &mut *tx, false).await?;
         let after = grants(&mut tx).await?;
-        for lost in before.difference(&after) {
+        for (lost, relation, column) in before.difference(&after) {
+            // A column that was renamed has its rights still, under its new name.
+            if let Some(column) = column {
+                let there = sqlx::query_scalar(HAS_COLUMN).bind(relation).bind(column);
+                if !there.fetch_one(&mut *tx).await? {
+                    continue;
+                }
+            }
             tx.execute(AssertSqlSafe(lost.clone())).await?;
         }
         Ok(tx.commit().await?)
@@ -404,10 +416,13 @@ impl Dialect for Postgres {
     }
 }
 
+/// A statement that lets a role do something, the relation, and the column where it is about one.
+type Grant = (String, String, Option<String>);
+
 /// What others than their owners may do with the tables and views, as statements that let them. Where a migration
 /// makes a view anew, the database forgets it.
-async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<String>, sqlx::Error> {
-    let grants: Vec<String> = sqlx::query_scalar(GRANTS).fetch_all(connection).await?;
+async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
+    let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
     Ok(grants.into_iter().collect())
 }
 

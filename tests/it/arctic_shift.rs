@@ -523,8 +523,7 @@ async fn rows_of_every_year_are_read_and_odd_ones_cost_only_themselves() {
             json!(report.rejected),
             json!({"a comment, not a post": 1, "an advertisement, not a post": 1})
         );
-        let stored =
-            "SELECT fullname, title, score, removed_at IS NOT NULL FROM posts ORDER BY created_at";
+        let stored = "SELECT fullname, title, reddit_score, removed_at IS NOT NULL FROM posts ORDER BY created_at";
         assert_eq!(
             scene.rows(stored).await,
             [
@@ -589,7 +588,7 @@ fn readings() -> Vec<(&'static str, Value, bool)> {
     ]
 }
 
-const FLAGS: &str = "SELECT fullname, score_is_placeholder FROM posts ORDER BY fullname";
+const FLAGS: &str = "SELECT fullname, reddit_score_is_placeholder FROM posts ORDER BY fullname";
 
 fn flags() -> Vec<String> {
     let mut flags: Vec<String> = readings()
@@ -618,7 +617,7 @@ async fn a_score_that_was_read_too_soon_is_flagged() {
         silent.as_object_mut().unwrap().remove("retrieved_on");
         scene.put([silent]);
         scene.collect_one(climate(100)).await;
-        let fresh = "SELECT score_is_placeholder FROM posts WHERE fullname = 't3_fresh'";
+        let fresh = "SELECT reddit_score_is_placeholder FROM posts WHERE fullname = 't3_fresh'";
         assert_eq!(scene.rows(fresh).await, ["1"]);
     }
 }
@@ -646,8 +645,7 @@ async fn a_score_of_a_dump_that_was_read_too_soon_is_flagged() {
 
 #[tokio::test]
 async fn a_real_score_takes_a_placeholders_place_and_never_the_other_way() {
-    const SCORE: &str =
-        "SELECT score, num_comments, upvote_ratio, score_is_placeholder, source FROM posts";
+    const SCORE: &str = "SELECT reddit_score, num_comments, upvote_ratio, reddit_score_is_placeholder, source FROM posts";
     let placeholder = json!({"score": 1, "num_comments": 0, "upvote_ratio": 1.0, "_meta": null});
     for database in databases() {
         let scene = Scene::of(&database).await;
@@ -704,7 +702,7 @@ fn of_reddit(id: &str, fields: &Value) -> Value {
 
 #[tokio::test]
 async fn what_reddit_told_stands_against_the_archive() {
-    const ROW: &str = "SELECT title, score, score_is_placeholder, source FROM posts";
+    const ROW: &str = "SELECT title, reddit_score, reddit_score_is_placeholder, source FROM posts";
     let placeholder = json!({"score": 1, "_meta": null});
     for database in databases() {
         let scene = Scene::of(&database).await;
@@ -850,7 +848,7 @@ async fn contents(database: &TestDatabase) -> Vec<String> {
     let store = database.open().await;
     let mut all = rows(
         &store,
-        "SELECT fullname, title, selftext, score, score_is_placeholder, source, created_at, removed_at \
+        "SELECT fullname, title, selftext, reddit_score, reddit_score_is_placeholder, source, created_at, removed_at \
          FROM posts ORDER BY fullname",
     )
     .await;

@@ -408,7 +408,7 @@ fn parquet_columns_are_read_with_times_of_every_kind() {
     let program = Program::new();
     let file = crate::support::engine::repository("tests/it/fixtures/posts.parquet");
     let file = file.display().to_string();
-    let what = "SELECT fullname, score, over_18, substr(CAST(created_at AS TEXT), 1, 10) FROM posts ORDER BY 1";
+    let what = "SELECT fullname, reddit_score, over_18, substr(CAST(created_at AS TEXT), 1, 10) FROM posts ORDER BY 1";
     for (n, column) in ["created_utc", "ms", "us", "text", "float"]
         .iter()
         .enumerate()

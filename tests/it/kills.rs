@@ -32,7 +32,7 @@ const PAGE: usize = 100;
 const PAGES: usize = 3;
 
 /// Every column that must come out the same whatever happened on the way.
-const POSTS: &str = "SELECT fullname, subreddit, title, selftext, url, permalink, author, score, upvote_ratio, \
+const POSTS: &str = "SELECT fullname, subreddit, title, selftext, url, permalink, author, reddit_score, upvote_ratio, \
     num_comments, flair, over_18, is_self, source, text_hash, created_at, removed_at, text_purged_at, \
     checked_at IS NULL FROM posts ORDER BY fullname";
 
@@ -269,10 +269,10 @@ async fn collecting_that_is_killed_anywhere_ends_as_if_it_had_not_been() {
     };
     let tables = [
         POSTS,
-        "SELECT topic, fullname, listing, rank, score FROM sightings \
+        "SELECT topic, fullname, listing, rank, reddit_score FROM sightings \
           WHERE run_id = (SELECT MAX(id) FROM runs) ORDER BY topic, fullname",
         // What the runs that died have seen is no more than that.
-        "SELECT DISTINCT topic, fullname, listing, rank, score FROM sightings ORDER BY topic, fullname",
+        "SELECT DISTINCT topic, fullname, listing, rank, reddit_score FROM sightings ORDER BY topic, fullname",
         "SELECT source, topic, subreddit, listing, after_cursor, newest_created_at FROM watermarks ORDER BY topic",
         "SELECT stage, status FROM runs ORDER BY id DESC LIMIT 1",
     ];
@@ -309,7 +309,7 @@ async fn an_import_that_is_killed_anywhere_ends_as_if_it_had_not_been() {
     let tables = [
         POSTS,
         // Every post once, in whichever run.
-        "SELECT topic, fullname, listing, rank, score FROM sightings ORDER BY topic, fullname",
+        "SELECT topic, fullname, listing, rank, reddit_score FROM sightings ORDER BY topic, fullname",
         "SELECT file, selection, name, byte_offset, rows_read, left_out, posts, rejected, \
            finished_at IS NOT NULL FROM imports",
         "SELECT stage, status FROM runs ORDER BY id DESC LIMIT 1",

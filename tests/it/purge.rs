@@ -209,6 +209,7 @@ impl Scene {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label],
+            background: None,
         };
         let model = ModelRow {
             name: "m".into(),
@@ -253,6 +254,8 @@ impl Scene {
                     best: 0,
                     margin: 0.75,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![(target.model, hypothesis, logits)],
             })
@@ -664,7 +667,7 @@ async fn retention_takes_the_text_and_leaves_the_label() {
         assert_eq!(scene.rows(texts).await, expected);
         assert_eq!(
             scene
-                .rows("SELECT score FROM posts WHERE fullname = 't3_a'")
+                .rows("SELECT reddit_score FROM posts WHERE fullname = 't3_a'")
                 .await,
             ["99"]
         );
@@ -708,6 +711,8 @@ async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
                     best: 0,
                     margin: 0.75,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![],
             })

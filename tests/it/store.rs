@@ -57,6 +57,7 @@ fn labels(threshold: f64) -> LabelSet {
         threshold,
         temperature: 1.0,
         labels: vec![label("gaming"), label("food")],
+        background: None,
     }
 }
 
@@ -152,6 +153,8 @@ impl Fixture {
                     best: 0,
                     margin: 0.5,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![
                     (self.target.model, self.hypotheses[0], logits(2.0)),
@@ -206,7 +209,7 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
         let second = save(&store, run, &[voted, post("a", "A edited", "")], 60).await;
         assert_eq!((second.new, second.changed, second.unchanged), (0, 1, 1));
 
-        let told = "SELECT title, score, author FROM posts ORDER BY fullname";
+        let told = "SELECT title, reddit_score, author FROM posts ORDER BY fullname";
         let rows = store.query(told).await.unwrap().rows;
         let expected = [
             vec![json!("A edited"), json!(12), json!("someone")],
@@ -383,7 +386,7 @@ async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
             stored.tombstoned,
         );
         assert_eq!(numbers, (2, 1, 0, 2), "each page counts its posts");
-        let told = "SELECT fullname, title, score FROM posts ORDER BY 1";
+        let told = "SELECT fullname, title, reddit_score FROM posts ORDER BY 1";
         let expected = json!([["t3_a", "A later", 5], ["t3_b", "B", 5]]);
         assert_eq!(
             json!(store.query(told).await.unwrap().rows),
@@ -391,7 +394,7 @@ async fn a_post_on_two_pages_of_a_block_is_seen_for_both_topics() {
             "{}",
             database.url
         );
-        let seen = "SELECT topic, fullname, score FROM sightings ORDER BY 1, 2";
+        let seen = "SELECT topic, fullname, reddit_score FROM sightings ORDER BY 1, 2";
         let expected = json!([
             ["food", "t3_a", 5],
             ["food", "t3_b", 5],
@@ -425,10 +428,10 @@ fn odd(i: usize) -> Post {
 
 #[tokio::test]
 async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
-    let sql = "SELECT p.fullname, title, selftext, url, permalink, author, p.score, upvote_ratio, num_comments, \
+    let sql = "SELECT p.fullname, title, selftext, url, permalink, author, p.reddit_score, upvote_ratio, num_comments, \
         flair, CAST(over_18 AS INTEGER), CAST(is_self AS INTEGER), source, \
         CASE WHEN p.created_at = collected_at THEN 1 ELSE 0 END, CASE WHEN p.removed_at = updated_at THEN 1 ELSE 0 END, \
-        checked_at, s.score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
+        checked_at, s.reddit_score FROM posts p JOIN sightings s ON s.fullname = p.fullname ORDER BY 1";
     // Each of these fills statements of other sizes.
     for size in [1, 9, 63, 585, 1_177] {
         for database in databases() {
@@ -548,7 +551,7 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
         .unwrap();
 
     let mut held = other.begin().await.unwrap();
-    let update = "UPDATE posts SET score = 1 WHERE fullname = 't3_b'";
+    let update = "UPDATE posts SET reddit_score = 1 WHERE fullname = 't3_b'";
     sqlx::query(update).execute(&mut *held).await.unwrap();
     let block = {
         let store = store.clone();
@@ -570,7 +573,7 @@ async fn a_block_that_ends_a_deadlock_is_stored_again() {
     {
         assert!(!block.is_finished(), "it does not wait for `b`");
     }
-    let want = "UPDATE posts SET score = 1 WHERE fullname = 't3_a'";
+    let want = "UPDATE posts SET reddit_score = 1 WHERE fullname = 't3_a'";
     sqlx::query(want).execute(&mut *held).await.unwrap();
     held.commit().await.unwrap();
     let stored = block.await.unwrap().unwrap();

@@ -78,14 +78,20 @@ pub struct Prepared {
     temperature: f64,
     threshold: f64,
     keys: Vec<String>,
+    /// Labels of the set.
+    count: usize,
+    /// Of the background, where something of it is left; its place is then after the last label.
+    prior: Option<f64>,
+    /// For each hypothesis or vector the place that it is for: of a label one, of the background one a topic.
+    owners: Vec<usize>,
     labels: Labels,
 }
 
 #[derive(Debug, Clone)]
 enum Labels {
-    /// A hypothesis each.
+    /// A hypothesis for each owner.
     Hypotheses(Vec<EncodedText>),
-    /// A vector of length 1 each.
+    /// A vector of length 1 for each owner.
     Vectors(Vec<Vec<f64>>),
 }
 
@@ -95,9 +101,58 @@ impl Prepared {
         self.mode
     }
 
-    /// For each label the key under which its logits are stored, in the order of the set.
+    /// What is added to the background's logit; `None` without a background.
+    pub fn prior(&self) -> Option<f64> {
+        self.prior
+    }
+
+    /// For each label the key under which its logits are stored, in the order of the set; then the background's, where
+    /// something of it is left.
     pub fn keys(&self) -> &[String] {
         &self.keys
+    }
+
+    /// What came of a text, given what its rows gave; of an embedding model one row a vector.
+    fn result(
+        &self,
+        kind: &ModelKind,
+        pair_of: &dyn Fn(usize) -> Pair,
+        rows: Vec<Vec<f32>>,
+    ) -> TextResult {
+        let places = self.keys.len();
+        let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];
+        for (owner, row) in self.owners.iter().zip(rows) {
+            of_place[*owner].push(row);
+        }
+        let logits: Vec<Option<PairLogits>> = (0..places)
+            .map(|place| match pair_of(place) {
+                Pair::Wanted => {
+                    let rows = of_place[place].iter();
+                    let logits: Vec<_> = rows.map(|row| pair_logits(kind, row)).collect();
+                    Some(score::fold(kind, &logits))
+                }
+                Pair::Known(logits) => Some(logits),
+                Pair::LeftOut => None,
+            })
+            .collect();
+        let raw = of_place.into_iter().map(|mut rows| match rows.len() {
+            1 => rows.remove(0),
+            _ => Vec::new(),
+        });
+        let (labels, mut some): (Vec<usize>, Vec<PairLogits>) = (0..)
+            .zip(&logits[..self.count])
+            .filter_map(|(label, logits)| Some((label, (*logits)?)))
+            .unzip();
+        let other = logits.get(self.count).copied().flatten();
+        some.extend(other);
+        let prior = self.prior.filter(|_| other.is_some());
+        let scores = score::evidence_beside(kind, self.mode, &some, prior)
+            .scores(self.temperature, self.threshold);
+        TextResult {
+            scores: score::among(scores, &labels, self.count),
+            raw: raw.collect(),
+            logits,
+        }
     }
 
     /// How many rows the model computes for each text.
@@ -114,10 +169,10 @@ impl Prepared {
 pub struct TextResult {
     /// Its scores.
     pub scores: Scores,
-    /// Its logits, one a label; of labels that were left out there are none.
+    /// Its logits, one a label, and the background's after them; of what was left out there are none.
     pub logits: Vec<Option<PairLogits>>,
     /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
-    /// where the logits were known, or the label left out.
+    /// where the logits were known, or the label left out, and for a background of several topics.
     pub raw: Vec<Vec<f32>>,
 }
 
@@ -133,7 +188,7 @@ pub enum Pair {
     LeftOut,
 }
 
-/// The pairs of a text, one a label; an empty list where all of them are wanted.
+/// The pairs of a text, one a label, and the background's after them; an empty list where all of them are wanted.
 pub type Pairs = Vec<Pair>;
 
 /// How it stands with a text and a label.
@@ -295,35 +350,52 @@ impl Labeler {
     /// See [`LabelerError`].
     pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
         set.validate()?;
+        let kind = &self.folder.kind;
         let mut texts = Vec::new();
-        let mut keys = Vec::new();
-        for (label, of_label) in set.labels.iter().enumerate() {
-            let of_label = hypothesis::texts(&self.folder.kind, set, of_label);
-            keys.push(hypothesis::key(&of_label));
-            for text in of_label {
-                texts.push((label, self.encoder.encode_whole(&text)?));
+        let mut owners = Vec::new();
+        for (place, group) in hypothesis::groups(kind, set).into_iter().enumerate() {
+            for of_one in group {
+                for text in of_one {
+                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
+                }
+                owners.push(place);
             }
         }
-        let nli = matches!(self.folder.kind, ModelKind::Nli(_));
-        for (label, text) in &texts {
-            if !fits(&self.folder.kind, &self.encoder, text.len()) {
+        let name = |owner: usize| name_of(set, &owners, owner);
+        let nli = matches!(kind, ModelKind::Nli(_));
+        for (owner, text) in &texts {
+            if !fits(kind, &self.encoder, text.len()) {
                 return Err(LabelerError::TooLong {
-                    label: set.labels[*label].slug.clone(),
+                    label: name(*owner),
                     tokens: text.len(),
                     window: self.encoder.max_tokens(),
                 });
             }
         }
+        if let Some(background) = &set.background {
+            let left_out = background.left_out(&set.labels);
+            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
+            tracing::info!(
+                background = background.tag(),
+                topics = set.background_for(kind).len(),
+                left_out = left_out.join(", "),
+                "a post that fits the background better than every label is other"
+            );
+        }
+        let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
         let labels = if nli {
             Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
         } else {
-            Labels::Vectors(self.label_vectors(set, &texts)?)
+            Labels::Vectors(self.label_vectors(owners.len(), &name, &texts)?)
         };
         Ok(Prepared {
             mode: set.mode,
             temperature: set.temperature,
             threshold: set.threshold,
             keys,
+            count: set.labels.len(),
+            prior,
+            owners,
             labels,
         })
     }
@@ -331,7 +403,8 @@ impl Labeler {
     /// The mean of the vectors of each label's texts, of length 1.
     fn label_vectors(
         &mut self,
-        set: &LabelSet,
+        count: usize,
+        name: &dyn Fn(usize) -> String,
         texts: &[(usize, EncodedText)],
     ) -> Result<Vec<Vec<f64>>, LabelerError> {
         let rows = texts.iter().enumerate();
@@ -357,11 +430,11 @@ impl Labeler {
         )?;
         if let Some((text, source)) = failed {
             return Err(LabelerError::Label {
-                label: set.labels[texts[text].0].slug.clone(),
+                label: name(texts[text].0),
                 source,
             });
         }
-        let mut means: Vec<Vec<f64>> = vec![Vec::new(); set.labels.len()];
+        let mut means: Vec<Vec<f64>> = vec![Vec::new(); count];
         // In the order of the texts, so that the sum is the same on every batch.
         for ((label, _), vector) in texts.iter().zip(vectors) {
             let mean = &mut means[*label];
@@ -392,44 +465,30 @@ impl Labeler {
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
         let kind = self.folder.kind.clone();
-        let count = prepared.keys.len();
         let finish = |text: usize, raw: Vec<Vec<f32>>| {
-            let logits: Vec<Option<PairLogits>> = (0..count)
-                .map(|label| match pair_of(pairs, text, label) {
-                    Pair::Wanted => Some(pair_logits(&kind, &raw[label])),
-                    Pair::Known(logits) => Some(logits),
-                    Pair::LeftOut => None,
-                })
-                .collect();
-            let (labels, some): (Vec<usize>, Vec<PairLogits>) = (0..)
-                .zip(&logits)
-                .filter_map(|(label, logits)| Some((label, (*logits)?)))
-                .unzip();
-            let scores = score::evidence(&kind, prepared.mode, &some)
-                .scores(prepared.temperature, prepared.threshold);
-            let scores = score::among(scores, &labels, count);
-            TextResult {
-                scores,
-                logits,
-                raw,
-            }
+            let of_text = |label: usize| pair_of(pairs, text, label);
+            prepared.result(&kind, &of_text, raw)
         };
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
-                (0..count)
-                    .filter(|label| pair_of(pairs, text, *label) == Pair::Wanted)
+                let owners = prepared.owners.iter();
+                owners
+                    .filter(|label| pair_of(pairs, text, **label) == Pair::Wanted)
                     .count()
             })
             .collect();
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            done(text, Ok(finish(text, vec![Vec::new(); count])));
+            done(
+                text,
+                Ok(finish(text, vec![Vec::new(); prepared.owners.len()])),
+            );
         }
         let ended = match &prepared.labels {
             Labels::Hypotheses(hypotheses) => {
                 let mut rows = Vec::new();
                 for (text, ids) in texts.iter().enumerate() {
                     for (label, hypothesis) in hypotheses.iter().enumerate() {
-                        if pair_of(pairs, text, label) == Pair::Wanted {
+                        if pair_of(pairs, text, prepared.owners[label]) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
                             rows.push(BatchRow { text, label, len });
                         }
@@ -443,7 +502,8 @@ impl Labeler {
                     &mut |row, computed| match computed {
                         Ok(logits) => {
                             let of_text = &mut pending[row.text];
-                            if of_text.add(row.label, logits, count) == missing[row.text] {
+                            if of_text.add(row.label, logits, hypotheses.len()) == missing[row.text]
+                            {
                                 let raw = std::mem::take(&mut of_text.raw);
                                 done(row.text, Ok(finish(row.text, raw)));
                             }
@@ -506,15 +566,23 @@ impl Labeler {
             Labels::Hypotheses(hypotheses) => hypotheses
                 .iter()
                 .enumerate()
-                .filter(|(label, _)| missing(*label))
+                .filter(|(label, _)| missing(prepared.owners[*label]))
                 .map(|(_, hypothesis)| self.encoder.pair_len(text, hypothesis))
                 .sum(),
-            Labels::Vectors(labels) if (0..labels.len()).any(missing) => {
+            Labels::Vectors(_) if prepared.owners.iter().copied().any(missing) => {
                 self.encoder.single_len(text)
             }
             Labels::Vectors(_) => 0,
         };
         tokens as f64
+    }
+}
+
+/// What the owner of a text is called: a label by its slug.
+fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
+    match set.labels.get(owners[owner]) {
+        Some(label) => label.slug.clone(),
+        None => "a topic of the background".to_owned(),
     }
 }
 

@@ -41,16 +41,18 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      author = CASE WHEN posts.text_purged_at IS NOT NULL THEN NULL \
        WHEN excluded.source NOT IN {live} THEN COALESCE(excluded.author, posts.author) \
        ELSE excluded.author END, \
-     score = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
-       THEN COALESCE(posts.score, excluded.score) ELSE COALESCE(excluded.score, posts.score) END, \
-     upvote_ratio = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
+     reddit_score = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
+       THEN COALESCE(posts.reddit_score, excluded.reddit_score) \
+       ELSE COALESCE(excluded.reddit_score, posts.reddit_score) END, \
+     upvote_ratio = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
        THEN COALESCE(posts.upvote_ratio, excluded.upvote_ratio) \
        ELSE COALESCE(excluded.upvote_ratio, posts.upvote_ratio) END, \
-     num_comments = CASE WHEN excluded.score_is_placeholder AND NOT posts.score_is_placeholder \
+     num_comments = CASE WHEN excluded.reddit_score_is_placeholder AND NOT posts.reddit_score_is_placeholder \
        THEN COALESCE(posts.num_comments, excluded.num_comments) \
        ELSE COALESCE(excluded.num_comments, posts.num_comments) END, \
-     score_is_placeholder = CASE WHEN excluded.score IS NULL THEN posts.score_is_placeholder \
-       ELSE excluded.score_is_placeholder AND (posts.score_is_placeholder OR posts.score IS NULL) END, \
+     reddit_score_is_placeholder = CASE WHEN excluded.reddit_score IS NULL THEN posts.reddit_score_is_placeholder \
+       ELSE excluded.reddit_score_is_placeholder \
+         AND (posts.reddit_score_is_placeholder OR posts.reddit_score IS NULL) END, \
      flair = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.flair, posts.flair) END, \
      over_18 = excluded.over_18, is_self = excluded.is_self, source = excluded.source, \
      text_hash = CASE WHEN posts.text_purged_at IS NULL THEN excluded.text_hash \
@@ -517,12 +519,13 @@ where
                     Values::Integer(seen.iter().map(|(row, _)| row.rank).collect()),
                 ),
                 (
-                    "score",
+                    "reddit_score",
                     Values::Integer(seen.iter().map(|(row, _)| row.post.score).collect()),
                 ),
             ],
             // Seen twice in one run, on a listing that moved while it was read: the last place counts.
-            on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE SET rank = excluded.rank, score = excluded.score",
+            on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
+                          SET rank = excluded.rank, reddit_score = excluded.reddit_score",
         };
         DB::insert(&mut *tx, insert).await.doing("store sightings")
     }
@@ -762,7 +765,7 @@ fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
             ("url", text(|post| post.url.as_deref())),
             ("permalink", text(|post| post.permalink.as_deref())),
             ("author", text(|post| post.author.as_deref())),
-            ("score", integer(|post| post.score)),
+            ("reddit_score", integer(|post| post.score)),
             ("upvote_ratio", Values::Real(ratio)),
             ("num_comments", integer(|post| post.num_comments)),
             ("flair", text(|post| post.flair.as_deref())),
@@ -784,7 +787,7 @@ fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
                 }),
             ),
             (
-                "score_is_placeholder",
+                "reddit_score_is_placeholder",
                 flag(|post| post.score_is_placeholder),
             ),
         ],

@@ -49,6 +49,8 @@ pub async fn scored(
             best: 0,
             margin: 0.75,
             abstained: false,
+            other: false,
+            other_score: None,
         },
         logits: vec![(target.model, hypothesis, logits)],
     };
