@@ -2,6 +2,7 @@
 //!
 //! A path goes in; out come topics and a label set, or everything that is wrong with the file, each with its line.
 
+mod background;
 mod form;
 mod mistakes;
 mod section;
@@ -22,6 +23,12 @@ pub use self::text::read_text;
 
 /// The pipeline that is built in.
 pub const SIXTEEN_TOPICS: &str = include_str!("../pipelines/sixteen-topics.toml");
+
+/// The background that is built in, and what a pipeline file calls it.
+pub const REDDIT: (&str, &str) = (
+    "reddit",
+    include_str!("../pipelines/background/reddit.toml"),
+);
 
 /// Why a pipeline file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +144,7 @@ impl Pipeline {
         let stem = path.file_stem().unwrap_or(path.as_os_str());
         let defaults = Defaults {
             name: &stem.to_string_lossy(),
+            folder: path.parent().unwrap_or(Path::new("")),
             listing,
             limit,
         };

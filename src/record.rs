@@ -13,7 +13,13 @@ const BUSY: f64 = 0.03;
 pub struct Labelled {
     /// Posts that got scores.
     pub posts: u64,
-    /// Pairs of a text and a label that the model computed.
+    /// Those of them that belong to none of the labels, because the background fits better.
+    #[serde(default)]
+    pub other: u64,
+    /// Those of them that have no label because the best score lies under the threshold.
+    #[serde(default)]
+    pub unsure: u64,
+    /// Pairs of a text and a label that the model computed; the background counts as one label.
     pub pairs: u64,
     /// Pairs that were known: from an earlier label set, or of a post with the same text.
     pub pairs_reused: u64,
@@ -62,6 +68,8 @@ impl Labelled {
     /// Adds what another lane did; what is known only at the end stays.
     pub(crate) fn add(&mut self, other: &Self) {
         self.posts += other.posts;
+        self.other += other.other;
+        self.unsure += other.unsure;
         self.pairs += other.pairs;
         self.pairs_reused += other.pairs_reused;
         self.failed += other.failed;

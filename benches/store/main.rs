@@ -176,6 +176,7 @@ fn label_set() -> LabelSet {
         mode: Mode::Single,
         threshold: 0.0,
         temperature: 1.0,
+        background: None,
         labels: (0..LABELS).map(label).collect(),
     }
 }
@@ -364,6 +365,8 @@ impl Bench {
                     best: 3,
                     margin: 0.3,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: self
                     .hypotheses

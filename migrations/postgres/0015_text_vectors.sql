@@ -14,6 +14,6 @@ ALTER TABLE text_vectors ALTER COLUMN vector SET STORAGE EXTERNAL;
 CREATE TABLE label_vectors (
     model_id      BIGINT NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     hypothesis_id BIGINT NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
-    vector        BYTEA NOT NULL, -- 32-bit floats, little-endian
+    vector        BYTEA NOT NULL, -- 32-bit floats, little-endian: a scale, then a vector, of a background several
     PRIMARY KEY (model_id, hypothesis_id)
 );

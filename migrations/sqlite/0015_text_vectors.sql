@@ -11,6 +11,6 @@ CREATE TABLE text_vectors (
 CREATE TABLE label_vectors (
     model_id      INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,
     hypothesis_id INTEGER NOT NULL REFERENCES hypotheses (id) ON DELETE CASCADE,
-    vector        BLOB NOT NULL, -- 32-bit floats, little-endian
+    vector        BLOB NOT NULL, -- 32-bit floats, little-endian: a scale, then a vector, of a background several
     PRIMARY KEY (model_id, hypothesis_id)
 );

@@ -29,7 +29,7 @@ pub async fn dry_run(
     let sought = sought(store, &cascade, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
-    let mut pairs = vec![vec![Pair::Wanted; set.labels.len()]; hashes.len()];
+    let mut pairs = vec![vec![Pair::Wanted; prepared.keys().len()]; hashes.len()];
     if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
         let stored = store.vector_logits(model, vectors, &hashes).await?;
         for (pairs, stored) in pairs.iter_mut().zip(stored) {

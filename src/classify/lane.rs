@@ -20,7 +20,8 @@ use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{
-    Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError, TextVector,
+    Cascade, LabelSet, Labeler, LabelerError, Outcome, PairLogits, Shortlist, TextError,
+    TextVector,
 };
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
@@ -58,8 +59,8 @@ struct Window {
 
 /// What the engine's thread tells.
 enum Event {
-    /// A post, and how many of its pairs were computed rather than known.
-    Scored(Lease, Classified, usize),
+    /// A post, and how many of its pairs were computed, and how many known.
+    Scored(Lease, Classified, usize, usize),
     Failed(Lease, String, String),
     /// No more of this window will come: done, or stopped on the way.
     WindowEnd(Lease, Option<OwnedSemaphorePermit>),
@@ -311,7 +312,7 @@ impl Shared<'_> {
         for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
             match order {
                 Ok(order) => {
-                    small.leave_out(&mut pairs, &order);
+                    small.leave_out(&mut pairs, &order, self.set.labels.len());
                     window.posts.push(same);
                     window.stored.push(pairs);
                 }
@@ -358,10 +359,10 @@ impl Shared<'_> {
         let mut written_at = clock.elapsed();
         while let Some(event) = events.recv().await {
             let (lease, ended, suspects) = match event {
-                Event::Scored(lease, one, computed) => {
+                Event::Scored(lease, one, computed, reused) => {
                     waiting.push(one);
                     done.pairs += computed as u64;
-                    done.pairs_reused += (self.scored_labels - computed) as u64;
+                    done.pairs_reused += reused as u64;
                     (lease, false, None)
                 }
                 Event::Failed(lease, fullname, error) => {
@@ -421,6 +422,12 @@ impl Shared<'_> {
         match written {
             Written::Stored(stored) => {
                 done.posts += stored;
+                let count = |outcome| {
+                    let all = posts.iter().map(|one| one.scores.outcome());
+                    all.filter(|one| *one == outcome).count() as u64
+                };
+                done.other += count(Outcome::Other);
+                done.unsure += count(Outcome::Unsure);
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }
@@ -529,6 +536,7 @@ fn score_windows(
                         wanted.map(|(label, _)| label).collect::<Vec<usize>>()
                     };
                     let mut computed = wanted(&known[text]).len();
+                    let scored_pairs = scored.logits.iter().flatten().count();
                     let (model, hypotheses) = keys;
                     let unstored = wanted(&stored[text]);
                     let vector = scored.vector.or_else(|| vectors[text].take());
@@ -547,7 +555,8 @@ fn score_windows(
                             logits: logits.clone(),
                             vector: vector.clone().map(|vector| (model, vector)),
                         };
-                        tell(Event::Scored(lease, one, std::mem::take(&mut computed)));
+                        let now = std::mem::take(&mut computed);
+                        tell(Event::Scored(lease, one, now, scored_pairs - now));
                     }
                     let logits = scored.logits;
                     of_window.insert(same[0].text_hash, Said { logits, vector });

@@ -243,8 +243,14 @@ fn told(done: &Labelled) {
     let some = |n: u64| Some(n).filter(|n| *n > 0);
     let (refused, held) = (some(done.refused), some(held_elsewhere));
     let known = some(done.pairs_reused);
+    let (other, unsure) = (some(done.other), some(done.unsure));
     tracing::info!(
         posts,
+        labelled = other
+            .or(unsure)
+            .map(|_| posts.saturating_sub(done.other + done.unsure)),
+        other,
+        unsure,
         pairs,
         known,
         failed,

@@ -168,6 +168,7 @@ impl Score {
             threshold: 0.0,
             temperature: 1.0,
             labels: self.labels.iter().map(label).collect(),
+            background: None,
         })
     }
 }

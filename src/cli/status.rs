@@ -85,7 +85,8 @@ fn backlog(standing: &Standing) -> Table {
     let Standing {
         posts,
         labelled,
-        none_of_these,
+        other,
+        unsure,
         unlabelled,
         set_aside,
         claimed,
@@ -103,7 +104,8 @@ fn backlog(standing: &Standing) -> Table {
         rows: vec![
             row("posts", json!(posts)),
             row("labelled", json!(labelled)),
-            row("of those, none of these", json!(none_of_these)),
+            row("of those, other", json!(other)),
+            row("of those, unsure", json!(unsure)),
             row("not labelled yet", json!(unlabelled)),
             row("held by workers now", json!(claimed)),
             row("set aside after failing", json!(set_aside)),

@@ -13,8 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{FileJob, FilesError, write_error};
 use crate::tables::{Format, Packing, bytes};
-use topicmill_score::TextResult;
-use topicmill_score::{LabelSet, hex};
+use topicmill_score::{LabelSet, Outcome, TextResult, hex};
 
 /// What every output says of a text, in this order.
 pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
@@ -159,10 +158,10 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         .collect();
     // None of these is no label; what came nearest is in `scores`.
     let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
-    let outcome = if result.scores.abstained {
-        "unsure"
-    } else {
-        "label"
+    let outcome = match result.scores.outcome() {
+        Outcome::Label => &set.labels[result.scores.best].slug,
+        Outcome::Other => "other",
+        Outcome::Unsure => "unsure",
     };
     let members = json!({
         "label": label,

@@ -163,7 +163,10 @@ impl Run<'_, '_> {
                 };
                 for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
                     match order {
-                        Ok(order) => picked.push(place, text, small.pairs(&order)),
+                        Ok(order) => {
+                            let pairs = small.pairs(&order, self.set.labels.len(), self.prepared);
+                            picked.push(place, text, pairs);
+                        }
                         Err(error) => tell(place, Err(error)),
                     }
                 }

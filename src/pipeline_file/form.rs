@@ -1,12 +1,14 @@
 //! What a pipeline file says, read key by key: serde would stop at the first mistake, this reader finds all.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
 
+use super::background;
 use super::mistakes::{Found, Mistakes, nearest, quoted, start};
 use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
@@ -20,6 +22,7 @@ pub(super) const FILE_KEYS: &[&str] = &[
     "mode",
     "threshold",
     "temperature",
+    "background",
     "labels",
     "topic",
 ];
@@ -44,6 +47,8 @@ const MOST_SHARE: u32 = 1000;
 pub(super) struct Defaults<'a> {
     /// Name of the label set.
     pub name: &'a str,
+    /// What paths of the file are relative to.
+    pub folder: &'a Path,
     pub listing: Listing,
     pub limit: u32,
 }
@@ -112,6 +117,14 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
     let mode = file.word::<Mode>("mode", found);
     let threshold = file.number("threshold", found);
     let temperature = file.number("temperature", found);
+    let background = file.text("background", found);
+    let beside = background.as_ref().and_then(|named| {
+        background::read(&named.value, defaults.folder).unwrap_or_else(|error| {
+            let name = quoted(&named.value);
+            found.wrong(named.at, format!("the background {name}: {error}"));
+            None
+        })
+    });
     let topics = read_topics(file, defaults, found);
     if let Some(name) = name.as_ref().filter(|name| name.value.trim().is_empty()) {
         found.wrong(
@@ -130,12 +143,18 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
         threshold: threshold.as_ref().map_or(0.0, |threshold| threshold.value),
         temperature: temperature.as_ref().map_or(1.0, |placed| placed.value),
         labels,
+        background: beside,
     };
     for fault in label_set.faults() {
         let at = match &fault {
             LabelSetError::Template(_) => template.as_ref().map(|placed| placed.at),
             LabelSetError::Threshold(_) => threshold.as_ref().map(|placed| placed.at),
             LabelSetError::Temperature(_) => temperature.as_ref().map(|placed| placed.at),
+            LabelSetError::Background(_) => background.as_ref().map(|placed| placed.at),
+            LabelSetError::Taken(slug) => {
+                let taken = topics.iter().find(|read| read.topic.slug == *slug);
+                taken.map(|read| read.at)
+            }
             // Told with the topics, where both places are known.
             LabelSetError::Empty | LabelSetError::Blank(_) | LabelSetError::Twice(_) => continue,
         };

@@ -105,6 +105,8 @@ pub struct Quality {
     pub precision: Share,
     /// Rows that got a label.
     pub coverage: Share,
+    /// Rows that got their right label, among those that have one.
+    pub found: Share,
     /// Mean of minus the log of the probability of the right labels.
     pub loss: f64,
     /// Expected calibration error: by how much score and accuracy differ, on average.
@@ -149,6 +151,15 @@ pub fn calibrate(rows: &[Known], before: Setting, wanted: f64) -> Option<Calibra
         after: judge_all(setting(temperature, threshold)),
         held_out: judge(held_out),
     })
+}
+
+/// The same rows as if there were no background.
+pub fn without_background(rows: &[Known]) -> Vec<Known> {
+    let plain = |row: &Known| Known {
+        evidence: row.evidence.without_other(),
+        ..row.clone()
+    };
+    rows.iter().map(plain).collect()
 }
 
 /// Without a threshold that would do nothing gets a label.
@@ -198,9 +209,10 @@ pub fn fit_temperature(rows: &[&Known]) -> Option<f64> {
 pub fn fit_threshold(rows: &[&Known], temperature: f64, wanted: f64) -> Option<f64> {
     let mut best: Vec<(f64, bool)> = rows
         .iter()
-        .map(|row| {
-            let (score, right, _) = best_of(row, temperature, 0.0);
-            (score, right)
+        .filter_map(|row| {
+            let (score, right, given) = best_of(row, temperature, 0.0);
+            // What is other gets no label under any threshold.
+            given.then_some((score, right))
         })
         .collect();
     best.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -245,12 +257,13 @@ fn best_of(row: &Known, temperature: f64, threshold: f64) -> (f64, bool, bool) {
 
 /// How good rows come out, each under a setting.
 fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
-    let (mut all, mut right, mut given, mut given_right) = (0, 0, 0, 0);
+    let (mut all, mut right, mut given, mut given_right, mut in_scope) = (0, 0, 0, 0, 0);
     let (mut loss, mut told) = (0.0, 0);
     let mut best = Vec::new();
     for (row, setting) in rows {
         let (score, is_right, is_given) = best_of(row, setting.temperature, setting.threshold);
         all += 1;
+        in_scope += usize::from(!row.right.is_empty());
         right += usize::from(is_right);
         given += usize::from(is_given);
         given_right += usize::from(is_given && is_right);
@@ -265,6 +278,7 @@ fn judge<'a>(rows: impl Iterator<Item = (&'a Known, Setting)>) -> Quality {
         accuracy: Share::new(right, all),
         precision: Share::new(given_right, given),
         coverage: Share::new(given, all),
+        found: Share::new(given_right, in_scope),
         loss: loss / float(told).max(1.0),
         ece,
         bins,

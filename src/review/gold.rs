@@ -374,6 +374,7 @@ mod tests {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label("food", "food and cooking"), label("none", "nothing")],
+            background: None,
         }
     }
 

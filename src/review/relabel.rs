@@ -86,10 +86,9 @@ pub struct Moved {
     pub score: f64,
 }
 
-/// The keys of a label set's logits under a model, one a label.
+/// The keys of a label set's logits under a model, one a label, and the background's after them.
 pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
-    let key = |label| hypothesis::key(&hypothesis::texts(kind, set, label));
-    set.labels.iter().map(key).collect()
+    hypothesis::keys(kind, set)
 }
 
 /// Answers a question; `answer` is added to as it goes, and `progress` hears how many posts more were looked at.
@@ -187,12 +186,13 @@ impl Answer {
         logits: &HashMap<TextHash, Vec<PairLogits>>,
     ) -> Vec<Classified> {
         let set = question.set;
+        let prior = set.prior_for(question.kind);
         let mut done = Vec::with_capacity(posts.len());
         for post in posts {
             let Some(logits) = logits.get(&post.text_hash) else {
                 continue;
             };
-            let scores = score::evidence(question.kind, set.mode, logits)
+            let scores = score::evidence_beside(question.kind, set.mode, logits, prior)
                 .scores(set.temperature, set.threshold);
             self.scored += 1;
             if question

@@ -452,8 +452,10 @@ pub struct Standing {
     pub posts: i64,
     /// How many of them are labelled under the current model and label set.
     pub labelled: i64,
-    /// How many of them none of the labels fits: the best score lies under the threshold.
-    pub none_of_these: i64,
+    /// How many of them belong to none of the labels: a topic of the background fits better.
+    pub other: i64,
+    /// How many of them have no label because the best score lies under the threshold.
+    pub unsure: i64,
     /// Not labelled yet.
     pub unlabelled: i64,
     /// Set aside after failing too often.

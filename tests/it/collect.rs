@@ -527,6 +527,7 @@ async fn label_all(scene: &Scene) -> u64 {
             label: "climate change".into(),
             descriptions: vec![],
         }],
+        background: None,
     };
     let model = ModelRow {
         name: "m".into(),
@@ -567,6 +568,8 @@ async fn label_all(scene: &Scene) -> u64 {
                 best: 0,
                 margin: 1.0,
                 abstained: false,
+                other: false,
+                other_score: None,
             },
             logits: vec![(target.model, hypothesis, logits)],
             vector: None,

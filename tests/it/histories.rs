@@ -271,6 +271,7 @@ impl Real {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label("gaming"), label("food")],
+            background: None,
         };
         let target = Target {
             model: store.ensure_model(&model).await.unwrap(),
@@ -359,6 +360,8 @@ impl Real {
                     best: 0,
                     margin: 0.5,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![(self.target.model, self.hypothesis, logits)],
                 vector: None,

@@ -52,6 +52,7 @@ fn label_set(labels: &[String], template: &str, mode: Mode) -> LabelSet {
         threshold: 0.0,
         temperature: 1.0,
         labels: labels.iter().map(label).collect(),
+        background: None,
     }
 }
 

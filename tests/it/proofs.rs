@@ -49,6 +49,7 @@ pub fn label_set() -> LabelSet {
         threshold: 0.0,
         temperature: 1.0,
         labels: ["food", "music", "travel"].map(label).into(),
+        background: None,
     }
 }
 

@@ -210,6 +210,7 @@ impl Scene {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label],
+            background: None,
         };
         let model = ModelRow {
             name: "m".into(),
@@ -254,6 +255,8 @@ impl Scene {
                     best: 0,
                     margin: 0.75,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![(target.model, hypothesis, logits)],
                 vector: None,
@@ -710,6 +713,8 @@ async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
                     best: 0,
                     margin: 0.75,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![],
                 vector: None,

@@ -57,6 +57,7 @@ fn labels(threshold: f64) -> LabelSet {
         threshold,
         temperature: 1.0,
         labels: vec![label("gaming"), label("food")],
+        background: None,
     }
 }
 
@@ -152,6 +153,8 @@ impl Fixture {
                     best: 0,
                     margin: 0.5,
                     abstained: false,
+                    other: false,
+                    other_score: None,
                 },
                 logits: vec![
                     (self.target.model, self.hypotheses[0], logits(2.0)),

@@ -52,7 +52,7 @@ pub struct Shortlist {
     labels: usize,
 }
 
-/// The places of the labels of a text in their set, the best first.
+/// The places of the labels of a text in their set, and of the background after the last of them, the best first.
 pub type Order = Vec<usize>;
 
 impl Shortlist {
@@ -91,7 +91,7 @@ impl Shortlist {
         let results = self.labeler.score_all(prepared, texts, stop)?;
         let order = |result: super::TextResult| {
             let logits: Vec<_> = result.logits.into_iter().flatten().collect();
-            score::evidence(&kind, prepared.mode(), &logits).order()
+            score::evidence_beside(&kind, prepared.mode(), &logits, prepared.prior()).order()
         };
         let orders = |results: Vec<Result<_, _>>| {
             let orders = results.into_iter().map(|result| result.map(order));
@@ -100,17 +100,34 @@ impl Shortlist {
         Ok(results.map(orders))
     }
 
-    /// The pairs of a text of which nothing is known yet.
-    pub fn pairs(&self, order: &[usize]) -> Pairs {
-        let mut pairs = vec![Pair::Wanted; order.len()];
-        self.leave_out(&mut pairs, order);
+    /// The pairs of a text of which nothing is known yet, of a set of so many labels.
+    pub fn pairs(&self, order: &[usize], labels: usize, large: &Prepared) -> Pairs {
+        let mut pairs = vec![Pair::Wanted; large.keys().len()];
+        self.leave_out(&mut pairs, order, labels);
         pairs
     }
 
-    /// Leaves out of a text's pairs what is not among the first of an order.
-    pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize]) {
-        for label in order.iter().skip(self.labels) {
-            pairs[*label] = Pair::LeftOut;
+    /// Leaves out of a text's pairs the labels that are not among the first of an order, and the background where that
+    /// many labels come before it.
+    pub fn leave_out(&self, pairs: &mut Pairs, order: &[usize], labels: usize) {
+        let mut picked = 0;
+        let mut background = false;
+        for place in order {
+            if *place < labels {
+                picked += 1;
+                if picked > self.labels {
+                    pairs[*place] = Pair::LeftOut;
+                }
+            } else {
+                background = picked < self.labels;
+            }
+        }
+        // The two models may read different topics of it, and one of them none.
+        if let Some(pair) = pairs.get_mut(labels)
+            && order.len() > labels
+            && !background
+        {
+            *pair = Pair::LeftOut;
         }
     }
 
@@ -172,9 +189,22 @@ mod tests {
 
     #[test]
     fn only_the_first_of_an_order_stay() {
-        let pairs = shortlist(None, 2).pairs(&[3, 1, 0, 2]);
+        let mut small = shortlist(None, 2);
+        let prepared = small.prepare(&set(&["a", "b", "c", "d"])).unwrap();
+        let pairs = small.pairs(&[3, 1, 0, 2], 4, &prepared);
         let out = Pair::LeftOut;
         assert_eq!(pairs, [out, Pair::Wanted, out, Pair::Wanted]);
+        // The background is scored beside as many labels as ever, unless all of them come before it.
+        for (order, beside) in [
+            ([4, 3, 1, 0, 2], true),
+            ([3, 4, 1, 0, 2], true),
+            ([3, 1, 4, 0, 2], false),
+        ] {
+            let mut pairs = vec![Pair::Wanted; 5];
+            small.leave_out(&mut pairs, &order, 4);
+            let background = if beside { Pair::Wanted } else { out };
+            assert_eq!(pairs, [out, Pair::Wanted, out, Pair::Wanted, background]);
+        }
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! for their scale. Scores are always made of what was rounded, whether it was computed a moment ago or years before: so
 //! they do not depend on that. How much the rounding moves them is in `benches/results/vectors.md`.
 
+use crate::score::fold_cosines;
+
 /// Bytes of the scale, which come first.
 const SCALE: usize = size_of::<f32>();
 /// Bytes of a number.
@@ -75,36 +77,57 @@ impl TextVector {
     /// Its cosine with each label; `None` where a label is of another length, and so of another model.
     pub fn cosines(&self, labels: &[LabelVector]) -> Option<Vec<f32>> {
         let numbers = self.numbers();
-        let dot = |label: &LabelVector| {
-            let same = label.0.len() == numbers.len();
-            same.then(|| dot(&label.0, &numbers))
-        };
-        labels.iter().map(dot).collect()
+        labels.iter().map(|label| label.cosine(&numbers)).collect()
     }
 }
 
-/// The vector of a label, of length 1: the mean of those of its texts.
+/// What a label is compared with: the mean of the vectors of its texts, of length 1. A background has several of them, one
+/// for each of its topics, and its cosine is the [folded](fold_cosines) one.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LabelVector(Vec<f32>);
+pub struct LabelVector {
+    /// What a cosine is multiplied with under a softmax.
+    scale: f32,
+    /// The vectors, end to end.
+    numbers: Vec<f32>,
+}
 
 impl LabelVector {
-    /// The direction of a sum.
+    /// The directions of some sums, of one length; `scale` is the model's for a softmax.
     #[expect(clippy::cast_possible_truncation, reason = "stored as f32")]
-    pub(crate) fn of(sum: Vec<f64>) -> Self {
-        Self(unit(sum).into_iter().map(|x| x as f32).collect())
+    pub(crate) fn of(scale: f64, sums: Vec<Vec<f64>>) -> Self {
+        let numbers = sums.into_iter().flat_map(unit);
+        Self {
+            scale: scale as f32,
+            numbers: numbers.map(|x| x as f32).collect(),
+        }
     }
 
     /// A vector as it was stored; `None` if these bytes are none.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks();
-        let numbers: Vec<f32> = numbers.iter().map(|x| f32::from_le_bytes(*x)).collect();
-        let whole = rest.is_empty() && !numbers.is_empty() && numbers.iter().all(|x| x.is_finite());
-        whole.then_some(Self(numbers))
+        let mut numbers = numbers.iter().map(|x| f32::from_le_bytes(*x));
+        let scale = numbers.next()?;
+        let numbers: Vec<f32> = numbers.collect();
+        let finite = scale.is_finite() && numbers.iter().all(|x| x.is_finite());
+        (rest.is_empty() && !numbers.is_empty() && finite).then_some(Self { scale, numbers })
     }
 
-    /// What is stored of it: four bytes a number.
+    /// What is stored of it: four bytes for its scale, and four for each number.
     pub fn to_bytes(&self) -> Vec<u8> {
-        self.0.iter().flat_map(|x| x.to_le_bytes()).collect()
+        let numbers = std::iter::once(&self.scale).chain(&self.numbers);
+        numbers.flat_map(|x| x.to_le_bytes()).collect()
+    }
+
+    fn cosine(&self, text: &[f32]) -> Option<f32> {
+        if self.numbers.is_empty() || !self.numbers.len().is_multiple_of(text.len()) {
+            return None;
+        }
+        if self.numbers.len() == text.len() {
+            return Some(dot(&self.numbers, text));
+        }
+        let cosines = self.numbers.chunks(text.len());
+        let cosines = cosines.map(|vector| f64::from(dot(vector, text)));
+        Some(fold_cosines(f64::from(self.scale), cosines))
     }
 }
 
@@ -136,6 +159,8 @@ pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::{EmbeddingHead, ModelKind};
+    use crate::score::{PairLogits, fold};
 
     /// Numbers that look like a model's, the same each time.
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -170,17 +195,37 @@ mod tests {
             let wide = |raw: &[f32]| unit(raw.iter().map(|x| f64::from(*x)).collect());
             let (exact, of_label) = (wide(&text), wide(&label));
             let cosine: f64 = exact.iter().zip(&of_label).map(|(a, b)| a * b).sum();
-            let stored = TextVector::of(&text).cosines(&[LabelVector::of(of_label)]);
+            let stored = TextVector::of(&text).cosines(&[LabelVector::of(20.0, vec![of_label])]);
             let error = (f64::from(stored.unwrap()[0]) - cosine).abs();
             assert!(error < 1e-5, "{error}");
         }
     }
 
     #[test]
+    fn several_vectors_have_one_cosine_as_their_cosines_folded() {
+        let kind = ModelKind::Embedding(EmbeddingHead {
+            output: "v".into(),
+            softmax_scale: 21.0,
+            sigmoid_scale: 23.5,
+            sigmoid_bias: 0.281,
+        });
+        let text = TextVector::of(&raw(1, 384));
+        let wide = |seed| raw(seed, 384).iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+        let sums = [2, 3, 4].map(wide);
+        let alone = sums.clone().map(|sum| LabelVector::of(21.0, vec![sum]));
+        let cosines = text.cosines(&alone).unwrap();
+        let pairs: Vec<_> = cosines.into_iter().map(PairLogits::cosine).collect();
+        let together = LabelVector::of(21.0, sums.to_vec());
+        assert_eq!(LabelVector::from_bytes(&together.to_bytes()), Some(together.clone()));
+        let folded = text.cosines(&[together]).unwrap()[0];
+        assert_eq!(folded.to_bits(), fold(&kind, &pairs).entailment.to_bits());
+    }
+
+    #[test]
     fn zeros_and_single_numbers_have_a_vector_too() {
         let nothing = TextVector::of(&[0.0; 8]);
         assert_eq!(nothing.numbers(), [0.0; 8]);
-        let label = LabelVector::of(vec![1.0; 8]);
+        let label = LabelVector::of(20.0, vec![vec![1.0; 8]]);
         assert_eq!(
             nothing.cosines(std::slice::from_ref(&label)),
             Some(vec![0.0])
@@ -203,8 +248,9 @@ mod tests {
         assert_eq!(TextVector::from_bytes(endless), None);
         assert_eq!(LabelVector::from_bytes(&[]), None);
         assert_eq!(LabelVector::from_bytes(&[0; 6]), None);
-        assert_eq!(LabelVector::from_bytes(&f32::NAN.to_le_bytes()), None);
-        let other = LabelVector::of(vec![1.0; 9]);
+        assert_eq!(LabelVector::from_bytes(&[0; 4]), None, "a scale alone");
+        assert_eq!(LabelVector::from_bytes(&[f32::NAN.to_le_bytes(); 2].concat()), None);
+        let other = LabelVector::of(20.0, vec![vec![1.0; 9]]);
         assert_eq!(TextVector::of(&[1.0; 8]).cosines(&[other]), None);
     }
 }

@@ -24,6 +24,38 @@ pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
     texts
 }
 
+/// What is compared in place of each label: for a label one list of [texts](texts); for the background, which comes
+/// last where something of it is left, one for each of its topics.
+pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
+    let labels = set.labels.iter().map(|label| vec![texts(kind, set, label)]);
+    let topics = set.background_for(kind).into_iter();
+    let background: Vec<_> = topics
+        .map(|topic| texts(kind, set, &topic.as_label()))
+        .collect();
+    labels
+        .chain((!background.is_empty()).then_some(background))
+        .collect()
+}
+
+/// The keys of a label set's logits, one a label, and one for the background where something of it is left.
+pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
+    let groups = groups(kind, set).into_iter();
+    groups
+        .enumerate()
+        .map(|(place, group)| {
+            let keys: Vec<String> = group.iter().map(|texts| key(texts)).collect();
+            if place < set.labels.len() {
+                keys.concat()
+            } else {
+                format!("{FOLDED}\n\n{}", keys.join("\n\n"))
+            }
+        })
+        .collect()
+}
+
+/// How the key of a background begins: its logits are those of all its topics, [folded](crate::score::fold).
+const FOLDED: &str = "The mean of the odds of:";
+
 /// Under which key the logits of a pair are stored: equal keys mean equal logits for the same model and text.
 pub fn key(texts: &[String]) -> String {
     texts.join("\n")
@@ -70,6 +102,7 @@ mod tests {
             threshold: 0.0,
             temperature: 1.0,
             labels: vec![label.clone()],
+            background: None,
         };
         let nli = ModelKind::Nli(NliClasses {
             count: 3,

@@ -82,14 +82,20 @@ pub struct Prepared {
     temperature: f64,
     threshold: f64,
     keys: Vec<String>,
+    /// Labels of the set.
+    count: usize,
+    /// Of the background, where something of it is left; its place is then after the last label.
+    prior: Option<f64>,
+    /// For each hypothesis or vector the place that it is for: of a label one, of the background one a topic.
+    owners: Vec<usize>,
     labels: Labels,
 }
 
 #[derive(Debug, Clone)]
 enum Labels {
-    /// A hypothesis each.
+    /// A hypothesis for each owner.
     Hypotheses(Vec<EncodedText>),
-    /// A vector each.
+    /// A vector, or several, for each owner.
     Vectors(Vec<LabelVector>),
 }
 
@@ -99,12 +105,19 @@ impl Prepared {
         self.mode
     }
 
-    /// For each label the key under which its logits are stored, in the order of the set.
+    /// What is added to the background's logit; `None` without a background.
+    pub fn prior(&self) -> Option<f64> {
+        self.prior
+    }
+
+    /// For each label the key under which its logits are stored, in the order of the set; then the background's, where
+    /// something of it is left.
     pub fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// The vectors of the labels, in the order of the set; none where the model compares texts with hypotheses.
+    /// The vectors of the labels, in the order of the set, and the background's after them; none where the model compares
+    /// texts with hypotheses.
     pub fn label_vectors(&self) -> Option<&[LabelVector]> {
         match &self.labels {
             Labels::Hypotheses(_) => None,
@@ -119,8 +132,53 @@ impl Prepared {
     pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
         let cosines = vector.cosines(self.label_vectors()?)?;
         let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
-        let evidence = score::evidence(&self.kind, self.mode, &logits);
+        let evidence = score::evidence_beside(&self.kind, self.mode, &logits, self.prior);
         Some(evidence.scores(self.temperature, self.threshold))
+    }
+
+    /// What came of a text, given what its rows gave; of an embedding model one row a place.
+    fn result(
+        &self,
+        pair_of: &dyn Fn(usize) -> Pair,
+        rows: Vec<Vec<f32>>,
+        vector: Option<TextVector>,
+    ) -> TextResult {
+        let kind = &self.kind;
+        let places = self.keys.len();
+        let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];
+        for (owner, row) in self.owners.iter().zip(rows) {
+            of_place[*owner].push(row);
+        }
+        let logits: Vec<Option<PairLogits>> = (0..places)
+            .map(|place| match pair_of(place) {
+                Pair::Wanted => {
+                    let rows = of_place[place].iter();
+                    let logits: Vec<_> = rows.map(|row| pair_logits(kind, row)).collect();
+                    Some(score::fold(kind, &logits))
+                }
+                Pair::Known(logits) => Some(logits),
+                Pair::LeftOut => None,
+            })
+            .collect();
+        let raw = of_place.into_iter().map(|mut rows| match rows.len() {
+            1 => rows.remove(0),
+            _ => Vec::new(),
+        });
+        let (labels, mut some): (Vec<usize>, Vec<PairLogits>) = (0..)
+            .zip(&logits[..self.count])
+            .filter_map(|(label, logits)| Some((label, (*logits)?)))
+            .unzip();
+        let other = logits.get(self.count).copied().flatten();
+        some.extend(other);
+        let prior = self.prior.filter(|_| other.is_some());
+        let scores = score::evidence_beside(kind, self.mode, &some, prior)
+            .scores(self.temperature, self.threshold);
+        TextResult {
+            scores: score::among(scores, &labels, self.count),
+            raw: raw.collect(),
+            logits,
+            vector,
+        }
     }
 
     /// How many rows the model computes for each text.
@@ -137,10 +195,10 @@ impl Prepared {
 pub struct TextResult {
     /// Its scores.
     pub scores: Scores,
-    /// Its logits, one a label; of labels that were left out there are none.
+    /// Its logits, one a label, and the background's after them; of what was left out there are none.
     pub logits: Vec<Option<PairLogits>>,
     /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
-    /// where the logits were known, or the label left out.
+    /// where the logits were known, or the label left out, and for a background of several topics.
     pub raw: Vec<Vec<f32>>,
     /// The vector of the text, where an embedding model computed it.
     pub vector: Option<TextVector>,
@@ -158,7 +216,7 @@ pub enum Pair {
     LeftOut,
 }
 
-/// The pairs of a text, one a label; an empty list where all of them are wanted.
+/// The pairs of a text, one a label, and the background's after them; an empty list where all of them are wanted.
 pub type Pairs = Vec<Pair>;
 
 /// How it stands with a text and a label.
@@ -333,29 +391,46 @@ impl Labeler {
         known: &[Option<LabelVector>],
     ) -> Result<Prepared, LabelerError> {
         set.validate()?;
+        let kind = &self.folder.kind;
         let mut texts = Vec::new();
-        let mut keys = Vec::new();
-        for (label, of_label) in set.labels.iter().enumerate() {
-            let of_label = hypothesis::texts(&self.folder.kind, set, of_label);
-            keys.push(hypothesis::key(&of_label));
-            for text in of_label {
-                texts.push((label, self.encoder.encode_whole(&text)?));
+        let mut owners = Vec::new();
+        for (place, group) in hypothesis::groups(kind, set).into_iter().enumerate() {
+            for of_one in group {
+                for text in of_one {
+                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
+                }
+                owners.push(place);
             }
         }
-        let nli = matches!(self.folder.kind, ModelKind::Nli(_));
-        for (label, text) in &texts {
-            if !fits(&self.folder.kind, &self.encoder, text.len()) {
+        let name = |owner: usize| name_of(set, &owners, owner);
+        let nli = matches!(kind, ModelKind::Nli(_));
+        for (owner, text) in &texts {
+            if !fits(kind, &self.encoder, text.len()) {
                 return Err(LabelerError::TooLong {
-                    label: set.labels[*label].slug.clone(),
+                    label: name(*owner),
                     tokens: text.len(),
                     window: self.encoder.max_tokens(),
                 });
             }
         }
+        if let Some(background) = &set.background {
+            let left_out = background.left_out(&set.labels);
+            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
+            tracing::info!(
+                background = background.tag(),
+                topics = set.background_for(kind).len(),
+                left_out = left_out.join(", "),
+                "a post that fits the background better than every label is other"
+            );
+        }
+        let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
         let labels = if nli {
             Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
         } else {
-            Labels::Vectors(self.label_vectors(set, texts, known)?)
+            // Each place has a vector of its own, so nothing is left to fold.
+            let vectors = self.label_vectors(&name, &owners, keys.len(), texts, known)?;
+            owners = (0..keys.len()).collect();
+            Labels::Vectors(vectors)
         };
         Ok(Prepared {
             kind: self.folder.kind.clone(),
@@ -363,19 +438,24 @@ impl Labeler {
             temperature: set.temperature,
             threshold: set.threshold,
             keys,
+            count: set.labels.len(),
+            prior,
+            owners,
             labels,
         })
     }
 
-    /// The mean of the vectors of each label's texts, of length 1.
+    /// What each place is compared with: for each of its owners the mean of the vectors of its texts.
     fn label_vectors(
         &mut self,
-        set: &LabelSet,
+        name: &dyn Fn(usize) -> String,
+        owners: &[usize],
+        places: usize,
         mut texts: Vec<(usize, EncodedText)>,
         known: &[Option<LabelVector>],
     ) -> Result<Vec<LabelVector>, LabelerError> {
-        let known = |label: usize| known.get(label).and_then(Option::as_ref);
-        texts.retain(|(label, _)| known(*label).is_none());
+        let known = |place: usize| known.get(place).and_then(Option::as_ref);
+        texts.retain(|(owner, _)| known(owners[*owner]).is_none());
         let rows = texts.iter().enumerate();
         let rows = rows
             .map(|(text, (_, ids))| BatchRow {
@@ -399,24 +479,32 @@ impl Labeler {
         )?;
         if let Some((text, source)) = failed {
             return Err(LabelerError::Label {
-                label: set.labels[texts[text].0].slug.clone(),
+                label: name(texts[text].0),
                 source,
             });
         }
-        let mut means: Vec<Vec<f64>> = vec![Vec::new(); set.labels.len()];
+        let mut means: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
         // In the order of the texts, so that the sum is the same on every batch.
         for ((label, _), vector) in texts.iter().zip(vectors) {
             let mean = &mut means[*label];
             mean.resize(vector.len(), 0.0);
             mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
         }
-        let means = means.into_iter().enumerate();
-        let of_label = |(label, mean)| {
-            known(label)
-                .cloned()
-                .unwrap_or_else(|| LabelVector::of(mean))
+        let mut of_places: Vec<Vec<Vec<f64>>> = vec![Vec::new(); places];
+        for (mean, place) in means.into_iter().zip(owners) {
+            of_places[*place].push(mean);
+        }
+        let scale = match &self.folder.kind {
+            ModelKind::Embedding(head) => head.softmax_scale,
+            ModelKind::Nli(_) => unreachable!("an NLI model has no vectors"),
         };
-        Ok(means.map(of_label).collect())
+        let of_places = of_places.into_iter().enumerate();
+        let of_place = |(place, means)| {
+            known(place)
+                .cloned()
+                .unwrap_or_else(|| LabelVector::of(scale, means))
+        };
+        Ok(of_places.map(of_place).collect())
     }
 
     /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
@@ -439,46 +527,28 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
-        let kind = self.folder.kind.clone();
-        let count = prepared.keys.len();
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
-            let logits: Vec<Option<PairLogits>> = (0..count)
-                .map(|label| match pair_of(pairs, text, label) {
-                    Pair::Wanted => Some(pair_logits(&kind, &raw[label])),
-                    Pair::Known(logits) => Some(logits),
-                    Pair::LeftOut => None,
-                })
-                .collect();
-            let (labels, some): (Vec<usize>, Vec<PairLogits>) = (0..)
-                .zip(&logits)
-                .filter_map(|(label, logits)| Some((label, (*logits)?)))
-                .unzip();
-            let scores = score::evidence(&kind, prepared.mode, &some)
-                .scores(prepared.temperature, prepared.threshold);
-            let scores = score::among(scores, &labels, count);
-            TextResult {
-                scores,
-                logits,
-                raw,
-                vector,
-            }
+            let of_text = |label: usize| pair_of(pairs, text, label);
+            prepared.result(&of_text, raw, vector)
         };
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
-                (0..count)
-                    .filter(|label| pair_of(pairs, text, *label) == Pair::Wanted)
+                let owners = prepared.owners.iter();
+                owners
+                    .filter(|label| pair_of(pairs, text, **label) == Pair::Wanted)
                     .count()
             })
             .collect();
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            done(text, Ok(finish(text, vec![Vec::new(); count], None)));
+            let nothing = vec![Vec::new(); prepared.owners.len()];
+            done(text, Ok(finish(text, nothing, None)));
         }
         let ended = match &prepared.labels {
             Labels::Hypotheses(hypotheses) => {
                 let mut rows = Vec::new();
                 for (text, ids) in texts.iter().enumerate() {
                     for (label, hypothesis) in hypotheses.iter().enumerate() {
-                        if pair_of(pairs, text, label) == Pair::Wanted {
+                        if pair_of(pairs, text, prepared.owners[label]) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
                             rows.push(BatchRow { text, label, len });
                         }
@@ -492,7 +562,8 @@ impl Labeler {
                     &mut |row, computed| match computed {
                         Ok(logits) => {
                             let of_text = &mut pending[row.text];
-                            if of_text.add(row.label, logits, count) == missing[row.text] {
+                            if of_text.add(row.label, logits, hypotheses.len()) == missing[row.text]
+                            {
                                 let raw = std::mem::take(&mut of_text.raw);
                                 done(row.text, Ok(finish(row.text, raw, None)));
                             }
@@ -560,15 +631,23 @@ impl Labeler {
             Labels::Hypotheses(hypotheses) => hypotheses
                 .iter()
                 .enumerate()
-                .filter(|(label, _)| missing(*label))
+                .filter(|(label, _)| missing(prepared.owners[*label]))
                 .map(|(_, hypothesis)| self.encoder.pair_len(text, hypothesis))
                 .sum(),
-            Labels::Vectors(labels) if (0..labels.len()).any(missing) => {
+            Labels::Vectors(_) if prepared.owners.iter().copied().any(missing) => {
                 self.encoder.single_len(text)
             }
             Labels::Vectors(_) => 0,
         };
         tokens as f64
+    }
+}
+
+/// What the owner of a text is called: a label by its slug.
+fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
+    match set.labels.get(owners[owner]) {
+        Some(label) => label.slug.clone(),
+        None => "a topic of the background".to_owned(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::background::{Background, BackgroundError};
 use crate::folder::hex;
 
 /// How scores over labels are made of logits.
@@ -80,6 +81,8 @@ pub struct LabelSet {
     pub temperature: f64,
     /// In order; never empty.
     pub labels: Vec<Label>,
+    /// Topics that are none of the labels: a text that fits them better than every label is "other".
+    pub background: Option<Background>,
 }
 
 /// Why a label set cannot be used.
@@ -98,12 +101,20 @@ pub enum LabelSetError {
     /// Two labels of one name.
     #[error("label `{0}` is there twice: remove one")]
     Twice(String),
+    /// With a background the word says what becomes of a text that gets no label.
+    #[error(
+        "label `{0}`: with a background, this word stands for posts without a label; use another slug"
+    )]
+    Taken(String),
     /// A threshold that no score can meet.
     #[error("the threshold {0} is not between 0 and 1")]
     Threshold(String),
     /// A temperature that gives no scores.
     #[error("the temperature {0} is no number above 0")]
     Temperature(String),
+    /// A background that cannot be used.
+    #[error("the background: {0}")]
+    Background(#[from] BackgroundError),
 }
 
 impl LabelSet {
@@ -130,12 +141,19 @@ impl LabelSet {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
             faults.push(LabelSetError::Temperature(self.temperature.to_string()));
         }
+        if let Some(Err(error)) = self.background.as_ref().map(Background::validate) {
+            faults.push(LabelSetError::Background(error));
+        }
         let mut seen = std::collections::HashSet::new();
         for (i, label) in self.labels.iter().enumerate() {
             if label.label.trim().is_empty() || label.slug.trim().is_empty() {
                 faults.push(LabelSetError::Blank(i + 1));
             } else if !seen.insert(label.slug.as_str()) {
                 faults.push(LabelSetError::Twice(label.slug.clone()));
+            }
+            let taken = ["other", "unsure"].contains(&label.slug.as_str());
+            if taken && self.background.is_some() {
+                faults.push(LabelSetError::Taken(label.slug.clone()));
             }
         }
         faults
@@ -146,8 +164,8 @@ impl LabelSet {
         self.template.replacen("{}", &label.label, 1)
     }
 
-    /// SHA-256 over what matters: template, mode, threshold and labels, and the temperature where it is not 1;
-    /// not the name. Lower-case hex.
+    /// SHA-256 over what matters: template, mode, threshold and labels, the temperature where it is not 1, and the
+    /// background where there is one; not the name. Lower-case hex.
     pub fn hash(&self) -> String {
         #[expect(
             clippy::float_cmp,
@@ -155,9 +173,13 @@ impl LabelSet {
         )]
         let temperature = (self.temperature != 1.0).then_some(self.temperature);
         let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
-        let content = match temperature {
-            None => serde_json::to_string(&(template, mode, threshold, &self.labels)),
-            Some(temperature) => {
+        let content = match (&self.background, temperature) {
+            (Some(background), _) => serde_json::to_string(&(
+                (template, mode, threshold, &self.labels, self.temperature),
+                background,
+            )),
+            (None, None) => serde_json::to_string(&(template, mode, threshold, &self.labels)),
+            (None, Some(temperature)) => {
                 serde_json::to_string(&(template, mode, threshold, &self.labels, temperature))
             }
         };
@@ -186,6 +208,7 @@ mod tests {
             threshold: 0.0,
             temperature: 1.0,
             labels,
+            background: None,
         }
     }
 
@@ -211,6 +234,19 @@ mod tests {
             ..a.clone()
         };
         assert_ne!(a.hash(), warm.hash());
+        let beside = LabelSet {
+            background: Some(crate::scripted::background()),
+            ..a.clone()
+        };
+        assert_ne!(a.hash(), beside.hash());
+        let mut later = beside.clone();
+        later.background.as_mut().unwrap().version = 2;
+        assert_ne!(beside.hash(), later.hash());
+        // Labels that were stored before there were backgrounds are found under this version.
+        assert_eq!(
+            a.hash(),
+            "628f74bc667aca4320721d776f55b022ee6a00112ee85e15c2e692cf70aad54e"
+        );
     }
 
     #[test]

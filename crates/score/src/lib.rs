@@ -38,6 +38,7 @@
 //! ```
 //!
 //! - [`labels`]: a label set with its template, mode, threshold and temperature.
+//!   [`background`]: topics beside it, so that a text may belong to none of the labels.
 //! - [`folder`]: what a model folder is, its manifest and its hashes.
 //! - [`text`]: texts to token ids; [`hypothesis`]: what a label is compared as.
 //! - [`batch`]: rows into batches within a token budget; [`contract`]: the tensors that a graph is fed.
@@ -53,6 +54,7 @@
 //! An error says what failed and with which file or label. What to do about it depends on the program that uses the
 //! crate, so errors name no flag and no setting.
 
+pub mod background;
 pub mod batch;
 pub mod cascade;
 pub mod contract;
@@ -70,6 +72,7 @@ pub mod scripted;
 pub mod text;
 pub mod vectors;
 
+pub use self::background::{Background, BackgroundError, BackgroundTopic};
 pub use self::cascade::{Cascade, Shortlist};
 pub use self::embedded::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError};
@@ -77,5 +80,5 @@ pub use self::folder::{ModelError, ModelFolder, ModelKind, hex};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{Label, LabelSet, LabelSetError, Mode};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};
-pub use self::score::{PairLogits, Scores};
+pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};

@@ -5,6 +5,9 @@
 //! over the labels. Multi mode, and a single label in either mode: softmax of (contradiction, entailment) for
 //! each label by itself. An embedding model puts its scaled cosine in place of the logit. A temperature divides
 //! what stands under the softmax or the sigmoid.
+//!
+//! A background stands beside the labels like one more of them: the logits of its topics are [folded](fold) into one. A
+//! text that fits it better than every label is *other*.
 
 use crate::folder::ModelKind;
 use crate::labels::Mode;
@@ -40,10 +43,36 @@ pub struct Scores {
     pub scores: Vec<f64>,
     /// Index of the best; the first among equals.
     pub best: usize,
-    /// Best less second best; of one label its score.
+    /// What came first less what came second, the background included; of one label alone its score.
     pub margin: f64,
-    /// The best lies under the label set's threshold: none of these.
+    /// The text gets none of the labels: it is other, or the best lies under the label set's threshold.
     pub abstained: bool,
+    /// The background came before every label.
+    pub other: bool,
+    /// The background's score, where there is one.
+    pub other_score: Option<f64>,
+}
+
+/// What becomes of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It gets the best label.
+    Label,
+    /// It belongs to none of the labels.
+    Other,
+    /// The best label lies under the threshold.
+    Unsure,
+}
+
+impl Scores {
+    /// What becomes of the text.
+    pub fn outcome(&self) -> Outcome {
+        match (self.other, self.abstained) {
+            (true, _) => Outcome::Other,
+            (false, true) => Outcome::Unsure,
+            (false, false) => Outcome::Label,
+        }
+    }
 }
 
 /// The logits of one text as they become scores, before the temperature.
@@ -51,6 +80,8 @@ pub struct Scores {
 pub struct Evidence {
     /// One a label, in the order of the set.
     logits: Vec<f64>,
+    /// The background's, with its prior.
+    other: Option<f64>,
     /// Whether each label stands for itself, or all of them share one softmax.
     each_by_itself: bool,
 }
@@ -60,6 +91,20 @@ pub struct Evidence {
 /// # Panics
 /// If an NLI model lacks a logit.
 pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence {
+    evidence_beside(kind, mode, logits, None)
+}
+
+/// As [`evidence`], where the last of the logits are the background's, if there is a
+/// [prior](crate::labels::LabelSet::prior_for) for it.
+///
+/// # Panics
+/// As [`evidence`].
+pub fn evidence_beside(
+    kind: &ModelKind,
+    mode: Mode,
+    logits: &[PairLogits],
+    prior: Option<f64>,
+) -> Evidence {
     let each_by_itself = mode == Mode::Multi || logits.len() == 1;
     let of = |pair: &PairLogits| {
         let first = f64::from(pair.entailment);
@@ -77,48 +122,138 @@ pub fn evidence(kind: &ModelKind, mode: Mode, logits: &[PairLogits]) -> Evidence
             ModelKind::Embedding(head) => head.softmax_scale * first,
         }
     };
+    let mut logits: Vec<f64> = logits.iter().map(of).collect();
+    let other = prior.and_then(|prior| Some(logits.pop()? + prior));
     Evidence {
-        logits: logits.iter().map(of).collect(),
+        logits,
+        other,
         each_by_itself,
     }
 }
 
+/// The logits of several topics as those of one: the log of the mean of their odds, in the unit of a logit, or of an
+/// embedding model of its cosine. One topic stays what it is.
+///
+/// # Panics
+/// If an NLI model lacks a logit.
+pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
+    if let [one] = logits {
+        return *one;
+    }
+    let first = || logits.iter().map(|pair| f64::from(pair.entailment));
+    match kind {
+        ModelKind::Embedding(head) => PairLogits {
+            entailment: fold_cosines(head.softmax_scale, first()),
+            contradiction: None,
+            neutral: None,
+        },
+        ModelKind::Nli(_) => {
+            let second = || {
+                logits.iter().map(|pair| {
+                    let logit = pair.contradiction;
+                    f64::from(logit.expect("an NLI model gives a logit to every class"))
+                })
+            };
+            // What multi mode needs is the difference, so that is what is folded.
+            let entailment = log_mean(first());
+            let apart = log_mean(first().zip(second()).map(|(a, b)| a - b));
+            let neutral: Option<Vec<f64>> = logits
+                .iter()
+                .map(|pair| pair.neutral.map(f64::from))
+                .collect();
+            PairLogits {
+                entailment: single(entailment),
+                contradiction: Some(single(entailment - apart)),
+                neutral: neutral.map(|all| single(log_mean(all.into_iter()))),
+            }
+        }
+    }
+}
+
+/// The cosine that stands for several, of a model with this scale for a softmax: see [`fold`].
+pub(crate) fn fold_cosines(scale: f64, cosines: impl Iterator<Item = f64> + Clone) -> f32 {
+    single(log_mean(cosines.map(|cosine| scale * cosine)) / scale)
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "stored as f32, and exact enough"
+)]
+fn single(x: f64) -> f32 {
+    x as f32
+}
+
+/// The log of the mean of eˣ.
+fn log_mean(logits: impl Iterator<Item = f64> + Clone) -> f64 {
+    let top = logits.clone().fold(f64::NEG_INFINITY, f64::max);
+    let (sum, count) = logits.fold((0.0, 0.0), |(sum, count), x| {
+        (sum + (x - top).exp(), count + 1.0)
+    });
+    let mean: f64 = sum / count;
+    top + mean.ln()
+}
+
 impl Evidence {
+    /// The same without the background, as if there were none.
+    #[must_use]
+    pub fn without_other(&self) -> Self {
+        Self {
+            other: None,
+            each_by_itself: self.each_by_itself,
+            logits: self.logits.clone(),
+        }
+    }
+
     /// Scores under a temperature, and what follows from a threshold. At temperature 1 they are the reference's
     /// to the bit: a division by 1 changes no number.
     ///
     /// # Panics
     /// Without a label: a label set is never empty.
     pub fn scores(&self, temperature: f64, threshold: f64) -> Scores {
-        let logits = self.logits.iter().map(|x| x / temperature);
-        let scores = if self.each_by_itself {
+        let logits = self.all().map(|x| x / temperature);
+        let mut scores: Vec<f64> = if self.each_by_itself {
             logits.map(sigmoid).collect()
         } else {
             softmax(logits)
         };
-        rank(scores, threshold)
+        let other = self.other.and_then(|_| scores.pop());
+        rank(scores, other, threshold)
     }
 
-    /// The places of the labels, the best first; of equals the first.
+    /// The labels' logits, and the background's.
+    fn all(&self) -> impl Iterator<Item = f64> + Clone {
+        self.logits.iter().copied().chain(self.other)
+    }
+
+    /// The places of the labels, and of the background after the last of them, the best first; of equals the first.
     pub fn order(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.logits.len()).collect();
-        order.sort_by(|a, b| self.logits[*b].total_cmp(&self.logits[*a]));
+        let all: Vec<f64> = self.all().collect();
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        order.sort_by(|a, b| all[*b].total_cmp(&all[*a]));
         order
     }
 
-    /// Minus the log of the probability that scores under a temperature give to the right labels. `None` where
-    /// they share one softmax and none of them is right: that has no place in it.
+    /// Minus the log of the probability that scores under a temperature give to the right labels; where none of them
+    /// is right, to the background. `None` where they share one softmax and there is no background: none of these has
+    /// no place in it.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
-        let logits = || self.logits.iter().map(|x| x / temperature);
+        let logits = || self.all().map(|x| x / temperature);
+        let is_right = |place: usize| {
+            let background = place == self.logits.len();
+            (background && right.is_empty()) || right.contains(&place)
+        };
         if self.each_by_itself {
             let signed = logits().enumerate();
-            let signed = signed.map(|(i, x)| if right.contains(&i) { -x } else { x });
+            let signed = signed.map(|(i, x)| if is_right(i) { -x } else { x });
             return Some(signed.map(softplus).sum());
         }
-        let right = right.first()?;
+        let right = match right.first() {
+            Some(right) => self.logits[*right],
+            None => self.other?,
+        };
         let top = logits().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = logits().map(|x| (x - top).exp()).sum();
-        Some(sum.ln() + top - self.logits[*right] / temperature)
+        Some(sum.ln() + top - right / temperature)
     }
 }
 
@@ -149,7 +284,7 @@ pub fn opposed(entailment: f32, contradiction: f32) -> f64 {
     sigmoid(f64::from(entailment) - f64::from(contradiction))
 }
 
-fn rank(scores: Vec<f64>, threshold: f64) -> Scores {
+fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
     let mut best = 0;
     for (i, score) in scores.iter().enumerate() {
         if *score > scores[best] {
@@ -161,11 +296,19 @@ fn rank(scores: Vec<f64>, threshold: f64) -> Scores {
         .enumerate()
         .filter(|(i, _)| *i != best)
         .map(|(_, score)| *score);
-    let margin = scores[best] - others.fold(0.0, f64::max);
+    let beside = other_score.unwrap_or(0.0);
+    let other = other_score.is_some_and(|score| score > scores[best]);
+    let margin = if other {
+        beside - scores[best]
+    } else {
+        scores[best] - others.fold(beside, f64::max)
+    };
     Scores {
         best,
         margin,
-        abstained: scores[best] < threshold,
+        abstained: other || scores[best] < threshold,
+        other,
+        other_score,
         scores,
     }
 }
@@ -327,6 +470,64 @@ mod tests {
             evidence(&NLI, Mode::Multi, &pairs(&all)).order(),
             [2, 1, 3, 0]
         );
+    }
+
+    #[test]
+    fn a_background_is_one_more_label_that_is_nobodys() {
+        let three = pairs(&[(1.0, 3.0), (2.0, -1.0), (2.5, 0.0)]);
+        let prior = 0.25;
+        let single = evidence_beside(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
+        let sum = 1f64.exp() + 2f64.exp() + 2.75f64.exp();
+        close(&single.scores, &[1f64.exp() / sum, 2f64.exp() / sum]);
+        close(&[single.other_score.unwrap()], &[2.75f64.exp() / sum]);
+        assert_eq!((single.best, single.outcome()), (1, Outcome::Other));
+        assert!(single.abstained && single.other && single.margin > 0.0);
+        let multi = evidence_beside(&NLI, Mode::Multi, &three, Some(prior));
+        assert_eq!(multi.order(), [1, 2, 0]);
+        let multi = multi.scores(1.0, 0.0);
+        close(&[multi.scores[1]], &[sigmoid(3.0)]);
+        close(&[multi.other_score.unwrap()], &[sigmoid(2.75)]);
+        close(&[multi.margin], &[sigmoid(3.0) - sigmoid(2.75)]);
+        assert_eq!(multi.outcome(), Outcome::Label);
+        // One label alone shares a softmax with it; without it, it stands for itself.
+        let one = evidence_beside(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
+        close(&one.scores, &[sigmoid(2.0 - 2.75)]);
+        let unsure = evidence_beside(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
+        assert_eq!(unsure.outcome(), Outcome::Unsure);
+        assert!(!unsure.other);
+        let evidence = evidence_beside(&NLI, Mode::Single, &three, Some(prior));
+        close(
+            &[evidence.loss(1.0, &[]).unwrap()],
+            &[-single.other_score.unwrap().ln()],
+        );
+    }
+
+    #[test]
+    fn topics_fold_into_the_mean_of_their_odds() {
+        let two = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
+        assert_eq!(fold(&NLI, &two[..1]), two[0]);
+        let folded = fold(&NLI, &two);
+        let mean = |a: f64, b: f64| f64::midpoint(a.exp(), b.exp()).ln();
+        let near = |found: f32, expected: f64| {
+            assert!(
+                (f64::from(found) - expected).abs() < 1e-6,
+                "{found} {expected}"
+            );
+        };
+        near(folded.entailment, mean(1.0, 2.0));
+        near(
+            folded.entailment - folded.contradiction.unwrap(),
+            mean(-2.0, 3.0),
+        );
+        let kind = ModelKind::Embedding(EmbeddingHead {
+            output: "v".into(),
+            softmax_scale: 21.0,
+            sigmoid_scale: 23.5,
+            sigmoid_bias: 0.281,
+        });
+        let folded = fold(&kind, &two);
+        near(folded.entailment, mean(21.0, 42.0) / 21.0);
+        assert_eq!(folded.contradiction, None);
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::background::Background;
 use crate::engine::Device;
 use crate::labeler::{Labeler, LabelerError, Prepared, TextError};
 use crate::labels::{Label, LabelSet, Mode};
 use crate::onnx::{EngineOptions, OnnxEngine, OnnxError};
+use crate::score::Outcome;
 
 /// Padded tokens of a batch on a CPU: small sorted batches stay in its caches (benches/results/sweep.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
@@ -86,6 +88,12 @@ impl ScorerBuilder {
         self
     }
 
+    /// Ordinary topics beside the labels: a text that fits them better than every label gets none.
+    pub fn background(mut self, background: Background) -> Self {
+        self.set.background = Some(background);
+        self
+    }
+
     /// What to compute on; the default takes a GPU where one can be used.
     pub fn device(mut self, device: Device) -> Self {
         self.options.device = device;
@@ -157,11 +165,13 @@ pub fn batch_tokens_for(device: Device) -> usize {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Scored {
-    /// Slug of the best label; `None` where its score lies under the threshold.
+    /// Slug of the best label; `None` where its score lies under the threshold, or the text is other.
     pub label: Option<String>,
+    /// Whether the text got the label, fits the background better, or is unsure.
+    pub outcome: Outcome,
     /// The best score, 0 to 1.
     pub score: f64,
-    /// The best score less the second best; with one label its score.
+    /// What came first less what came second, the background included; with one label alone its score.
     pub margin: f64,
     /// The score of each label, in the order of the label set.
     pub scores: Vec<f64>,
@@ -184,6 +194,7 @@ impl Scorer {
             threshold: 0.0,
             temperature: 1.0,
             labels: Vec::new(),
+            background: None,
         };
         ScorerBuilder {
             model: model.into(),
@@ -216,6 +227,7 @@ impl Scorer {
             let best = self.set.labels[scores.best].slug.clone();
             Ok(Scored {
                 label: (!scores.abstained).then_some(best),
+                outcome: scores.outcome(),
                 score: scores.scores[scores.best],
                 margin: scores.margin,
                 scores: scores.scores,

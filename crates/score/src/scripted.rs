@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError, Logits};
+use crate::background::{Background, BackgroundTopic};
 use crate::folder::{ModelFolder, ModelKind, NliClasses};
 use crate::labels::{Label, LabelSet, Mode};
 
@@ -106,5 +107,28 @@ pub fn set(labels: &[&str]) -> LabelSet {
         threshold: 0.0,
         temperature: 1.0,
         labels: labels.iter().map(label).collect(),
+        background: None,
+    }
+}
+
+/// A background of four topics, three of them for NLI models.
+pub fn background() -> Background {
+    let topic = |(label, also, nli): &(&str, &str, bool)| BackgroundTopic {
+        label: (*label).into(),
+        descriptions: vec![format!("All about {label}.")],
+        also: vec![(*also).into()],
+        nli: *nli,
+    };
+    let topics = [
+        ("video games", "consoles", true),
+        ("music", "songs", false),
+        ("sports", "football", true),
+        ("food", "cooking", true),
+    ];
+    Background {
+        name: "four".into(),
+        version: 1,
+        weight: 0.5,
+        topics: topics.iter().map(topic).collect(),
     }
 }

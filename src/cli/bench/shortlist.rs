@@ -53,6 +53,8 @@ pub struct Small {
     shortlist: Shortlist,
     prepared: Prepared,
     folder: ModelFolder,
+    /// Labels of the set.
+    labels: usize,
 }
 
 impl Shortlisting {
@@ -67,6 +69,7 @@ impl Shortlisting {
             prepared: shortlist.prepare(&bed.set)?,
             shortlist,
             folder,
+            labels: bed.set.labels.len(),
         })
     }
 
@@ -103,7 +106,10 @@ impl Shortlisting {
         bed.texts = texts;
         measured.tokens = vec![vec![0; bed.set.labels.len()]; bed.texts.len()];
         for row in bed.labeler.rows(&bed.prepared, &bed.encoded) {
-            measured.tokens[row.text][row.label] = row.len;
+            // The background is scored beside any shortlist.
+            if let Some(tokens) = measured.tokens[row.text].get_mut(row.label) {
+                *tokens = row.len;
+            }
         }
         let rows = measured.rows(self.shortlist);
         let all = table(&rows);
@@ -161,7 +167,13 @@ impl Small {
     ) -> Result<Option<Vec<Order>>, CliError> {
         let stop = || stop.is_cancelled();
         let orders = self.shortlist.order(&self.prepared, texts, &stop)?;
-        let orders = orders.map(|orders| orders.into_iter().collect::<Result<Vec<Order>, _>>());
+        let labels = self.labels;
+        let only_labels =
+            |order: Order| order.into_iter().filter(|place| *place < labels).collect();
+        let orders = orders.map(|orders| {
+            let orders = orders.into_iter().map(|order| order.map(only_labels));
+            orders.collect::<Result<Vec<Order>, _>>()
+        });
         orders.transpose().map_err(|error| failed(&error))
     }
 }

@@ -15,6 +15,7 @@ use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, Share, TEMPERATURES, calibrate,
+    without_background,
 };
 use crate::review::gold::{self, Gold};
 use crate::review::relabel;
@@ -80,7 +81,7 @@ impl Calibrate {
         let gold = gold::read(&self.gold, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
-        let labels = label_vectors(setup, &self.which, &store, &folder, &set).await?;
+        let labels = label_vectors(setup, &self.which.flags(), &store, &folder, &set).await?;
         let rows = self.rows(&store, &folder, &set, &gold, labels.as_deref());
         let rows = rows.await?;
         let before = Setting {
@@ -100,7 +101,18 @@ impl Calibrate {
                  guesses; do not trust it"
             );
         }
-        found(&set, &fitted).print(self.format)?;
+        // A single label is scored another way without one.
+        let beside = set.background.as_ref().filter(|_| set.labels.len() > 1);
+        let bare =
+            beside.and_then(|_| calibrate(&without_background(&rows), before, self.precision));
+        let out_of_scope = rows.iter().any(|row| row.right.is_empty());
+        if set.background.is_none() && out_of_scope {
+            tracing::info!(
+                "some rows have none of the labels: `background = \"reddit\"` in the pipeline file tells such posts \
+                 apart; `classify` with it first, then `labels calibrate` shows both"
+            );
+        }
+        found(&set, &fitted, bare.as_ref(), self.precision).print(self.format)?;
         let Some(threshold) = fitted.threshold else {
             tracing::warn!(
                 "no threshold that {FEWEST_ANSWERED} rows or more reach gives a precision of {}: nothing is written; \
@@ -145,6 +157,7 @@ impl Calibrate {
         let hypotheses: Option<Vec<i64>> = hypotheses.into_iter().collect();
         let by_hypotheses = hypotheses.map(relabel::Known::Hypotheses);
         let known = labels.map(relabel::Known::Labels).or(by_hypotheses);
+        let prior = set.prior_for(&folder.kind);
         let mut rows = Vec::with_capacity(posts.len());
         if let Some((model, known)) = model.zip(known) {
             let mut texts: Vec<TextHash> = posts.values().copied().collect();
@@ -157,7 +170,7 @@ impl Calibrate {
                     .and_then(|text| Some((*text, known.get(text)?)));
                 rows.extend(logits.map(|(text_hash, logits)| Known {
                     text_hash,
-                    evidence: score::evidence(&folder.kind, set.mode, logits),
+                    evidence: score::evidence_beside(&folder.kind, set.mode, logits, prior),
                     right: right.clone(),
                 }));
             }
@@ -237,7 +250,7 @@ fn calibrated(text: &str, set: &LabelSet) -> Result<String, toml_edit::TomlError
     Ok(file.to_string())
 }
 
-fn found(set: &LabelSet, fitted: &Calibration) -> Found {
+fn found(set: &LabelSet, fitted: &Calibration, bare: Option<&Calibration>, wanted: f64) -> Found {
     let Calibration {
         before,
         after,
@@ -268,6 +281,7 @@ fn found(set: &LabelSet, fitted: &Calibration) -> Found {
             three("rows", &|of| json!(of.accuracy.all.to_string())),
             three("precision", &|of| share(&of.precision, 3)),
             three("coverage", &|of| share(&of.coverage, 3)),
+            three("right label, of rows with one", &|of| share(&of.found, 3)),
             three("accuracy", &|of| share(&of.accuracy, 3)),
             three("calibration error", &|of| four(of.ece)),
             three("loss", &|of| four(of.loss)),
@@ -294,16 +308,42 @@ fn found(set: &LabelSet, fitted: &Calibration) -> Found {
         "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
         FOLDS - 1
     );
+    let mut parts = vec![(heading, summary)];
+    if let Some(bare) = bare {
+        json["without_background"] = json!(bare);
+        let heading = format!(
+            "Each with the smallest threshold that reaches a precision of {wanted}, fitted for itself, held out"
+        );
+        parts.push((heading, both(fitted, bare)));
+    }
+    parts.push((
+        "Best scores: how many before and after, their mean, and the share of right labels".into(),
+        bins,
+    ));
     Found {
         json,
         main: 0,
-        parts: vec![
-            (heading, summary),
-            (
-                "Best scores: how many before and after, their mean, and the share of right labels"
-                    .into(),
-                bins,
-            ),
+        parts,
+    }
+}
+
+/// What the background is good for.
+fn both(with: &Calibration, without: &Calibration) -> Table {
+    let row = |what: &str, of: &dyn Fn(&Calibration) -> Value| {
+        vec![Value::from(what), of(with), of(without)]
+    };
+    let threshold =
+        |of: &Calibration| json!(of.threshold.map(|threshold| format!("{threshold:.4}")));
+    Table {
+        columns: ["", "with background", "without"]
+            .map(String::from)
+            .to_vec(),
+        rows: vec![
+            row("threshold", &threshold),
+            row("precision", &|of| share(&of.held_out.precision, 3)),
+            row("right label, of rows with one", &|of| {
+                share(&of.held_out.found, 3)
+            }),
         ],
     }
 }
@@ -336,6 +376,7 @@ mod tests {
                 label: "a".into(),
                 descriptions: vec![],
             }],
+            background: None,
         };
         let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         let expected = "# mine\nname = \"t\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";

@@ -319,6 +319,7 @@ mod tests {
             threshold: 0.0,
             temperature: 1.0,
             labels: labels.iter().map(label).collect(),
+            background: None,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::review::compare::{LabelVerdict, Moves};
 use crate::review::relabel;
 use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::folder::{ModelFolder, ModelKind};
-use topicmill_score::{LabelSet, LabelVector};
+use topicmill_score::{Background, LabelSet, LabelVector};
 
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
@@ -347,6 +347,10 @@ fn settings(set: &LabelSet) -> Vec<(&'static str, Value)> {
         ("threshold", json!(set.threshold)),
         ("temperature", json!(set.temperature)),
         ("labels", json!(set.labels.len())),
+        (
+            "background",
+            json!(set.background.as_ref().map(Background::tag)),
+        ),
     ]
 }
 
@@ -354,6 +358,7 @@ fn settings_json(set: &LabelSet) -> Value {
     json!({
         "name": set.name, "hash": set.hash(), "template": set.template, "mode": set.mode,
         "threshold": set.threshold, "temperature": set.temperature, "labels": set.labels.len(),
+        "background": set.background.as_ref().map(Background::tag),
     })
 }
 

@@ -11,9 +11,9 @@ use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use super::{Named, WhichModel};
 use crate::domain::Listing;
-use crate::pipeline_file::{Pipeline, slug};
+use crate::pipeline_file::{Pipeline, REDDIT, slug};
 use crate::store::Access;
-use topicmill_score::{Label, LabelSet, Mode};
+use topicmill_score::{Background, Label, LabelSet, Mode};
 
 /// In place of a file: stdout.
 const STDOUT: &str = "-";
@@ -118,6 +118,7 @@ impl New {
             threshold: 0.0,
             temperature: 1.0,
             labels,
+            background: built_in(),
         })
     }
 
@@ -150,7 +151,21 @@ async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, Cli
     };
     let found = Named::find(setup, &which, Some(&store), word).await?;
     store.close().await?;
+    let own = found.set.background.as_ref();
+    if let Some(own) = own.filter(|own| built_in().as_ref() != Some(own)) {
+        tracing::warn!(
+            "the background {} of `{word}` is not the one that is built in: write the path of its file in place of \
+             \"{}\", else the file is another version of the label set",
+            own.tag(),
+            REDDIT.0
+        );
+    }
     Ok(LabelSet { name, ..found.set })
+}
+
+/// The background that a new file names.
+fn built_in() -> Option<Background> {
+    Background::parse(REDDIT.1).ok()
 }
 
 fn examples() -> Vec<Label> {
@@ -192,7 +207,13 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
         threshold,
         temperature,
         labels,
+        background,
     } = set;
+    let background = quoted(if background.is_some() {
+        REDDIT.0
+    } else {
+        "none"
+    });
     let (name, template) = (quoted(name), quoted(template));
     let (threshold, temperature) = (number(*threshold), number(*temperature));
     let mut text = format!(
@@ -209,7 +230,10 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
          # A post gets no label if its best score is lower than this. `topicmill labels calibrate` finds the number.\n\
          threshold = {threshold}\n\
          # Logits are divided by this before they become scores. `topicmill labels calibrate` finds the number.\n\
-         temperature = {temperature}\n\n\
+         temperature = {temperature}\n\
+         # reddit: some thirty ordinary topics stand beside the labels. A post that fits one of them better than every\n\
+         # label is \"other\" and gets no label. none: each post gets the nearest label.\n\
+         background = {background}\n\n\
          # A [[topic]] for each label:\n\
          #   slug          a short name, which the database stores; the words of the label, if you leave it out\n\
          #   label         the words that the model reads\n\

@@ -15,7 +15,7 @@ use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::hypothesis;
 use topicmill_score::labeler::{LabelerError, fits};
 use topicmill_score::text::Encoder;
-use topicmill_score::{Label, LabelSet};
+use topicmill_score::{Background, Label, LabelSet};
 
 /// Flags of `labels validate`.
 #[derive(Debug, Args)]
@@ -56,9 +56,63 @@ impl Validate {
         for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
             tracing::warn!("{warning}");
         }
+        for said in beside(&set, folder.as_ref()) {
+            tracing::info!("{said}");
+        }
         found(&set, folder.as_ref(), &tokens).print(self.format)?;
         Ok(Exit::Done)
     }
+}
+
+/// What becomes of the background, in sentences.
+fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
+    let Some(background) = &set.background else {
+        return vec![
+            "without a background, a post that belongs to none of the labels gets the nearest of them all the same: \
+             `background = \"reddit\"` in the pipeline file makes it `other`"
+                .to_owned(),
+        ];
+    };
+    let mut said = vec![left_out(background, set)];
+    if let Some(folder) = folder {
+        let read = set.background_for(&folder.kind).len();
+        let cost = match folder.kind {
+            ModelKind::Nli(_) => format!("; each text costs {read} rows more"),
+            ModelKind::Embedding(_) => ", at no further cost".to_owned(),
+        };
+        said.push(format!(
+            "`{}` compares a post with {read} topics of the background{cost}",
+            folder.name
+        ));
+    }
+    said
+}
+
+/// Which topics of a background stand aside for labels.
+fn left_out(background: &Background, set: &LabelSet) -> String {
+    let out = background.left_out(&set.labels);
+    let tag = background.tag();
+    let of = background.topics.len();
+    if out.is_empty() {
+        return format!(
+            "no topic of the background {tag} is one of the labels: all {of} stand beside them"
+        );
+    }
+    let named: Vec<String> = out
+        .iter()
+        .map(|(topic, label)| format!("{topic} (for `{label}`)"))
+        .collect();
+    let left = of - out.len();
+    format!(
+        "{} of {of} topics of the background {tag} share a word with a label and are left out: {}{}",
+        out.len(),
+        named.join(", "),
+        if left == 0 {
+            "; nothing is left, so no post is `other`"
+        } else {
+            ""
+        }
+    )
 }
 
 /// Tokens of each label's longest text.
@@ -113,6 +167,12 @@ fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>])
     let mut json = settings_json(set);
     json["labels"] = Value::from(labels);
     json["model"] = json!(folder.map(|folder| &folder.name));
+    let out = set
+        .background
+        .iter()
+        .flat_map(|some| some.left_out(&set.labels));
+    let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
+    json["background_left_out"] = out.collect();
     let mut all = settings(set);
     all.push((
         "checked for the model",

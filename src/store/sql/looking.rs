@@ -55,7 +55,8 @@ where
             return Ok(Standing {
                 posts,
                 labelled: 0,
-                none_of_these: 0,
+                other: 0,
+                unsure: 0,
                 unlabelled,
                 set_aside: 0,
                 claimed: 0,
@@ -88,23 +89,25 @@ where
             model: model_id,
             label_set: label_set_id,
         };
-        let none_of_these = sqlx::query::<DB>(
-            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+        let none = sqlx::query::<DB>(
+            "SELECT COUNT(*), COALESCE(SUM(CASE WHEN c.other THEN 1 ELSE 0 END), 0) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
               WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.abstained AND c.text_hash = p.text_hash",
         )
         .bind(model_id)
         .bind(label_set_id)
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get(0))
         .doing(WHAT)?;
+        let (none, other): (i64, i64) =
+            (none.try_get(0).doing(WHAT)?, none.try_get(1).doing(WHAT)?);
         let waiting = self.waiting(target_ids, max_attempts, now).await?;
         let (without, text_purged): (i64, i64) =
             (open.try_get(0).doing(WHAT)?, open.try_get(1).doing(WHAT)?);
         Ok(Standing {
             posts,
             labelled: posts - without,
-            none_of_these,
+            other,
+            unsure: none - other,
             unlabelled: without - text_purged,
             text_purged,
             unchecked,

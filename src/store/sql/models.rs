@@ -9,7 +9,7 @@ use super::super::dialect::Dialect;
 use super::super::{ModelRow, Result, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, count};
 use crate::domain::{TextHash, Timestamp};
-use topicmill_score::LabelSet;
+use topicmill_score::{Background, LabelSet};
 
 impl<DB> SqlStore<DB>
 where
@@ -22,6 +22,8 @@ where
     for<'q> &'q str: Encode<'q, DB> + Type<DB>,
     for<'q> String: Decode<'q, DB> + Type<DB>,
     for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<String>: Encode<'q, DB>,
+    for<'q> Option<Json<Value>>: Encode<'q, DB>,
     for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
 {
@@ -50,10 +52,15 @@ where
     ) -> Result<i64> {
         const WHAT: &str = "record the label set";
         let hash = set.hash();
+        let background = set.background.as_ref();
+        let topics = background.map(|background| {
+            serde_json::to_value(background).expect("strings and numbers can be written as JSON")
+        });
         let mut tx = self.begin().await?;
         let id: i64 = sqlx::query::<DB>(
-            "INSERT INTO label_sets (name, hash, template, mode, threshold, temperature, created_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
+            "INSERT INTO label_sets \
+               (name, hash, template, mode, threshold, temperature, created_at, background, background_topics) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
         )
         .bind(set.name.as_str())
         .bind(hash.as_str())
@@ -62,6 +69,8 @@ where
         .bind(set.threshold)
         .bind(set.temperature)
         .bind(at(now))
+        .bind(background.map(Background::tag))
+        .bind(topics.map(Json))
         .fetch_one(&mut *tx)
         .await
         .and_then(|row| row.try_get(0))

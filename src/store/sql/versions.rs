@@ -38,6 +38,7 @@ where
     for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
     for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
     for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<Json<Value>>: Decode<'q, DB>,
     usize: ColumnIndex<DB::Row>,
 {
     pub(in crate::store) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
@@ -64,7 +65,8 @@ where
             detail,
         };
         let head = sqlx::query::<DB>(
-            "SELECT name, template, mode, threshold, temperature FROM label_sets WHERE id = $1",
+            "SELECT name, template, mode, threshold, temperature, background_topics FROM label_sets \
+              WHERE id = $1",
         )
         .bind(id)
         .fetch_one(&self.pool)
@@ -88,6 +90,11 @@ where
             });
         }
         let mode: String = head.try_get(2).doing(WHAT)?;
+        let topics: Option<Json<Value>> = head.try_get(5).doing(WHAT)?;
+        let background = topics
+            .map(|topics| serde_json::from_value(topics.0))
+            .transpose()
+            .map_err(|error| corrupt(error.to_string()))?;
         Ok(LabelSet {
             name: head.try_get(0).doing(WHAT)?,
             template: head.try_get(1).doing(WHAT)?,
@@ -95,6 +102,7 @@ where
             threshold: head.try_get(3).doing(WHAT)?,
             temperature: head.try_get(4).doing(WHAT)?,
             labels,
+            background,
         })
     }
 

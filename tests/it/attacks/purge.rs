@@ -57,6 +57,8 @@ pub async fn scored(
             best: 0,
             margin: 0.75,
             abstained: false,
+            other: false,
+            other_score: None,
         },
         logits: vec![(target.model, hypothesis, logits)],
         vector: Some((target.model, vector_that_says(&post.title))),

@@ -114,6 +114,8 @@ fn classified(
             best: 0,
             margin: best,
             abstained: false,
+            other: false,
+            other_score: None,
         },
         logits,
         vector: None,

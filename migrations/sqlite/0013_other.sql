@@ -1,0 +1,112 @@
+-- Topics beside the labels, and the posts that fit them better than every label. NULL: the label set has none.
+ALTER TABLE label_sets ADD COLUMN background TEXT; -- name@version
+ALTER TABLE label_sets ADD COLUMN background_topics TEXT; -- the whole of it, as JSON
+ALTER TABLE classifications ADD COLUMN other BOOLEAN NOT NULL DEFAULT FALSE; -- the background fits better than every label
+
+DROP VIEW uncertain_posts;
+DROP VIEW topic_daily;
+DROP VIEW labeled_posts;
+DROP VIEW labeled_posts_all;
+-- As before, and with what became of a post: the slug of its label, `other` or `unsure`.
+CREATE VIEW labeled_posts AS
+SELECT p.fullname,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       p.reddit_score AS post_score,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM posts p
+  LEFT JOIN classifications c NOT INDEXED
+    ON c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND c.fullname = p.fullname AND c.text_hash = p.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+-- A post that is surely other is not uncertain.
+CREATE VIEW uncertain_posts AS
+SELECT p.fullname,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       p.reddit_score AS post_score,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM classifications c
+  JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label
+ WHERE c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+   AND (c.margin < 0.2 OR (c.abstained AND NOT c.other))
+ ORDER BY c.margin, c.fullname;
+CREATE VIEW labeled_posts_all AS
+SELECT p.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.precision,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
+ CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+-- Posts a day and outcome.
+CREATE VIEW topic_daily AS
+SELECT substr(p.created_at, 1, 10) AS day,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       COUNT(*) AS posts,
+       AVG(c.score) AS mean_score,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome
+  FROM classifications c
+  JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+ WHERE c.model_id = (SELECT model_id FROM current_target)
+   AND c.label_set_id = (SELECT label_set_id FROM current_target)
+ GROUP BY substr(p.created_at, 1, 10), CASE WHEN c.abstained THEN NULL ELSE c.label END,
+          CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END;
