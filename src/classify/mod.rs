@@ -168,7 +168,7 @@ pub async fn label(
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
-    let alone = cascades[0].small.is_none();
+    let no_shortlist = cascades[0].small.is_none();
     let shared = Shared {
         worker,
         patience: &patience,
@@ -189,7 +189,7 @@ pub async fn label(
         progress,
     };
     let ended = async {
-        if alone {
+        if no_shortlist {
             shared.label_stored(done).await?;
         }
         shared

@@ -157,6 +157,8 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
             }
             // Told with the topics, where both places are known.
             LabelSetError::Empty | LabelSetError::Blank(_) | LabelSetError::Twice(_) => continue,
+            // What a later version refuses stands at the head of the file.
+            _ => None,
         };
         found.wrong(at.unwrap_or_default(), fault.to_string());
     }

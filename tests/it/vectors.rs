@@ -324,7 +324,7 @@ async fn a_vector_that_is_none_is_named() {
         } else {
             ("'\\x00'", "'\\x0000803f0100'")
         };
-        let one = "(SELECT MIN(text_hash) FROM posts)";
+        let one = "(SELECT text_hash FROM posts ORDER BY text_hash LIMIT 1)";
         scene
             .execute(&format!(
                 "UPDATE text_vectors SET vector = {empty} WHERE text_hash = {one}"

@@ -91,7 +91,6 @@ pub struct ModelFolder {
 
 /// How a model scores a label.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub enum ModelKind {
     /// A cross-encoder over (text, hypothesis): class logits.
     Nli(NliClasses),

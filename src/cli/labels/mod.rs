@@ -85,7 +85,7 @@ impl Labels {
         match &self.command {
             Command::WhatIf(_) => true,
             Command::Evaluate(evaluate) => evaluate.drains(),
-            Command::Validate(_) | Command::Diff(_) | Command::Calibrate(_) => false,
+            _ => false,
         }
     }
 
