@@ -20,7 +20,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
-use super::columns::renamed;
+use super::kept::renamed;
 use super::output::Shape;
 use super::stream::{lines_of, members, plain};
 use super::{FilesError, write_error};

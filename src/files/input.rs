@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::columns::{Columns, Kept};
+use super::columns::Columns;
+use super::kept::Kept;
 use super::output::Shape;
 use super::{FileJob, FilesError};
 use crate::tables::csv::Csv;

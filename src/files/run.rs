@@ -186,10 +186,21 @@ impl Run<'_, '_> {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);
         }
+        self.write(&window.entries, outcomes)?;
+        progress(self.report.lines, self.report.failed);
+        Ok(ended)
+    }
+
+    /// Writes the lines of a window. `outcomes`: of the rows that have a text.
+    fn write(
+        &mut self,
+        entries: &[Entry],
+        outcomes: Vec<Option<Outcome>>,
+    ) -> Result<(), FilesError> {
         let mut outcomes = outcomes
             .into_iter()
             .map(|outcome| outcome.expect("the labeler reports every text"));
-        for entry in &window.entries {
+        for entry in entries {
             let scored = match &entry.problem {
                 None => outcomes.next().expect("a row without a problem has a text"),
                 Some(_) => Err(TextError::NotFinite), // Never shown: the problem is.
@@ -206,9 +217,7 @@ impl Run<'_, '_> {
                 return Err(hopeless(self.job, self.report, reason));
             }
         }
-        self.sink.flush()?;
-        progress(self.report.lines, self.report.failed);
-        Ok(ended)
+        self.sink.flush()
     }
 
     fn failure(&mut self, entry: &Entry, problem: &str) -> String {

@@ -24,6 +24,7 @@ const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 pub struct Limited<R> {
     reader: R,
     left: u64,
+    quotes: u64,
 }
 
 impl<R> Limited<R> {
@@ -32,6 +33,7 @@ impl<R> Limited<R> {
         Self {
             reader,
             left: LONGEST_ROW,
+            quotes: 0,
         }
     }
 
@@ -52,6 +54,7 @@ impl<R: Read> Read for Limited<R> {
         }
         let n = self.reader.read(buffer)?;
         self.left = self.left.saturating_sub(n as u64);
+        self.quotes += memchr::memchr_iter(b'"', &buffer[..n]).count() as u64;
         Ok(n)
     }
 }
@@ -66,6 +69,8 @@ pub struct Csv {
     delimiter: u8,
     /// Line of the first row, less the line that the reader counts.
     lines_before: u64,
+    /// Whether the last value so far has several lines.
+    is_long: bool,
     ended: bool,
 }
 
@@ -103,6 +108,7 @@ impl Csv {
             names,
             delimiter,
             lines_before,
+            is_long: false,
             ended: false,
         })
     }
@@ -119,6 +125,11 @@ impl Csv {
             csv::ErrorKind::Io(error) => error,
             other => io::Error::other(format!("{other:?}")),
         })
+    }
+
+    /// Whether the file ended within quotes, as far as one can tell: then what follows them became one value.
+    fn has_open_quote(&self) -> bool {
+        self.is_long && self.reader.get_ref().quotes % 2 == 1
     }
 
     fn line(&self) -> u64 {
@@ -224,8 +235,14 @@ impl Rows for Csv {
         if self.ended {
             return Ok(None);
         }
+        let line = self.line();
         match self.next_record() {
-            Ok(false) => return Ok(None),
+            Ok(false) => {
+                self.ended = true;
+                let problem =
+                    "has a quote that is not closed: all that follows it became one value";
+                return Ok(self.has_open_quote().then(|| Row::broken(line, problem)));
+            }
             Ok(true) => {}
             Err(error) => {
                 self.ended = true;
@@ -233,6 +250,11 @@ impl Rows for Csv {
                 return last_row(line, error).map(Some);
             }
         }
+        self.is_long = self
+            .row
+            .iter()
+            .next_back()
+            .is_some_and(|it| it.contains(&b'\n'));
         let mut problem = None;
         let mut cells = Vec::with_capacity(self.names.len());
         for (name, bytes) in self.names.iter().zip(&self.row) {
@@ -318,6 +340,18 @@ mod tests {
             told[4]
         );
         assert_eq!(told[5], "7 5||z|z");
+    }
+
+    #[test]
+    fn a_quote_that_the_end_finds_open_is_told() {
+        let told = read(b"id,text\n1,\"open\n2,x\n3,y\n", None).unwrap();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(
+            told[2].starts_with("2  has a quote that is not closed"),
+            "{told:?}"
+        );
+        let inches = b"id,text\n1,5\" pipe\n2,\"two\nlines\"\n3,x\n";
+        assert_eq!(read(inches, None).unwrap().len(), 4);
     }
 
     #[test]
