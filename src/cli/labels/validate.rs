@@ -58,6 +58,12 @@ impl Validate {
         for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
             tracing::warn!("{warning}");
         }
+        if set.background.is_none() && self.pipeline.pipeline.is_some() {
+            tracing::info!(
+                "a post that belongs to none of the labels gets the nearest of them all the same: with \
+                 `background = \"reddit\"` in the pipeline file it is `other`"
+            );
+        }
         for said in beside(&set, folder.as_ref()) {
             tracing::info!("{said}");
         }
@@ -69,11 +75,7 @@ impl Validate {
 /// What becomes of the background, in sentences.
 fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
     let Some(background) = &set.background else {
-        return vec![
-            "without a background, a post that belongs to none of the labels gets the nearest of them all the same: \
-             `background = \"reddit\"` in the pipeline file makes it `other`"
-                .to_owned(),
-        ];
+        return Vec::new();
     };
     let mut said = vec![left_out(background, set)];
     if let Some(folder) = folder {
