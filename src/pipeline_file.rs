@@ -140,6 +140,8 @@ struct FileForm {
     #[serde(default = "default_temperature")]
     temperature: f64,
     background: Option<String>,
+    #[serde(default)]
+    background_without: Vec<String>,
     topic: Vec<TopicForm>,
 }
 
@@ -237,10 +239,9 @@ impl Pipeline {
             threshold: form.threshold,
             temperature: form.temperature,
             labels,
-            background: form
-                .background
-                .as_deref()
-                .map_or(Ok(None), |named| background(named, path))?,
+            background: form.background.as_deref().map_or(Ok(None), |named| {
+                background(named, &form.background_without, path)
+            })?,
         };
         label_set
             .validate()
@@ -280,8 +281,12 @@ impl Pipeline {
     }
 }
 
-/// The background that a pipeline file names: the built-in one, none, or a file beside it.
-fn background(named: &str, path: &Path) -> Result<Option<Background>, PipelineError> {
+/// The background that a pipeline file names: the built-in one, none, or a file beside it; without some of its topics.
+fn background(
+    named: &str,
+    without: &[String],
+    path: &Path,
+) -> Result<Option<Background>, PipelineError> {
     if named == NO_BACKGROUND {
         return Ok(None);
     }
@@ -295,7 +300,11 @@ fn background(named: &str, path: &Path) -> Result<Option<Background>, PipelineEr
             source,
         })?
     };
-    let parsed = Background::parse(&text).map_err(|source| PipelineError::Background {
+    let parsed = Background::parse(&text).and_then(|mut parsed| {
+        parsed.leave_out(without)?;
+        Ok(parsed)
+    });
+    let parsed = parsed.map_err(|source| PipelineError::Background {
         path: path.to_owned(),
         background: named.to_owned(),
         source,

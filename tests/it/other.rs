@@ -322,6 +322,11 @@ fn a_background_that_cannot_be_used_is_refused() {
         ),
         ("background = \"bad.toml\"", &[FOOD], "is empty"),
         ("background = 3", &[FOOD], "expected a string"),
+        (
+            "background = \"reddit\"\nbackground_without = [\"chess\"]",
+            &[FOOD],
+            "it has no topic `chess`",
+        ),
         (BACKGROUND, &[("other", "the rest")], "use another slug"),
     ] {
         let file = program.write("p.toml", pipeline(settings, labels));
@@ -332,6 +337,16 @@ fn a_background_that_cannot_be_used_is_refused() {
             "{settings}: {}",
             ran.stderr
         );
+    }
+    let german = ("spiele", "Videospiele");
+    let bare = program.write("bare.toml", pipeline(BACKGROUND, &[german]));
+    let without = format!("{BACKGROUND}\nbackground_without = [\"video games\"]");
+    let without = program.write("without.toml", pipeline(&without, &[german]));
+    for (file, topics) in [(&bare, "34 topics"), (&without, "33 topics")] {
+        let said = program
+            .ok(&["labels", "validate", "--pipeline", file])
+            .stderr;
+        assert!(said.contains(topics), "{said}");
     }
     let none = program.write("none.toml", pipeline("background = \"none\"", &[FOOD]));
     let absent = program.write("absent.toml", pipeline("", &[FOOD]));

@@ -94,7 +94,7 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
 
 /// Which topics of a background stand aside for labels.
 fn left_out(background: &Background, set: &LabelSet) -> String {
-    let out = background.left_out(&set.labels);
+    let out = set.left_out();
     let tag = background.tag();
     let of = background.topics.len();
     if out.is_empty() {
@@ -171,10 +171,7 @@ fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>])
     let mut json = settings_json(set);
     json["labels"] = Value::from(labels);
     json["model"] = json!(folder.map(|folder| &folder.name));
-    let out = set
-        .background
-        .iter()
-        .flat_map(|some| some.left_out(&set.labels));
+    let out = set.left_out().into_iter();
     let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
     json["background_left_out"] = out.collect();
     let mut all = settings(set);
