@@ -67,7 +67,8 @@
 //!   the hash of these.
 //! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
 //! - **current**: the model and the label set whose labels the views show; labels of others stand *beside* them.
-//! - **none of these**: the verdict on a post whose best score lies under the threshold; it abstains from a label.
+//! - **background**: ordinary topics beside the labels of a set; a post that fits them better than every label is *other*.
+//! - **none of these**: the verdict on a post that is other, or *unsure*: its best score lies under the threshold.
 //! - **gold**: the right label of a post, as a person says it. A post that no label of the set fits is *out of scope*.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.

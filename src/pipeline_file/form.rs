@@ -23,6 +23,7 @@ pub(super) const FILE_KEYS: &[&str] = &[
     "threshold",
     "temperature",
     "background",
+    "background_without",
     "labels",
     "topic",
 ];
@@ -118,8 +119,10 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
     let threshold = file.number("threshold", found);
     let temperature = file.number("temperature", found);
     let background = file.text("background", found);
+    let without = file.texts("background_without", found);
+    let without: Vec<String> = without.into_iter().map(|placed| placed.value).collect();
     let beside = background.as_ref().and_then(|named| {
-        background::read(&named.value, defaults.folder).unwrap_or_else(|error| {
+        background::read(&named.value, &without, defaults.folder).unwrap_or_else(|error| {
             let name = quoted(&named.value);
             found.wrong(named.at, format!("the background {name}: {error}"));
             None

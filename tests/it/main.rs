@@ -17,6 +17,7 @@ mod labels;
 mod migrations;
 mod models;
 mod names;
+mod other;
 mod parity;
 mod pipeline_file;
 mod proofs;
