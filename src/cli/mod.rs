@@ -113,7 +113,7 @@ enum Command {
     Import(import::Import),
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
-    /// Check, compare, try and calibrate label sets
+    /// Check, compare, try, evaluate and calibrate label sets
     Labels(labels::Labels),
     /// Label texts from file to file, without a database
     Score(score::Score),

@@ -4,22 +4,18 @@
 //! set, in upper or lower case; empty, `none`, `other` or null means none of these: the post is out of scope.
 
 mod table;
+mod understand;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::domain::{Fullname, FullnameError};
 use topicmill_score::{LabelSet, Mode};
 
+pub use self::understand::understand;
+
 /// Words that mean that a post is out of scope, unless a label is called so.
 const OUT_OF_SCOPE: [&str; 3] = ["", "none", "other"];
-/// Examples in an error.
-const EXAMPLES: usize = 5;
-/// Labels that are named in an error.
-const NAMED: usize = 20;
-/// Words that are less alike than this are no spellings of each other (Jaro and Winkler).
-const ALIKE: f64 = 0.8;
-
 /// Why a gold file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GoldError {
@@ -74,13 +70,13 @@ pub enum GoldError {
         /// Those that there are.
         known: String,
     },
-    /// Posts with several labels where a post has one.
+    /// Rows with another label for a post where a post has one.
     #[error(
-        "read the gold labels: {posts} posts have several labels: {examples}; remove all but one"
+        "read the gold labels: rows that give a post another label than before: {rows}: {examples}; remove all but one"
     )]
     Twice {
         /// How many.
-        posts: usize,
+        rows: usize,
         /// The first of them, with their lines.
         examples: String,
     },
@@ -174,145 +170,10 @@ fn strict(rows: Vec<GoldRow>, path: &Path, set: &LabelSet) -> Result<Gold, GoldE
     Ok(gold)
 }
 
-/// Understands the words of gold rows as labels of one or several label sets. A word that one of the sets has counts as
-/// out of scope under the others; one that none of them has is refused, unless `others_out_of_scope`.
-///
-/// # Errors
-/// [`GoldError::Empty`], [`GoldError::Labels`], and [`GoldError::Twice`] unless every set is in multi mode.
-pub fn understand(
-    rows: Vec<GoldRow>,
-    sets: &[&LabelSet],
-    others_out_of_scope: bool,
-) -> Result<Understood, GoldError> {
-    let mut words: HashMap<String, Option<Vec<Option<usize>>>> = HashMap::new();
-    let mut found = Understood::default();
-    for row in &rows {
-        let meaning = words
-            .entry(row.label.clone())
-            .or_insert_with(|| meaning(sets, &row.label));
-        if meaning.is_none() {
-            *found.foreign.entry(row.label.clone()).or_default() += 1;
-        }
-    }
-    if rows.is_empty() {
-        return Err(GoldError::Empty);
-    }
-    if !found.foreign.is_empty() && !others_out_of_scope {
-        return Err(unknown(&found.foreign, sets));
-    }
-    let nothing = vec![None; sets.len()];
-    let several = sets.iter().all(|set| set.mode == Mode::Multi);
-    let mut posts: BTreeMap<Fullname, GoldPost> = BTreeMap::new();
-    let mut conflicts: Vec<String> = Vec::new();
-    for row in rows {
-        let meaning = words[&row.label].as_ref().unwrap_or(&nothing);
-        let right = || meaning.iter().map(|place| place.iter().copied().collect());
-        let Some(post) = posts.get_mut(&row.id) else {
-            let post = GoldPost {
-                right: right().collect(),
-                id: row.id.clone(),
-                line: row.line,
-                words: vec![row.label],
-            };
-            posts.insert(row.id, post);
-            continue;
-        };
-        let says_it = |(known, place): (&Vec<usize>, &Option<usize>)| match place {
-            Some(place) => known.contains(place),
-            None => known.is_empty(),
-        };
-        let adds =
-            |(known, place): (&Vec<usize>, &Option<usize>)| place.is_some() && !known.is_empty();
-        if post.right.iter().zip(meaning).all(says_it) {
-            found.repeated += 1;
-        } else if several && post.right.iter().zip(meaning).all(adds) {
-            for (known, place) in post.right.iter_mut().zip(meaning) {
-                known.extend(place.filter(|place| !known.contains(place)));
-            }
-            post.words.push(row.label);
-        } else {
-            conflicts.push(format!(
-                "`{}` is {} in line {} and {} in line {}",
-                row.id,
-                quoted(&post.words[0]),
-                post.line,
-                quoted(&row.label),
-                row.line
-            ));
-        }
-    }
-    if !conflicts.is_empty() {
-        return Err(GoldError::Twice {
-            posts: conflicts.len(),
-            examples: conflicts[..conflicts.len().min(EXAMPLES)].join("; "),
-        });
-    }
-    found.posts = posts.into_values().collect();
-    Ok(found)
-}
-
-/// What a word means under each set; `None` where none of them has it, and it does not mean none of these.
-fn meaning(sets: &[&LabelSet], word: &str) -> Option<Vec<Option<usize>>> {
-    let places: Vec<Option<usize>> = sets.iter().map(|set| place(set, word)).collect();
-    let known = places.iter().any(Option::is_some) || is_out_of_scope(word);
-    known.then_some(places)
-}
-
 fn is_out_of_scope(word: &str) -> bool {
     OUT_OF_SCOPE
         .iter()
         .any(|none| word.eq_ignore_ascii_case(none))
-}
-
-fn quoted(word: &str) -> String {
-    if word.is_empty() {
-        "none of these".to_owned()
-    } else {
-        format!("`{word}`")
-    }
-}
-
-fn unknown(foreign: &BTreeMap<String, usize>, sets: &[&LabelSet]) -> GoldError {
-    let mut known: Vec<&str> = Vec::new();
-    for label in sets.iter().flat_map(|set| &set.labels) {
-        if !known.contains(&label.slug.as_str()) {
-            known.push(&label.slug);
-        }
-    }
-    let labels = || sets.iter().flat_map(|set| &set.labels);
-    let nearest = |word: &str| {
-        let word = word.to_lowercase();
-        let alike = |other: &str| strsim::jaro_winkler(&word, &other.to_lowercase());
-        labels()
-            .map(|label| (alike(&label.slug).max(alike(&label.label)), &label.slug))
-            .filter(|(alike, _)| *alike >= ALIKE)
-            .max_by(|a, b| a.0.total_cmp(&b.0))
-            .map(|(_, slug)| slug)
-    };
-    let mut words: Vec<(&String, &usize)> = foreign.iter().collect();
-    words.sort_by_key(|(_, rows)| std::cmp::Reverse(**rows));
-    let mut told: Vec<String> = words
-        .iter()
-        .take(NAMED)
-        .map(|(word, rows)| {
-            let rows = if **rows == 1 {
-                "1 row".to_owned()
-            } else {
-                format!("{rows} rows")
-            };
-            match nearest(word) {
-                Some(slug) => format!("`{word}` ({rows}; did you mean `{slug}`?)"),
-                None => format!("`{word}` ({rows})"),
-            }
-        })
-        .collect();
-    if words.len() > NAMED {
-        told.push(format!("and {} more", words.len() - NAMED));
-    }
-    GoldError::Labels {
-        labels: told.join(", "),
-        known: known.join(", "),
-    }
 }
 
 fn insert(gold: &mut Gold, set: &LabelSet, id: Fullname, label: &str) -> Result<(), RowError> {
@@ -507,7 +368,9 @@ mod tests {
         let text = "id,label\na1,food\nt3_a1,Food\n a1,food and cooking\na2,food\na2,\n";
         let error = understood(text, &[&set], false).unwrap_err();
         assert!(
-            error.contains("1 posts have several labels: `t3_a2` is `food` in line 5 and none of these in line 6"),
+            error.contains(
+                "another label than before: 1: `t3_a2` is `food` in line 5 and none of these in line 6"
+            ),
             "{error}"
         );
         let found = understood(text.trim_end_matches("a2,\n"), &[&set], false).unwrap();

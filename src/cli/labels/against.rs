@@ -98,7 +98,7 @@ pub(super) async fn hold(
         return Err(CliError::Usage(format!(
             "none of the {} gold posts can be judged: {unknown} are not in the database ({purged} of them were purged), \
              the text of {text_purged} was purged, {edited} were edited since they were labelled, {unlabelled} have no \
-             label of this model and label set; check the ids, or run `topicmill classify`",
+             label of this model and label set; check the ids; `topicmill classify`, or `labels evaluate --compute`, labels what has no label",
             gold.posts.len()
         )));
     }
@@ -213,7 +213,7 @@ impl Found {
                 "right in the second only",
                 json!(difference.only_second.to_string()),
             ),
-            ("p (McNemar's exact test)", p(difference.p)),
+            ("p (McNemar's exact test)", json!(p(difference.p))),
         ]);
         self.parts
             .push(("Held against gold, with 95 % intervals".into(), table));
@@ -228,10 +228,10 @@ pub(super) fn estimate(of: &Estimate) -> Value {
 }
 
 /// A probability, for people.
-pub(super) fn p(p: f64) -> Value {
-    json!(if p < 0.0001 {
-        "< 0.0001".to_owned()
+pub(super) fn p(p: f64) -> String {
+    if p < 0.0001 {
+        "less than 0.0001".to_owned()
     } else {
         format!("{p:.4}")
-    })
+    }
 }

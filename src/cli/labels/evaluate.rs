@@ -1,7 +1,9 @@
 //! `topicmill labels evaluate`
 
+mod beside;
 mod confusion;
 mod show;
+mod tidy;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -115,8 +117,8 @@ impl Evaluate {
         store.close().await?;
         let names: Vec<show::Names> = sides.iter().map(Side::names).collect();
         match &names[..] {
-            [one] => show::one(one, &held, self.limit, self.format)?,
-            [a, b] => show::two([a, b], &held, self.limit, self.format)?,
+            [one] => show::print(one, &held, self.limit, self.format)?,
+            [a, b] => beside::print([a, b], &held, self.limit, self.format)?,
             _ => unreachable!("one side, or two"),
         }
         Ok(exit)
