@@ -254,7 +254,7 @@ async fn collecting_that_is_killed_anywhere_ends_as_if_it_had_not_been() {
         asked.store(0, Ordering::Relaxed);
         let mut command = program.command(&["--database", url, "collect", "--pipeline"]);
         command
-            .args([&pipeline, "--limit", "300"])
+            .args([&pipeline, "--limit", "300", "--listing", "hot"])
             .env("TOPICMILL__REDDIT__AUTH_URL", reddit.uri())
             .env("TOPICMILL__REDDIT__API_URL", reddit.uri())
             .env("TOPICMILL__REDDIT__CLIENT_ID", "an-id")
