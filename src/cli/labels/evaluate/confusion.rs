@@ -93,6 +93,7 @@ mod tests {
             mode: Mode::Single,
             threshold: 0.0,
             temperature: 1.0,
+            background: None,
             labels: (0..labels).map(label).collect(),
         }
     }
