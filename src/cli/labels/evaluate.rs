@@ -10,13 +10,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::super::output::OutputFormat;
+use super::super::output::{self, OutputFormat};
 use super::super::setup::{ModelFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::named_model;
 use super::{Named, WhichModel, against, find_model, key_of, label_vectors, nothing_current, short};
 use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
+use crate::review::evaluate::evaluate;
 use crate::review::held::{Labelling, Labels};
 use crate::review::relabel::{Answer, Question, relabel};
 use crate::store::{Access, ModelRow, Store, Target};
@@ -117,6 +118,10 @@ impl Evaluate {
         store.close().await?;
         let names: Vec<show::Names> = sides.iter().map(Side::names).collect();
         match &names[..] {
+            [one] if self.format == OutputFormat::Csv => {
+                let of = evaluate(&held.rows[0], one.set.labels.len());
+                output::print_table(&tidy::table(one, &of), self.format)?;
+            }
             [one] => show::print(one, &held, self.limit, self.format)?,
             [a, b] => beside::print([a, b], &held, self.limit, self.format)?,
             _ => unreachable!("one side, or two"),

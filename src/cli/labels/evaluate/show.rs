@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{confusion, tidy};
+use super::confusion;
 use crate::cli::CliError;
 use crate::cli::labels::{Found, NONE, calibrate, settings_json, short};
 use crate::cli::output::{self, OutputFormat};
@@ -58,9 +58,6 @@ pub(super) fn print(
 ) -> Result<(), CliError> {
     let rows = &held.rows[0];
     let of = evaluate(rows, names.set.labels.len());
-    if format == OutputFormat::Csv {
-        return output::print_table(&tidy::table(names, &of), format);
-    }
     let mut json = names.json();
     json["posts"] = json!(held.posts.len());
     json["left_out"] = json!(held.left_out);
