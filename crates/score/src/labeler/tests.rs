@@ -282,9 +282,10 @@ fn an_embedding_model_compares_a_text_with_the_mean_of_its_labels_texts() {
     let texts = ["This text is about sports.".to_owned(), "Of it.".to_owned()];
     let results = score(&mut labeler, &set, &texts);
     let cosine = |i: usize| results[i].as_ref().unwrap().as_ref().unwrap().raw[0][0];
-    // A mean of two unit vectors, scaled to length 1, lies between them: both cosines are equal.
+    // A mean of two unit vectors, scaled to length 1, lies between them: both cosines are equal, but for the
+    // rounding of five numbers to steps of 3e-5 at most.
     assert!(
-        (cosine(0) - cosine(1)).abs() < 1e-6 && cosine(0) > 0.0,
+        (cosine(0) - cosine(1)).abs() < 5e-5 && cosine(0) > 0.0,
         "{} {}",
         cosine(0),
         cosine(1)
