@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{FileJob, FilesError, write_error};
 use crate::tables::{Format, Packing, bytes};
-use topicmill_score::{LabelSet, Outcome, TextResult, hex};
+use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
 
 /// What every output says of a text, in this order.
 pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
@@ -158,23 +158,27 @@ fn result_members(set: &LabelSet, result: &TextResult) -> Map<String, Value> {
         .collect();
     // None of these is no label; what came nearest is in `scores`.
     let label = (!result.scores.abstained).then(|| &set.labels[result.scores.best].slug);
-    let outcome = match result.scores.outcome() {
-        Outcome::Label => &set.labels[result.scores.best].slug,
-        Outcome::Other => "other",
-        Outcome::Unsure => "unsure",
-    };
     let members = json!({
         "label": label,
         "score": result.scores.scores[result.scores.best],
         "margin": result.scores.margin,
         "abstained": result.scores.abstained,
-        "outcome": outcome,
+        "outcome": outcome(set, &result.scores),
         "scores": scores,
         "logits": logits,
     });
     match members {
         Value::Object(members) => members,
         _ => unreachable!("it is written as an object"),
+    }
+}
+
+/// The slug of the label that a text gets, or `unsure`.
+fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
+    match scores.outcome() {
+        Outcome::Label => &set.labels[scores.best].slug,
+        Outcome::Other => "other",
+        Outcome::Unsure => "unsure",
     }
 }
 

@@ -126,7 +126,7 @@ fn a_csv_keeps_its_columns_and_gets_ours() {
         ["a1", "Roast chicken, \"the best\"\nwith lemon 🍋", "3"]
     );
     assert_eq!((&*rows[1][3], &*rows[2][3]), ("cooking", "football"));
-    assert_eq!(rows[1][6..], ["false", "label", ""]);
+    assert_eq!(rows[1][6..], ["false", "cooking", ""]);
     assert_eq!(rows.len(), 3);
     let left: Vec<_> = fs::read_dir(program.folder.path())
         .unwrap()
