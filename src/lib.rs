@@ -62,7 +62,8 @@
 //! - **label set**: the labels of a classification with template, mode, threshold and temperature; versioned by
 //!   the hash of these.
 //! - **temperature**: what logits are divided by before they become scores; 1 leaves them as they are.
-//! - **none of these**: the verdict on a post whose best score lies under the threshold; it abstains from a label.
+//! - **background**: ordinary topics beside the labels of a set; a post that fits them better than every label is *other*.
+//! - **none of these**: the verdict on a post that is other, or *unsure*: its best score lies under the threshold.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.

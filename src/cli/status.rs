@@ -85,6 +85,7 @@ fn backlog(standing: &Standing) -> Table {
     let Standing {
         posts,
         labelled,
+        none_of_these: _,
         other,
         unsure,
         unlabelled,

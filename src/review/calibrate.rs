@@ -99,7 +99,7 @@ pub struct Bin {
 /// How good scores and labels are.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Quality {
-    /// Rows whose best label is right, whatever the threshold.
+    /// Rows whose best label is right, whatever the threshold; or that are other, and have none of the labels.
     pub accuracy: Share,
     /// Rows that got a label and got a right one, among those that got one.
     pub precision: Share,
@@ -245,14 +245,18 @@ fn short_between(low: f64, high: f64) -> f64 {
         .unwrap_or(high)
 }
 
-/// Best score, whether its label is right, and whether it is given.
+/// Best score, whether it is of the right label, and whether a label is given.
 fn best_of(row: &Known, temperature: f64, threshold: f64) -> (f64, bool, bool) {
     let scores = row.evidence.scores(temperature, threshold);
-    (
-        scores.scores[scores.best],
-        row.right.contains(&scores.best),
-        !scores.abstained,
-    )
+    // Other is the right outcome of a row that has none of the labels.
+    match scores.other_score.filter(|_| scores.other) {
+        Some(score) => (score, row.right.is_empty(), false),
+        None => (
+            scores.scores[scores.best],
+            row.right.contains(&scores.best),
+            !scores.abstained,
+        ),
+    }
 }
 
 /// How good rows come out, each under a setting.

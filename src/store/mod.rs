@@ -422,6 +422,8 @@ pub struct Standing {
     pub posts: i64,
     /// How many of them are labelled under the current model and label set.
     pub labelled: i64,
+    /// How many of them have none of the labels: they are other, or unsure.
+    pub none_of_these: i64,
     /// How many of them belong to none of the labels: a topic of the background fits better.
     pub other: i64,
     /// How many of them have no label because the best score lies under the threshold.

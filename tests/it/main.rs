@@ -13,6 +13,7 @@ mod kills;
 mod labels;
 mod migrations;
 mod models;
+mod other;
 mod parity;
 mod pipeline_file;
 mod proofs;

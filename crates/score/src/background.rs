@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::ModelKind;
-use crate::labels::{Label, LabelSet};
 
 /// Topics that are nobody's label.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,6 +53,14 @@ pub enum BackgroundError {
     /// A name or a topic without a word.
     #[error("its name, or a topic's label, is empty: give it a text")]
     Blank,
+    /// A topic to be left out that is not there.
+    #[error("it has no topic `{topic}` to leave out; it has {known}")]
+    NoTopic {
+        /// As asked for.
+        topic: String,
+        /// Those there are.
+        known: String,
+    },
     /// A weight that weighs nothing.
     #[error("its weight {0} is no number above 0")]
     Weight(String),
@@ -86,82 +93,54 @@ impl Background {
         Ok(())
     }
 
+    /// Leaves topics out, by their labels: those that a label means in other words, or in another language.
+    ///
+    /// # Errors
+    /// [`BackgroundError::NoTopic`].
+    pub fn leave_out(&mut self, topics: &[String]) -> Result<(), BackgroundError> {
+        for topic in topics {
+            let there = self.topics.iter().position(|one| one.label == *topic);
+            let Some(there) = there else {
+                let known = self.topics.iter().map(|one| one.label.as_str());
+                return Err(BackgroundError::NoTopic {
+                    topic: topic.clone(),
+                    known: known.collect::<Vec<_>>().join(", "),
+                });
+            };
+            self.topics.remove(there);
+        }
+        Ok(())
+    }
+
     /// Name and version in one word.
     pub fn tag(&self) -> String {
         format!("{}@{}", self.name, self.version)
     }
 
-    /// The topics that stand beside labels, for a kind of model.
-    pub fn beside<'a>(&'a self, labels: &[Label], kind: &ModelKind) -> Vec<&'a BackgroundTopic> {
-        let taken = words_of(labels);
-        let topics = self.read_by(kind);
-        topics.filter(|topic| !topic.is_in(&taken)).collect()
-    }
-
-    /// The topics that a kind of model reads.
-    fn read_by(&self, kind: &ModelKind) -> impl Iterator<Item = &BackgroundTopic> {
+    /// The topics that a kind of model reads beside labels with these words.
+    pub fn beside<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
         let nli = matches!(kind, ModelKind::Nli(_));
-        self.topics.iter().filter(move |topic| !nli || topic.nli)
-    }
-
-    /// The topics that are left out, each with the slug of the first label that it shares a word with.
-    pub fn left_out<'a>(&'a self, labels: &'a [Label]) -> Vec<(&'a str, &'a str)> {
-        let of_label: Vec<_> = labels.iter().map(|label| words_of([label])).collect();
-        let topics = self.topics.iter();
-        topics
-            .filter_map(|topic| {
-                let label = of_label.iter().position(|words| topic.is_in(words))?;
-                Some((topic.label.as_str(), labels[label].slug.as_str()))
-            })
-            .collect()
+        let read = self.topics.iter().filter(|topic| !nli || topic.nli);
+        read.filter(|topic| !topic.is_in(words)).collect()
     }
 }
 
 impl BackgroundTopic {
     /// Whether one of these words is its own.
-    fn is_in(&self, words: &BTreeSet<String>) -> bool {
+    pub fn is_in(&self, words: &Words) -> bool {
         let mut own = std::iter::once(&self.label)
             .chain(&self.also)
             .flat_map(|text| stems(text));
         own.any(|word| words.contains(&word))
     }
-
-    /// As a label of a set, to be compared like one.
-    pub fn as_label(&self) -> Label {
-        Label {
-            slug: self.label.clone(),
-            label: self.label.clone(),
-            descriptions: self.descriptions.clone(),
-        }
-    }
 }
 
-impl LabelSet {
-    /// The topics of its background, if any, that a model is asked about.
-    pub fn background_for(&self, kind: &ModelKind) -> Vec<&BackgroundTopic> {
-        let background = self.background.as_ref();
-        background.map_or_else(Vec::new, |some| some.beside(&self.labels, kind))
-    }
+/// Words of labels as they are compared: in lower case, without their endings.
+pub type Words = BTreeSet<String>;
 
-    /// What is added to the background's logit before it stands beside the labels'; `None` without a background, or with
-    /// one of which nothing is left.
-    ///
-    /// The folded logit is that of an average topic. With `ln(weight × labels)` all of them weigh as much as
-    /// `weight × labels` labels, however many topics there are.
-    pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
-        let background = self.background.as_ref()?;
-        #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
-        let labels = self.labels.len().max(1) as f64;
-        let left = !background.beside(&self.labels, kind).is_empty();
-        left.then(|| (background.weight * labels).ln())
-    }
-}
-
-fn words_of<'a>(labels: impl IntoIterator<Item = &'a Label>) -> BTreeSet<String> {
-    let texts = labels
-        .into_iter()
-        .flat_map(|label| [&label.slug, &label.label]);
-    texts.flat_map(|text| stems(text)).collect()
+/// The words of texts.
+pub fn words<'a>(texts: impl IntoIterator<Item = &'a str>) -> Words {
+    texts.into_iter().flat_map(stems).collect()
 }
 
 /// Words that say nothing about what a text is about.
@@ -192,21 +171,6 @@ fn stem(word: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scripted::{background, nli_folder, set};
-
-    #[test]
-    fn a_topic_that_shares_a_word_with_a_label_is_left_out_and_named() {
-        let background = background();
-        let labels = set(&["Gaming", "cooking at home", "Olympics"]).labels;
-        assert_eq!(
-            background.left_out(&labels),
-            [("video games", "Gaming"), ("food", "cooking at home")]
-        );
-        let kind = nli_folder().kind;
-        let beside = background.beside(&labels, &kind);
-        let beside: Vec<&str> = beside.iter().map(|topic| topic.label.as_str()).collect();
-        assert_eq!(beside, ["sports"], "music is not for NLI models");
-    }
 
     #[test]
     fn words_are_compared_without_their_endings() {
@@ -244,16 +208,5 @@ mod tests {
             let error = Background::parse(text).unwrap_err().to_string();
             assert!(error.contains(said), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn the_prior_weighs_all_topics_against_all_labels() {
-        let kind = nli_folder().kind;
-        let mut set = set(&["a1", "a2", "a3", "a4"]);
-        assert_eq!(set.prior_for(&kind), None);
-        set.background = Some(background());
-        assert_eq!(set.prior_for(&kind), Some(2f64.ln()));
-        set.labels[0].label = "sports, food, games".into();
-        assert_eq!(set.prior_for(&kind), None, "nothing is left");
     }
 }

@@ -30,7 +30,14 @@ pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
     let labels = set.labels.iter().map(|label| vec![texts(kind, set, label)]);
     let topics = set.background_for(kind).into_iter();
     let background: Vec<_> = topics
-        .map(|topic| texts(kind, set, &topic.as_label()))
+        .map(|topic| {
+            let label = Label {
+                slug: topic.label.clone(),
+                label: topic.label.clone(),
+                descriptions: topic.descriptions.clone(),
+            };
+            texts(kind, set, &label)
+        })
         .collect();
     labels
         .chain((!background.is_empty()).then_some(background))

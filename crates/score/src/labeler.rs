@@ -373,7 +373,7 @@ impl Labeler {
             }
         }
         if let Some(background) = &set.background {
-            let left_out = background.left_out(&set.labels);
+            let left_out = set.left_out();
             let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
             tracing::info!(
                 background = background.tag(),

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::background::{Background, BackgroundError};
-use crate::folder::hex;
+use crate::background::{Background, BackgroundError, BackgroundTopic, Words, words};
+use crate::folder::{ModelKind, hex};
 
 /// How scores over labels are made of logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -187,6 +187,50 @@ impl LabelSet {
     }
 }
 
+impl LabelSet {
+    /// The topics of its background, if any, that a model is asked about.
+    pub fn background_for(&self, kind: &ModelKind) -> Vec<&BackgroundTopic> {
+        let background = self.background.as_ref();
+        background.map_or_else(Vec::new, |some| some.beside(kind, &self.words()))
+    }
+
+    /// What is added to the background's logit before it stands beside the labels'; `None` without a background, or with
+    /// one of which nothing is left.
+    ///
+    /// The folded logit is that of an average topic. With `ln(weight × labels)` all of them weigh as much as
+    /// `weight × labels` labels, however many topics there are.
+    pub fn prior_for(&self, kind: &ModelKind) -> Option<f64> {
+        let background = self.background.as_ref()?;
+        #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
+        let labels = self.labels.len().max(1) as f64;
+        let left = !self.background_for(kind).is_empty();
+        left.then(|| (background.weight * labels).ln())
+    }
+
+    fn words(&self) -> Words {
+        words(self.labels.iter().flat_map(Label::named))
+    }
+
+    /// The topics of its background that are left out, each with the slug of the first label that it shares a word with.
+    pub fn left_out(&self) -> Vec<(&str, &str)> {
+        let of_label: Vec<Words> = self.labels.iter().map(|one| words(one.named())).collect();
+        let topics = self.background.iter().flat_map(|some| &some.topics);
+        topics
+            .filter_map(|topic| {
+                let label = of_label.iter().position(|words| topic.is_in(words))?;
+                Some((topic.label.as_str(), self.labels[label].slug.as_str()))
+            })
+            .collect()
+    }
+}
+
+impl Label {
+    /// What it is called.
+    fn named(&self) -> [&str; 2] {
+        [&self.slug, &self.label]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +314,30 @@ mod tests {
             };
             assert_eq!(set.validate().is_ok(), good, "{temperature}");
         }
+    }
+
+    #[test]
+    fn a_topic_that_shares_a_word_with_a_label_is_left_out_and_named() {
+        let mut set = set(&["Gaming", "cooking at home", "Olympics"], "{}");
+        set.background = Some(crate::scripted::background());
+        assert_eq!(
+            set.left_out(),
+            [("video games", "Gaming"), ("food", "cooking at home")]
+        );
+        let kind = crate::scripted::nli_folder().kind;
+        let beside = set.background_for(&kind);
+        let beside: Vec<&str> = beside.iter().map(|topic| topic.label.as_str()).collect();
+        assert_eq!(beside, ["sports"], "music is not for NLI models");
+    }
+
+    #[test]
+    fn the_prior_weighs_all_topics_against_all_labels() {
+        let kind = crate::scripted::nli_folder().kind;
+        let mut set = set(&["a1", "a2", "a3", "a4"], "{}");
+        assert_eq!(set.prior_for(&kind), None);
+        set.background = Some(crate::scripted::background());
+        assert_eq!(set.prior_for(&kind), Some(2f64.ln()));
+        set.labels[0].label = "sports, food, games".into();
+        assert_eq!(set.prior_for(&kind), None, "nothing is left");
     }
 }

@@ -56,6 +56,12 @@ impl Validate {
         for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
             tracing::warn!("{warning}");
         }
+        if set.background.is_none() && self.pipeline.pipeline.is_some() {
+            tracing::info!(
+                "a post that belongs to none of the labels gets the nearest of them all the same: with \
+                 `background = \"reddit\"` in the pipeline file it is `other`"
+            );
+        }
         for said in beside(&set, folder.as_ref()) {
             tracing::info!("{said}");
         }
@@ -67,11 +73,7 @@ impl Validate {
 /// What becomes of the background, in sentences.
 fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
     let Some(background) = &set.background else {
-        return vec![
-            "without a background, a post that belongs to none of the labels gets the nearest of them all the same: \
-             `background = \"reddit\"` in the pipeline file makes it `other`"
-                .to_owned(),
-        ];
+        return Vec::new();
     };
     let mut said = vec![left_out(background, set)];
     if let Some(folder) = folder {
@@ -90,7 +92,7 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
 
 /// Which topics of a background stand aside for labels.
 fn left_out(background: &Background, set: &LabelSet) -> String {
-    let out = background.left_out(&set.labels);
+    let out = set.left_out();
     let tag = background.tag();
     let of = background.topics.len();
     if out.is_empty() {
@@ -167,10 +169,7 @@ fn found(set: &LabelSet, folder: Option<&ModelFolder>, tokens: &[Option<usize>])
     let mut json = settings_json(set);
     json["labels"] = Value::from(labels);
     json["model"] = json!(folder.map(|folder| &folder.name));
-    let out = set
-        .background
-        .iter()
-        .flat_map(|some| some.left_out(&set.labels));
+    let out = set.left_out().into_iter();
     let out = out.map(|(topic, label)| json!({ "topic": topic, "label": label }));
     json["background_left_out"] = out.collect();
     let mut all = settings(set);

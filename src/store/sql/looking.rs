@@ -55,6 +55,7 @@ where
             return Ok(Standing {
                 posts,
                 labelled: 0,
+                none_of_these: 0,
                 other: 0,
                 unsure: 0,
                 unlabelled,
@@ -105,6 +106,7 @@ where
         Ok(Standing {
             posts,
             labelled: posts - without,
+            none_of_these: none,
             other,
             unsure: none - other,
             unlabelled: without - text_purged,

@@ -1,0 +1,385 @@
+//! Posts that belong to none of the labels: a background in a pipeline file, and what becomes of it in the store, in
+//! files, and wherever labels are looked at again.
+
+use serde_json::{Value, json};
+
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran};
+
+const GAMING: (&str, &str) = ("gaming", "video games");
+const FOOD: (&str, &str) = ("food", "food and cooking");
+/// Posts, of which the last has the text of the first.
+const POSTS: usize = 31;
+
+/// A pipeline file with these settings and labels.
+fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
+    let topics = labels.iter().map(|(slug, label)| {
+        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\nsubreddits = [\"{slug}\"]\n")
+    });
+    let topics: String = topics.collect();
+    format!("name = \"t\"\nmode = \"single\"\n{settings}\n{topics}")
+}
+
+const BACKGROUND: &str = "background = \"reddit\"";
+
+/// NDJSON of posts about games, food and, by no label of these, music.
+fn posts() -> String {
+    let titles = [
+        "a new boss fight in this game",
+        "how long to roast a chicken",
+        "my band recorded a song for the album",
+    ];
+    let post = |i: usize| {
+        let of = i % (POSTS - 1);
+        json!({
+            "id": format!("k{i:05}"), "title": format!("{} {of}", titles[of % 3]), "selftext": "",
+            "subreddit": "gaming", "created_utc": 1_700_000_000 + i, "score": i,
+        })
+    };
+    (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
+}
+
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+}
+
+impl<'a> Scene<'a> {
+    fn new(database: &'a TestDatabase) -> Self {
+        let program = Program::new();
+        let file = program.write("posts.ndjson", posts());
+        let scene = Self { program, database };
+        scene.ok(&["import", &file]);
+        scene
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        let database = ["--database", self.database.url.as_str()];
+        self.program.ok(&[&database[..], args].concat())
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let ran = self.ok(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    /// Labels by a pipeline file, with further flags; what the run counted.
+    fn classify(&self, file: &str, more: &[&str]) -> Value {
+        let record = self.program.folder.path().join("run.json");
+        let record = record.to_str().unwrap();
+        self.ok(&[
+            &["classify", "--pipeline", file, "--run-json", record][..],
+            more,
+        ]
+        .concat());
+        let record: Value =
+            serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
+        record["counts"].clone()
+    }
+
+    fn outcomes(&self) -> Value {
+        self.json(&[
+            "sql",
+            "SELECT outcome, COUNT(*) AS posts FROM labeled_posts GROUP BY outcome ORDER BY outcome",
+        ])
+    }
+
+    /// How far the scores of two label sets, the first and the latest of all, lie apart.
+    fn apart(&self) -> f64 {
+        let rows = self.json(&[
+            "sql",
+            "SELECT COUNT(*) AS n, MAX(ABS(a.score - b.score)) AS apart FROM label_scores a \
+               JOIN label_scores b ON b.fullname = a.fullname AND b.position = a.position \
+                AND b.model_id = a.model_id \
+              WHERE a.label_set_id = (SELECT MIN(id) FROM label_sets) \
+                AND b.label_set_id = (SELECT MAX(id) FROM label_sets)",
+        ]);
+        assert_eq!(rows[0]["n"], 2 * POSTS, "{rows}");
+        rows[0]["apart"].as_f64().unwrap()
+    }
+}
+
+#[test]
+fn a_post_about_something_else_is_other_on_both_databases() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let without = scene
+            .program
+            .write("bare.toml", pipeline("", &[GAMING, FOOD]));
+        scene.classify(&without, &[]);
+        let all = scene.outcomes();
+        assert_eq!(
+            all.as_array().unwrap().len(),
+            2,
+            "music got one of two labels: {all}"
+        );
+
+        let file = scene
+            .program
+            .write("with.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
+        let done = scene.classify(&file, &[]);
+        // Of each text only the background is new.
+        assert_eq!(
+            (
+                &done["pairs"],
+                &done["posts"],
+                &done["other"],
+                &done["unsure"]
+            ),
+            (&json!(POSTS - 1), &json!(POSTS), &json!(10), &json!(0))
+        );
+        assert_eq!(
+            scene.outcomes(),
+            json!([
+                { "outcome": "food", "posts": 10 }, { "outcome": "gaming", "posts": 11 },
+                { "outcome": "other", "posts": 10 },
+            ])
+        );
+        let shown = scene.json(&[
+            "sql",
+            "SELECT (SELECT COUNT(*) FROM post_scores) AS scores, \
+                    (SELECT COUNT(DISTINCT label_topic) FROM post_scores) AS labels, \
+                    (SELECT COUNT(*) FROM labeled_posts WHERE outcome = 'other' AND abstained AND label IS NULL) AS other, \
+                    (SELECT COUNT(*) FROM uncertain_posts WHERE outcome = 'other' AND margin >= 0.2) AS uncertain, \
+                    (SELECT CAST(SUM(posts) AS BIGINT) FROM topic_daily WHERE outcome = 'other') AS daily, \
+                    (SELECT background FROM label_sets WHERE background IS NOT NULL) AS background",
+        ]);
+        assert_eq!(
+            shown[0],
+            json!({
+                "scores": 2 * POSTS, "labels": 2, "other": 10, "uncertain": 0, "daily": 10, "background": "reddit@1",
+            })
+        );
+        let status = scene.json(&["status"]);
+        assert_eq!(
+            (&status["backlog"]["other"], &status["backlog"]["unsure"]),
+            (&json!(10), &json!(0))
+        );
+        // What was stored is the version that the file has.
+        let same = scene.ok(&["labels", "diff", "current", &file]).stdout;
+        assert!(same.contains("reddit@1"), "{same}");
+        let nothing = scene.classify(&file, &[]);
+        assert_eq!(
+            (&nothing["posts"], &nothing["pairs"]),
+            (&json!(0), &json!(0))
+        );
+        // Back to the labels of before, which are as they were.
+        scene.classify(&without, &[]);
+        assert_eq!(scene.outcomes(), all);
+    }
+}
+
+#[test]
+fn stored_logits_give_the_same_scores_again_in_each_mode_and_for_each_kind_of_model() {
+    let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let nli = nli.display().to_string();
+    for model in [None, Some(nli.as_str())] {
+        for mode in ["single", "multi"] {
+            for database in databases() {
+                let scene = Scene::new(&database);
+                let file = pipeline(BACKGROUND, &[GAMING, FOOD]).replace("single", mode);
+                let strict = file.replace("name", "threshold = 0.97\nname");
+                let file = scene.program.write("with.toml", file);
+                let strict = scene.program.write("strict.toml", strict);
+                let model: Vec<&str> = model.iter().flat_map(|model| ["--model", *model]).collect();
+                let first = scene.classify(&file, &model);
+                assert_eq!(first["pairs"], 3 * (POSTS - 1), "{model:?}");
+                let what_if = ["labels", "what-if", &strict, "--save", "strict"];
+                let moved = scene.json(&[&what_if[..], &model].concat());
+                assert_eq!(
+                    (&moved["scored"], &moved["lacking_pairs"]),
+                    (&json!(POSTS), &json!(0)),
+                    "{model:?}"
+                );
+                assert!(scene.apart() < 1e-9, "{mode}, {model:?}: {}", scene.apart());
+                let same = scene.json(&[
+                    "sql",
+                    "SELECT COUNT(*) AS posts FROM classifications a JOIN classifications b ON b.fullname = a.fullname \
+                      WHERE a.label_set_id < b.label_set_id AND a.other = b.other",
+                ]);
+                assert_eq!(
+                    same[0]["posts"], POSTS,
+                    "the threshold has no say in what is other"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_shortlist_leaves_labels_out_and_the_background_has_its_say() {
+    let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let small = repository("models/minilm-reddit-topics");
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let labels = [GAMING, FOOD, ("travel", "travel")];
+        let file = scene
+            .program
+            .write("with.toml", pipeline(BACKGROUND, &labels));
+        let done = scene.classify(
+            &file,
+            &[
+                "--model",
+                nli.to_str().unwrap(),
+                "--shortlist",
+                "1",
+                "--shortlist-model",
+                small.to_str().unwrap(),
+            ],
+        );
+        // One label a text, and the background where the small model puts it first: for the ten about music, and no
+        // more than a few of the others.
+        let pairs = done["pairs"].as_u64().unwrap();
+        let texts = POSTS as u64 - 1;
+        assert!((texts + 10..texts + 15).contains(&pairs), "{done}");
+    }
+}
+
+/// Lines of `score`, by a pipeline file; with what was said meanwhile.
+fn scored(program: &Program, file: &str) -> (Vec<Value>, String) {
+    let posts = program.write("posts.ndjson", posts());
+    let out = program.folder.path().join("out.ndjson");
+    let args = [
+        "score",
+        &posts,
+        out.to_str().unwrap(),
+        "--pipeline",
+        file,
+        "--overwrite",
+    ];
+    let ran = program.ok(&args);
+    let lines = std::fs::read_to_string(&out).unwrap();
+    let lines = lines
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    (lines.collect(), ran.stderr)
+}
+
+#[test]
+fn a_file_of_texts_says_what_became_of_each() {
+    let program = Program::new();
+    let file = program.write("p.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
+    let (lines, said) = scored(&program, &file);
+    assert_eq!(lines.len(), POSTS);
+    for (i, line) in lines.iter().enumerate() {
+        let expected = ["gaming", "food", "other"][i % (POSTS - 1) % 3];
+        assert_eq!(line["outcome"], expected, "{line}");
+        let label = (expected != "other").then_some(expected);
+        assert_eq!(
+            (line["label"].as_str(), &line["abstained"]),
+            (label, &json!(label.is_none()))
+        );
+        assert_eq!(line["scores"].as_object().unwrap().len(), 2);
+    }
+    assert!(
+        said.contains("video games") && said.contains("food and drink"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_single_label_and_a_background_that_holds_it_work_and_say_so() {
+    let program = Program::new();
+    let one = program.write("one.toml", pipeline(BACKGROUND, &[FOOD]));
+    let (lines, _) = scored(&program, &one);
+    let other = lines.iter().filter(|line| line["outcome"] == "other");
+    assert_eq!(other.count(), 21, "games and music are not food");
+
+    let shipped = std::fs::read_to_string(repository("pipelines/background/reddit.toml")).unwrap();
+    let (head, _) = shipped.split_once("[[topic]]").unwrap();
+    program.write(
+        "own.toml",
+        format!("{head}[[topic]]\nlabel = \"cooking\"\n"),
+    );
+    let own = program.write("two.toml", pipeline("background = \"own.toml\"", &[FOOD]));
+    let (lines, _) = scored(&program, &own);
+    assert!(lines.iter().all(|line| line["outcome"] == "food"));
+    let said = program
+        .ok(&["labels", "validate", "--pipeline", &own])
+        .stderr;
+    assert!(
+        said.contains("cooking (for `food`)") && said.contains("nothing is left"),
+        "{said}"
+    );
+    program.write("own.toml", format!("{head}topic = []\n"));
+    let (lines, _) = scored(&program, &own);
+    assert!(lines.iter().all(|line| line["outcome"] == "food"));
+}
+
+#[test]
+fn a_background_that_cannot_be_used_is_refused() {
+    let program = Program::new();
+    program.write(
+        "bad.toml",
+        "name = \"x\"\nversion = 1\nweight = 1.0\n[[topic]]\nlabel = \" \"\n",
+    );
+    for (settings, labels, said) in [
+        (
+            "background = \"redit\"",
+            &[FOOD][..],
+            "say `background = \\\"reddit\\\"`",
+        ),
+        ("background = \"bad.toml\"", &[FOOD], "is empty"),
+        ("background = 3", &[FOOD], "expected a string"),
+        (
+            "background = \"reddit\"\nbackground_without = [\"chess\"]",
+            &[FOOD],
+            "it has no topic `chess`",
+        ),
+        (BACKGROUND, &[("other", "the rest")], "use another slug"),
+    ] {
+        let file = program.write("p.toml", pipeline(settings, labels));
+        let ran = program.run(&["labels", "validate", "--pipeline", &file]);
+        let said = said.replace("\\\"", "\"");
+        assert!(
+            ran.code == 2 && ran.stderr.contains(&said),
+            "{settings}: {}",
+            ran.stderr
+        );
+    }
+    let german = ("spiele", "Videospiele");
+    let bare = program.write("bare.toml", pipeline(BACKGROUND, &[german]));
+    let without = format!("{BACKGROUND}\nbackground_without = [\"video games\"]");
+    let without = program.write("without.toml", pipeline(&without, &[german]));
+    for (file, topics) in [(&bare, "34 topics"), (&without, "33 topics")] {
+        let said = program
+            .ok(&["labels", "validate", "--pipeline", file])
+            .stderr;
+        assert!(said.contains(topics), "{said}");
+    }
+    let none = program.write("none.toml", pipeline("background = \"none\"", &[FOOD]));
+    let absent = program.write("absent.toml", pipeline("", &[FOOD]));
+    let hash = |file: &str| {
+        let ran = program.ok(&["labels", "validate", "--pipeline", file, "--format", "json"]);
+        let set: Value = serde_json::from_str(&ran.stdout).unwrap();
+        set["hash"].clone()
+    };
+    assert_eq!(hash(&none), hash(&absent));
+}
+
+#[test]
+fn calibration_shows_what_the_background_is_good_for() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let file = scene
+            .program
+            .write("with.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
+        scene.classify(&file, &[]);
+        let rows = (0..POSTS).map(|i| {
+            let label = ["gaming", "food", "other"][i % (POSTS - 1) % 3];
+            format!("k{i:05},{label}\n")
+        });
+        let rows: String = rows.collect();
+        let gold = scene.program.write("gold.csv", format!("id,label\n{rows}"));
+        let found = scene.json(&["labels", "calibrate", &gold, "--pipeline", &file]);
+        assert_eq!(found["after"]["found"]["share"], 1.0, "{found}");
+        assert_eq!(found["after"]["precision"]["share"], 1.0);
+        let bare = &found["without_background"]["before"];
+        assert!(bare["precision"]["share"].as_f64().unwrap() < 0.7, "{bare}");
+        let shown = scene
+            .ok(&["labels", "calibrate", &gold, "--pipeline", &file])
+            .stdout;
+        assert!(shown.contains("with background"), "{shown}");
+    }
+}
