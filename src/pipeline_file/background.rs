@@ -10,15 +10,11 @@ use super::{PipelineError, REDDIT};
 /// What a pipeline file says that wants no background.
 const NONE: &str = "none";
 
-/// The built-in background, none, or one that is read from a file beside the pipeline file; `without` some of its topics.
+/// The built-in background, none, or one that is read from a file beside the pipeline file.
 ///
 /// # Errors
 /// What is wrong, and what may stand there instead.
-pub(super) fn read(
-    named: &str,
-    without: &[String],
-    folder: &Path,
-) -> Result<Option<Background>, String> {
+pub(super) fn read(named: &str, folder: &Path) -> Result<Option<Background>, String> {
     if named == NONE {
         return Ok(None);
     }
@@ -35,9 +31,7 @@ pub(super) fn read(
             error => error.to_string(),
         })?
     };
-    let parsed = Background::parse(&text).and_then(|mut parsed| {
-        parsed.leave_out(without)?;
-        Ok(Some(parsed))
-    });
-    parsed.map_err(|error| error.to_string())
+    Background::parse(&text)
+        .map(Some)
+        .map_err(|error| error.to_string())
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use topicmill_score::{Label, LabelSet, LabelSetError, Mode};
+use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
 
 use super::background;
 use super::mistakes::{Found, Mistakes, nearest, quoted, start};
@@ -119,15 +119,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
     let threshold = file.number("threshold", found);
     let temperature = file.number("temperature", found);
     let background = file.text("background", found);
-    let without = file.texts("background_without", found);
-    let without: Vec<String> = without.into_iter().map(|placed| placed.value).collect();
-    let beside = background.as_ref().and_then(|named| {
-        background::read(&named.value, &without, defaults.folder).unwrap_or_else(|error| {
-            let name = quoted(&named.value);
-            found.wrong(named.at, format!("the background {name}: {error}"));
-            None
-        })
-    });
+    let beside = read_background(file, background.as_ref(), defaults.folder, found);
     let topics = read_topics(file, defaults, found);
     if let Some(name) = name.as_ref().filter(|name| name.value.trim().is_empty()) {
         found.wrong(
@@ -176,6 +168,31 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
         label_set,
         shares,
     }
+}
+
+/// The background, less the topics that the file leaves out.
+fn read_background(
+    file: Section,
+    named: Option<&Placed<String>>,
+    folder: &Path,
+    found: &mut Found,
+) -> Option<Background> {
+    let without = file.texts("background_without", found);
+    let named = named?;
+    let name = quoted(&named.value);
+    let mut background = match background::read(&named.value, folder) {
+        Ok(background) => background?,
+        Err(error) => {
+            found.wrong(named.at, format!("the background {name}: {error}"));
+            return None;
+        }
+    };
+    for Placed { at, value } in without {
+        if let Err(error) = background.leave_out(&[value]) {
+            found.wrong(at, format!("the background {name}: {error}"));
+        }
+    }
+    Some(background)
 }
 
 fn label_of(topic: &Topic) -> Label {

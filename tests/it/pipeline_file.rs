@@ -166,6 +166,10 @@ fn a_file_that_is_no_toml_tells_each_broken_line_and_what_else_is_wrong() {
             "background = \"reddit\"\nlabels = [\"other\"]",
             "use another slug",
         ),
+        (
+            "background = \"reddit\"\nbackground_without = [\"politics\", \"cheese\"]\nlabels = [\"a\"]",
+            "line 2, column 35: the background `reddit`: it has no topic `cheese`",
+        ),
         ("labels = []", "has no labels"),
         ("# nothing\n", "has no labels"),
         ("label = [\"a\"]", "did you mean `labels`?"),
@@ -491,7 +495,7 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
     ] {
         program.ok(args);
         let written = std::fs::read_to_string(&path).unwrap();
-        let ran = program.run(&["labels", "new", my, "other"]);
+        let ran = program.run(&["labels", "new", my, "another"]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         assert!(ran.stderr.contains("exists"), "{}", ran.stderr);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), written);

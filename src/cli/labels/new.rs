@@ -152,7 +152,7 @@ async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, Cli
     let found = Named::find(setup, &which, Some(&store), word).await?;
     store.close().await?;
     let own = found.set.background.as_ref();
-    if let Some(own) = own.filter(|own| built_in().as_ref() != Some(own)) {
+    if let Some(own) = own.filter(|own| left_out(own).is_none()) {
         tracing::warn!(
             "the background {} of `{word}` is not the one that is built in: write the path of its file in place of \
              \"{}\", else the file is another version of the label set",
@@ -166,6 +166,16 @@ async fn stored(setup: &Setup, word: &str, name: String) -> Result<LabelSet, Cli
 /// The background that a new file names.
 fn built_in() -> Option<Background> {
     Background::parse(REDDIT.1).ok()
+}
+
+/// The topics that the built-in background has more than this one, if that is all that differs.
+fn left_out(own: &Background) -> Option<Vec<String>> {
+    let mut whole = built_in()?;
+    let topics = whole.topics.iter();
+    let more = topics.filter(|topic| !own.topics.contains(topic));
+    let more: Vec<String> = more.map(|topic| topic.label.clone()).collect();
+    whole.leave_out(&more).ok()?;
+    (whole == *own).then_some(more)
 }
 
 fn examples() -> Vec<Label> {
@@ -209,11 +219,19 @@ fn written(set: &LabelSet, file: &str, examples: bool) -> String {
         labels,
         background,
     } = set;
-    let background = quoted(if background.is_some() {
+    let left_out = background.as_ref().and_then(left_out).unwrap_or_default();
+    let left_out: Vec<String> = left_out.iter().map(|topic| quoted(topic)).collect();
+    let mut background = quoted(if background.is_some() {
         REDDIT.0
     } else {
         "none"
     });
+    if !left_out.is_empty() {
+        background = format!(
+            "{background}\nbackground_without = [{}]",
+            left_out.join(", ")
+        );
+    }
     let (name, template) = (quoted(name), quoted(template));
     let (threshold, temperature) = (number(*threshold), number(*temperature));
     let mut text = format!(
