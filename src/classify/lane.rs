@@ -20,8 +20,7 @@ use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{
-    Cascade, LabelSet, Labeler, LabelerError, Outcome, PairLogits, Shortlist, TextError,
-    TextVector,
+    Cascade, LabelSet, Labeler, LabelerError, Outcome, PairLogits, Shortlist, TextError, TextVector,
 };
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others

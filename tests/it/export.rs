@@ -226,7 +226,7 @@ fn filters_let_through_what_they_say() {
         expect(&["--label", "food and cooking"], &|row| {
             row["label"] == "food"
         });
-        let mut scores: Vec<f64> = all.iter().flat_map(|row| row["score"].as_f64()).collect();
+        let mut scores: Vec<f64> = all.iter().filter_map(|row| row["score"].as_f64()).collect();
         scores.sort_by(f64::total_cmp);
         let middle = f64::midpoint(scores[23], scores[24]);
         expect(&["--min-score", &middle.to_string()], &|row| {

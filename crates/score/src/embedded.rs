@@ -210,13 +210,21 @@ mod tests {
             sigmoid_bias: 0.281,
         });
         let text = TextVector::of(&raw(1, 384));
-        let wide = |seed| raw(seed, 384).iter().map(|x| f64::from(*x)).collect::<Vec<f64>>();
+        let wide = |seed| {
+            raw(seed, 384)
+                .iter()
+                .map(|x| f64::from(*x))
+                .collect::<Vec<f64>>()
+        };
         let sums = [2, 3, 4].map(wide);
         let alone = sums.clone().map(|sum| LabelVector::of(21.0, vec![sum]));
         let cosines = text.cosines(&alone).unwrap();
         let pairs: Vec<_> = cosines.into_iter().map(PairLogits::cosine).collect();
         let together = LabelVector::of(21.0, sums.to_vec());
-        assert_eq!(LabelVector::from_bytes(&together.to_bytes()), Some(together.clone()));
+        assert_eq!(
+            LabelVector::from_bytes(&together.to_bytes()),
+            Some(together.clone())
+        );
         let folded = text.cosines(&[together]).unwrap()[0];
         assert_eq!(folded.to_bits(), fold(&kind, &pairs).entailment.to_bits());
     }
@@ -249,7 +257,10 @@ mod tests {
         assert_eq!(LabelVector::from_bytes(&[]), None);
         assert_eq!(LabelVector::from_bytes(&[0; 6]), None);
         assert_eq!(LabelVector::from_bytes(&[0; 4]), None, "a scale alone");
-        assert_eq!(LabelVector::from_bytes(&[f32::NAN.to_le_bytes(); 2].concat()), None);
+        assert_eq!(
+            LabelVector::from_bytes(&[f32::NAN.to_le_bytes(); 2].concat()),
+            None
+        );
         let other = LabelVector::of(20.0, vec![vec![1.0; 9]]);
         assert_eq!(TextVector::of(&[1.0; 8]).cosines(&[other]), None);
     }

@@ -14,7 +14,9 @@ use super::super::output::{self, OutputFormat};
 use super::super::setup::{ModelFlags, Setup};
 use super::super::{CliError, Exit, classify};
 use super::named_model;
-use super::{Named, WhichModel, against, find_model, key_of, label_vectors, nothing_current, short};
+use super::{
+    Named, WhichModel, against, find_model, key_of, label_vectors, nothing_current, short,
+};
 use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
 use crate::review::evaluate::evaluate;

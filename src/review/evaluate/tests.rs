@@ -1,4 +1,4 @@
-//! Against scikit-learn and SciPy (`tools/evaluate_reference.py` wrote the fixture), and where they have no answer.
+//! Against scikit-learn and `SciPy` (`tools/evaluate_reference.py` wrote the fixture), and where they have no answer.
 
 use serde_json::Value;
 

@@ -100,14 +100,14 @@ mod tests {
 
     fn rows(labels: usize, posts: usize) -> Vec<Judged> {
         let row = |place: usize| Judged {
-            right: if place % 7 == 0 {
+            right: if place.is_multiple_of(7) {
                 vec![]
             } else {
                 vec![place % labels]
             },
             best: place % 3 % labels,
             score: 0.5,
-            abstained: place % 5 == 0,
+            abstained: place.is_multiple_of(5),
         };
         (0..posts).map(row).collect()
     }
