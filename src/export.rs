@@ -7,8 +7,10 @@
 
 mod card;
 mod columns;
+mod destination;
 mod lines;
 mod parquet;
+mod row;
 mod statement;
 mod write;
 
@@ -19,8 +21,9 @@ use crate::store::{Inquiry, Store, StoreError, parts};
 
 pub use self::card::Facts;
 pub use self::columns::{Column, Kind, columns};
+pub use self::destination::{Destination, Format};
+pub use self::row::Counts;
 pub use self::statement::{Filters, Subject};
-pub use self::write::{Counts, Destination, Format};
 
 /// Why nothing was exported.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +92,7 @@ pub async fn export(
     };
     let facts = Facts::of(store, subject, terms.reconciled_at).await?;
     let (into, parts) = parts();
-    let columns = columns(subject);
+    let columns = columns(&subject.set);
     // Compressing takes a processor; on a thread of its own it keeps nobody from hearing a signal.
     let written = tokio::task::spawn_blocking(move || {
         write::write(parts, &columns, &facts, &destination, &heard)

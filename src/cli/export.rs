@@ -227,7 +227,7 @@ impl Export {
         if self.json {
             let value = json!({
                 "path": self.out, "rows": counts.rows, "bytes": counts.bytes,
-                "abstained": counts.abstained, "unlabelled": counts.unlabelled,
+                "other": counts.other, "unsure": counts.unsure, "unlabelled": counts.unlabelled,
                 "labels": counts.labels, "topics": counts.topics,
                 "first": counts.first, "last": counts.last,
             });

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use super::columns::Column;
-use super::write::Counts;
+use super::row::Counts;
 use super::{ExportError, Subject};
 use crate::domain::Timestamp;
 use crate::store::Store;
@@ -109,7 +109,8 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
     put(format_args!(
         "| what | value |\n|---|---|\n\
          | posts | {} |\n| posted | {} to {} |\n| model | {} ({}) |\n| label set | {}, version {version} |\n\
-         | mode | {mode} |\n| threshold | {threshold} |\n| posts without a fitting label | {} |\n\
+         | mode | {mode} |\n| threshold | {threshold} |\n| posts that belong to none of the labels (`other`) | {} |\n\
+         | posts without a label that is sure enough (`unsure`) | {} |\n\
          | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",
         counts.rows,
         day(counts.first),
@@ -117,7 +118,8 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
         cell(model),
         cell(precision),
         cell(label_set),
-        counts.abstained,
+        counts.other,
+        counts.unsure,
         counts.unlabelled,
     ));
     for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {

@@ -1,6 +1,6 @@
 //! The columns of a data set: names, types and meaning.
 
-use super::Subject;
+use topicmill_score::LabelSet;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Column {
 }
 
 /// The columns before those of the labels: name, kind, expression, meaning.
-pub(super) const FIXED: [(&str, Kind, &str, &str); 21] = [
+pub(super) const FIXED: [(&str, Kind, &str, &str); 22] = [
     (
         "fullname",
         Kind::Text,
@@ -93,7 +93,7 @@ pub(super) const FIXED: [(&str, Kind, &str, &str); 21] = [
         "label",
         Kind::Text,
         "CASE WHEN c.abstained THEN NULL ELSE c.label END",
-        "the best label, by its short name; empty if the model abstained",
+        "the best label, by its short name; empty if the post gets none",
     ),
     (
         "score",
@@ -112,6 +112,12 @@ pub(super) const FIXED: [(&str, Kind, &str, &str); 21] = [
         Kind::Boolean,
         "c.abstained",
         "true if no label fits well enough",
+    ),
+    (
+        "outcome",
+        Kind::Text,
+        "CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END",
+        "the label; `other` if a topic of the background fits better than every label, `unsure` if the score is too low",
     ),
     (
         "classified_at",
@@ -144,13 +150,13 @@ pub(super) const FIXED: [(&str, Kind, &str, &str); 21] = [
 const SCORE_OF: &str = "score_";
 
 /// All columns of a data set.
-pub fn columns(subject: &Subject) -> Vec<Column> {
+pub fn columns(set: &LabelSet) -> Vec<Column> {
     let fixed = FIXED.iter().map(|(name, kind, _, meaning)| Column {
         name: (*name).to_owned(),
         kind: *kind,
         meaning: (*meaning).to_owned(),
     });
-    let labels = subject.set.labels.iter().map(|label| Column {
+    let labels = set.labels.iter().map(|label| Column {
         name: format!("{SCORE_OF}{}", label.slug),
         kind: Kind::Number,
         meaning: format!("the score of the label \"{}\", 0 to 1", label.label),

@@ -6,9 +6,9 @@ use std::io::{self, BufWriter, Write};
 use chrono::SecondsFormat;
 use serde_json::{Map, Number, Value};
 
-use super::Format;
 use super::columns::Column;
-use super::write::Cell;
+use super::destination::Format;
+use super::row::Cell;
 use crate::domain::spreadsheet_safe;
 
 /// A file of lines.

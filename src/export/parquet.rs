@@ -12,7 +12,7 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
 use super::columns::{Column, Kind};
-use super::write::Cell;
+use super::row::Cell;
 
 /// Rows of a row group: what readers such as `DuckDB` take at a time.
 const ROWS_A_GROUP: usize = 100_000;

@@ -1,108 +1,23 @@
 //! Rows into a file or a folder, which gets its name when it is whole.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use chrono::{DateTime, Utc};
-use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 use tokio::sync::mpsc::Receiver;
 
 use super::ExportError;
 use super::card::{self, Facts};
-use super::columns::{Column, FIXED, Kind};
+use super::columns::Column;
+use super::destination::{Destination, Format};
 use super::lines::Lines;
 use super::parquet::ParquetFile;
+use super::row::{Cell, Counts, cells};
 use crate::store::Part;
 
 /// Rows of a file of a folder: some hundred megabytes of posts.
 const ROWS_A_FILE: u64 = 500_000;
-/// Places of columns that the counts need.
-const FULLNAME: usize = 0;
-const TOPIC: usize = 2;
-const CREATED_AT: usize = 7;
-const LABEL: usize = 11;
-const ABSTAINED: usize = 14;
-
-/// The format of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// One row a line, with a line of names.
-    Csv,
-    /// One JSON object a line.
-    Ndjson,
-    /// Parquet, compressed with zstd.
-    Parquet,
-    /// The fullnames of the posts alone, one a line.
-    Ids,
-}
-
-/// Where a data set goes.
-#[derive(Debug, Clone)]
-pub struct Destination {
-    /// The file or folder.
-    pub path: PathBuf,
-    /// The format of a file; `None` makes a folder.
-    pub format: Option<Format>,
-    /// Replace what is there.
-    pub overwrite: bool,
-    /// Begin a CSV with a byte order mark, by which spreadsheets see that it is UTF-8.
-    pub bom: bool,
-    /// See [`crate::domain::spreadsheet_safe`].
-    pub safe_csv: bool,
-}
-
-/// A value of a row in its column's type.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
-    Null,
-    Text(String),
-    Integer(i64),
-    Number(f64),
-    Boolean(bool),
-    Time(DateTime<Utc>),
-}
-
-/// What was exported.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Counts {
-    /// Rows.
-    pub rows: u64,
-    /// Rows for which the model abstained.
-    pub abstained: u64,
-    /// Rows without a label, because they were not labelled yet.
-    pub unlabelled: u64,
-    /// Rows of each label.
-    pub labels: BTreeMap<String, u64>,
-    /// Rows of each topic.
-    pub topics: BTreeMap<String, u64>,
-    /// When the first of the posts was posted.
-    pub first: Option<DateTime<Utc>>,
-    /// When the last of the posts was posted.
-    pub last: Option<DateTime<Utc>>,
-    /// Bytes written.
-    pub bytes: u64,
-}
-
-impl Counts {
-    fn add(&mut self, row: &[Cell]) {
-        self.rows += 1;
-        match (&row[LABEL], &row[ABSTAINED]) {
-            (Cell::Text(label), _) => *self.labels.entry(label.clone()).or_default() += 1,
-            (_, Cell::Boolean(true)) => self.abstained += 1,
-            _ => self.unlabelled += 1,
-        }
-        if let Cell::Text(topic) = &row[TOPIC] {
-            *self.topics.entry(topic.clone()).or_default() += 1;
-        }
-        if let Cell::Time(at) = row[CREATED_AT] {
-            self.first = Some(self.first.map_or(at, |first| first.min(at)));
-            self.last = Some(self.last.map_or(at, |last| last.max(at)));
-        }
-    }
-}
 
 /// A data set that is whole, and not in its place yet.
 pub(super) struct Whole {
@@ -213,71 +128,6 @@ pub(super) fn write(
 
 fn end(sink: Option<Sink>) -> io::Result<()> {
     sink.map_or(Ok(()), Sink::end)
-}
-
-/// A row in the types of its columns; the packed scores, its last value, in one cell a label.
-fn cells(mut row: Vec<Value>, columns: &[Column]) -> Result<Vec<Cell>, ExportError> {
-    let packed = row.pop();
-    let wrong = |row: &[Value], column: &Column, value: &Value| ExportError::Value {
-        fullname: row[FULLNAME].as_str().unwrap_or_default().to_owned(),
-        column: column.name.clone(),
-        value: value.to_string(),
-        kind: column.kind.name(),
-    };
-    let mut cells = Vec::with_capacity(columns.len());
-    for (i, column) in columns[..FIXED.len()].iter().enumerate() {
-        let value = std::mem::take(&mut row[i]);
-        match cell(value, column.kind) {
-            Ok(cell) => {
-                if i == FULLNAME
-                    && let Cell::Text(name) = &cell
-                {
-                    row[FULLNAME] = Value::from(name.as_str());
-                }
-                cells.push(cell);
-            }
-            Err(value) => return Err(wrong(&row, column, &value)),
-        }
-    }
-    let packed = packed.unwrap_or_default();
-    let text = packed.as_str().unwrap_or_default();
-    // `[0.5,0.25]` in SQLite, `{0.5,0.25}` in PostgreSQL.
-    let numbers = text.trim_matches(['[', ']', '{', '}']);
-    let mut numbers = numbers.split(',').filter(|number| !number.is_empty());
-    for column in &columns[FIXED.len()..] {
-        cells.push(match numbers.next().map(|number| number.trim().parse()) {
-            None => Cell::Null,
-            Some(Ok(number)) => Cell::Number(number),
-            Some(Err(_)) => return Err(wrong(&row, column, &packed)),
-        });
-    }
-    Ok(cells)
-}
-
-/// A value in a column's type; the value again if it has none.
-fn cell(value: Value, kind: Kind) -> Result<Cell, Value> {
-    let cell = match (kind, &value) {
-        (_, Value::Null) => Some(Cell::Null),
-        (Kind::Text, Value::String(_)) => match value {
-            Value::String(text) => return Ok(Cell::Text(text)),
-            _ => unreachable!("matched above"),
-        },
-        (Kind::Integer, Value::Number(number)) => number.as_i64().map(Cell::Integer),
-        (Kind::Number, Value::Number(number)) => number.as_f64().map(Cell::Number),
-        (Kind::Boolean, Value::Bool(is)) => Some(Cell::Boolean(*is)),
-        // SQLite has no other.
-        (Kind::Boolean, Value::Number(number)) => number.as_i64().map(|n| Cell::Boolean(n != 0)),
-        (Kind::Time, Value::String(text)) => time(text).map(Cell::Time),
-        _ => None,
-    };
-    cell.ok_or(value)
-}
-
-/// A time as SQLite holds it, or as PostgreSQL prints it.
-fn time(text: &str) -> Option<DateTime<Utc>> {
-    let time = DateTime::parse_from_rfc3339(text)
-        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
-    time.ok().map(|time| time.to_utc())
 }
 
 impl Made {

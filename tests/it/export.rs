@@ -145,6 +145,7 @@ fn every_format_holds_what_the_view_shows() {
             assert_eq!(row["score"], json!(best[0].max(best[1])));
             assert!(row["created_at"].as_str().unwrap().ends_with('Z'));
             assert_eq!(row["label_set"], "two");
+            assert_eq!(row["outcome"], shown["outcome"]);
         }
         let mut csv = csv::Reader::from_path(scene.path("a.csv")).unwrap();
         let header = csv.headers().unwrap().clone();

@@ -1,5 +1,7 @@
 //! Stored vectors: another label set costs no inference, says the same as a fresh database, and nothing is labelled twice.
 
+use std::cell::Cell;
+
 use serde_json::{Value, json};
 
 use crate::support::postgres::{TestDatabase, databases};
@@ -40,12 +42,19 @@ fn posts(from: usize, to: usize) -> String {
 struct Scene<'a> {
     program: Program,
     database: &'a TestDatabase,
+    /// What stands at the head of pipeline files.
+    background: Cell<&'static str>,
 }
 
 impl<'a> Scene<'a> {
     fn new(database: &'a TestDatabase) -> Self {
         let program = Program::new();
-        let scene = Self { program, database };
+        let background = Cell::new("");
+        let scene = Self {
+            program,
+            database,
+            background,
+        };
         let file = scene.program.write("posts.ndjson", posts(0, POSTS));
         scene.ok(&["import", &file]);
         let counts = scene.classify("Recipes and kitchens.");
@@ -68,7 +77,11 @@ impl<'a> Scene<'a> {
     }
 
     fn file(&self, description: &str) -> String {
-        self.program.write("labels.toml", pipeline(description))
+        let background = self.background.get();
+        self.program.write(
+            "labels.toml",
+            format!("{background}{}", pipeline(description)),
+        )
     }
 
     /// Labels; what the run counted.
@@ -83,6 +96,7 @@ impl<'a> Scene<'a> {
             "classify",
             "--pipeline",
             &file,
+            "--make-current",
             "--run-json",
             record.to_str().unwrap(),
         ];
@@ -171,6 +185,50 @@ async fn a_changed_label_costs_no_inference_and_says_what_a_fresh_database_says(
             assert!((fresh - stored).abs() < 1e-5, "{fresh} is not {stored}");
         }
         assert_eq!(scene.count("text_vectors"), (POSTS - 1).to_string());
+    }
+}
+
+/// A background has a vector for each of its topics. What stored ones say of it is what fresh ones say.
+#[tokio::test]
+async fn a_background_beside_stored_vectors_says_what_a_fresh_database_says() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let file = scene.program.write(
+            "elsewhere.ndjson",
+            "{\"id\":\"v90000\",\"title\":\"The senate votes on the new election law\",\"selftext\":\"\",\
+             \"subreddit\":\"gaming\",\"created_utc\":1700009999,\"score\":1}\n",
+        );
+        scene.ok(&["import", &file]);
+        scene.classify("Recipes and kitchens.");
+        scene.background.set("background = \"reddit\"\n");
+        let counts = scene.classify("Recipes and kitchens.");
+        assert_eq!(counts["tokens"], 0, "{counts}");
+        assert_eq!(
+            scene.count("label_vectors"),
+            "4",
+            "three labels and a background"
+        );
+        let outcomes =
+            || scene.rows("SELECT fullname, outcome FROM labeled_posts ORDER BY fullname");
+        let (stored, stored_outcomes) = (scene.scores(), outcomes());
+        assert!(
+            stored_outcomes.contains(&"t3_v90000,other".to_owned()),
+            "{stored_outcomes:?}"
+        );
+        assert!(stored_outcomes.iter().any(|row| row.ends_with(",gaming")));
+        scene
+            .execute(
+                "DELETE FROM text_vectors; DELETE FROM label_vectors; DELETE FROM classifications",
+            )
+            .await;
+        let counts = scene.classify("Recipes and kitchens.");
+        assert!(counts["tokens"].as_u64() > Some(0), "{counts}");
+        assert_eq!(outcomes(), stored_outcomes);
+        let fresh = scene.scores();
+        assert_eq!(fresh.len(), stored.len());
+        for (fresh, stored) in fresh.iter().zip(&stored) {
+            assert!((fresh - stored).abs() < 1e-5, "{fresh} is not {stored}");
+        }
     }
 }
 

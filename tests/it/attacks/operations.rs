@@ -159,7 +159,7 @@ fn a_damaged_file_is_told_as_one_and_not_as_missing() {
         }
         let (ran, rows) = doctor(&program, &url, &["--source", "arctic-shift"]);
         assert_eq!(ran.code, 4, "{name} {}", ran.stdout);
-        assert_eq!(rows[2]["state"], "wrong", "{}", ran.stdout);
+        assert_eq!(rows[3]["state"], "wrong", "{}", ran.stdout);
     }
     let ran = program.run(&["--database", "sqlite:gone.db", "status"]);
     assert!(ran.stderr.contains("no such file"), "{}", ran.stderr);
@@ -171,10 +171,10 @@ async fn doctor_exits_with_what_the_first_command_would() {
     let program = Program::new();
     // Neither a database that is not there yet, nor, with an archive, credentials.
     let (ran, rows) = doctor(&program, "sqlite:none.db", &["--source", "arctic-shift"]);
-    assert_eq!((ran.code, rows.len()), (0, 3), "{}", ran.stdout);
+    assert_eq!((ran.code, rows.len()), (0, 4), "{}", ran.stdout);
     let (ran, rows) = doctor(&program, "sqlite:none.db", &[]);
     assert_eq!(ran.code, 3, "{}", ran.stdout);
-    assert_eq!(rows[3]["state"], "missing");
+    assert_eq!(rows[4]["state"], "missing");
     let ran = program.run(&["--database", "sqlite:none.db", "collect"]);
     assert_eq!(ran.code, 3, "as collect does: {}", ran.stderr);
     for database in databases() {
@@ -184,7 +184,7 @@ async fn doctor_exits_with_what_the_first_command_would() {
             .await;
         let (ran, rows) = doctor(&program, &database.url, &["--source", "arctic-shift"]);
         assert_eq!(ran.code, 4, "{}", ran.stdout);
-        let detail = rows[2]["detail"].as_str().unwrap();
+        let detail = rows[3]["detail"].as_str().unwrap();
         assert!(detail.contains("db migrate"), "{detail}");
     }
 }
