@@ -105,9 +105,11 @@ impl Shared<'_> {
             .wait(async || store.save_unheld(self.target, mode, run, now, posts).await)
             .await?;
         done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
-        done.posts += stored;
-        done.pairs_reused += stored * self.set.labels.len() as u64;
-        (self.progress)(LabelStep::Done(stored));
+        done.posts += stored.posts;
+        done.other += stored.other;
+        done.unsure += stored.unsure;
+        done.pairs_reused += stored.posts * self.prepared.keys().len() as u64;
+        (self.progress)(LabelStep::Done(stored.posts));
         Ok(())
     }
 }

@@ -402,6 +402,17 @@ pub struct Waiting {
     pub set_aside: u64,
 }
 
+/// What became of posts whose labels were stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoredLabels {
+    /// All of them.
+    pub posts: u64,
+    /// Those that belong to none of the labels.
+    pub other: u64,
+    /// Those whose best label has too low a score.
+    pub unsure: u64,
+}
+
 /// How a write under a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
@@ -685,7 +696,7 @@ face! {
     fn unlabelled_vectors(&self, target: Target, after: &str, limit: u32) -> Vec<UnlabelledText>;
     /// Stores classifications made of stored vectors, without a lease. Posts are left out that somebody labelled
     /// meanwhile or holds, and those whose text is another one by now; how many were stored.
-    fn save_unheld(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
+    fn save_unheld(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> StoredLabels;
     /// Whether vectors of texts by a model are stored.
     fn has_vectors(&self, model: i64) -> bool;
     /// The vectors of labels, by their rows of `hypotheses`, as far as they are stored.

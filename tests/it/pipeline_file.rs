@@ -337,7 +337,7 @@ fn a_list_of_labels_is_all_that_labelling_needs() {
 #[test]
 fn a_topic_reads_each_of_its_subreddits_in_shares() {
     const TOPICS: &str = "[[topic]]\nslug = \"fun\"\nlabel = \"fun\"\nsubreddits = [\"gaming\", \"food\", \"books\"]\n\
-         read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\n\
+         read = \"all\"\nshare = [3, 2, 1]\nlimit = 12\nlisting = \"hot\"\n\
          [[topic]]\nslug = \"first\"\nlabel = \"first\"\nsubreddits = [\"history\", \"travel\"]\nread = \"first\"\nlimit = 5\n\
          [[topic]]\nslug = \"bare\"\nlabel = \"a label only\"\n";
     for database in databases() {

@@ -16,10 +16,12 @@ use sqlx::{
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
-use super::super::{Classified, Result, RunId, StoreError, Target, UnlabelledText};
+use super::super::{
+    Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText,
+};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{TextHash, Timestamp};
-use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
+use topicmill_score::{LabelVector, Mode, Outcome, PairLogits, TextVector};
 
 impl<DB> SqlStore<DB>
 where
@@ -233,7 +235,7 @@ where
         run: RunId,
         now: Timestamp,
         posts: &[Classified],
-    ) -> Result<u64> {
+    ) -> Result<StoredLabels> {
         let mut attempts = Attempts::default();
         loop {
             match self.try_save_unheld(target, mode, run, now, posts).await {
@@ -250,7 +252,7 @@ where
         run: RunId,
         now: Timestamp,
         posts: &[Classified],
-    ) -> Result<u64> {
+    ) -> Result<StoredLabels> {
         const WHAT: &str = "store labels";
         let mut tx = self.begin().await?;
         // One at a time writes so under a label set, and sees what the others wrote: no post is labelled twice.
@@ -261,7 +263,7 @@ where
             .await
             .doing(WHAT)?;
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
-        let mut stored = 0;
+        let mut stored = StoredLabels::default();
         let posts: Vec<&Classified> = posts.iter().collect();
         for chunk in posts.chunks(POSTS_A_STATEMENT) {
             let mut chunk = Self::hold_texts(&mut tx, chunk).await?;
@@ -274,7 +276,13 @@ where
             if chunk.is_empty() {
                 continue;
             }
-            stored += chunk.len() as u64;
+            let count = |outcome| {
+                let outcomes = chunk.iter().map(|one| one.scores.outcome());
+                outcomes.filter(|one| *one == outcome).count() as u64
+            };
+            stored.posts += chunk.len() as u64;
+            stored.other += count(Outcome::Other);
+            stored.unsure += count(Outcome::Unsure);
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }
