@@ -59,7 +59,7 @@ pub struct Export {
     /// Begin a CSV with a byte order mark, by which spreadsheets recognise UTF-8
     #[arg(long)]
     bom: bool,
-    /// Write ' before texts of a CSV that a spreadsheet would compute: those that begin with = + - @
+    /// Write ' before a CSV text that begins with = + - @, so that no spreadsheet takes it for a formula
     #[arg(long)]
     safe_csv: bool,
     /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files
