@@ -41,7 +41,7 @@ enum What {
     Sweep(sweep::Sweep),
     /// Print made-up posts as long as those on Reddit, one JSON object on each line
     Sample(Sample),
-    /// Search for the best number of tokens in a batch, show the search, and remember the result
+    /// Search for the best number of tokens in a batch, show the search, and store the result
     Autotune(search::Autotune),
     /// Measure how many labels a shortlist keeps, and how much time it saves
     Shortlist(shortlist::Shortlisting),

@@ -35,7 +35,7 @@ pub struct Classify {
     /// Stop after this many posts
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Run this many engines side by side in this process
+    /// Run this many engines (loaded models that compute) side by side in this process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: Option<u16>,
     /// Choose posts: with `failed`, also retry posts set aside after repeated failures

@@ -76,7 +76,7 @@ fn next_steps(url: &str) -> String {
         "\nThe database is {path}. Try next:\n\
          \n  {program} --database {url} sql --named top-posts\
          \n  {program} --database {url} labels evaluate --gold topic\
-         \n  {program} --database {url} export posts.parquet\
+         \n  {program} --database {url} export labelled.parquet\
          \n  {program} --database {url} status\n"
     )
 }

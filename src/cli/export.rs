@@ -20,7 +20,7 @@ use crate::telemetry::Progress;
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(after_help = "\
 Examples:\n\
-\x20 topicmill export posts.parquet\n\
+\x20 topicmill export labelled.parquet\n\
 \x20 topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8\n\
 \x20 topicmill export data-set")]
 pub struct Export {
@@ -59,7 +59,7 @@ pub struct Export {
     /// Begin a CSV with a byte order mark, by which spreadsheets recognise UTF-8
     #[arg(long)]
     bom: bool,
-    /// Write ' before texts of a CSV that a spreadsheet would compute: those that begin with = + - @
+    /// Write ' before a CSV text that begins with = + - @, so that no spreadsheet takes it for a formula
     #[arg(long)]
     safe_csv: bool,
     /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files

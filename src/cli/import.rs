@@ -28,16 +28,16 @@ pub struct Import {
     /// Read the files in this format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Keep only posts of this subreddit; give it several times for several [default for dumps: the pipeline's]
+    /// Store only posts of this subreddit; give it several times for several [default for dumps: the pipeline's]
     #[arg(long = "subreddit", value_name = "NAME")]
     subreddits: Vec<String>,
-    /// Keep posts of every subreddit of a dump
+    /// Store posts of every subreddit of a dump
     #[arg(long, conflicts_with = "subreddits")]
     all_subreddits: bool,
-    /// Keep only posts of this day (UTC) and later
+    /// Store only posts of this day (UTC) and later
     #[arg(long, value_name = "YYYY-MM-DD")]
     from: Option<NaiveDate>,
-    /// Keep only posts of this day (UTC) and earlier
+    /// Store only posts of this day (UTC) and earlier
     #[arg(long, value_name = "YYYY-MM-DD")]
     to: Option<NaiveDate>,
     /// Read this field of a table from a column of another name

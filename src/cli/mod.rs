@@ -113,7 +113,7 @@ enum Command {
     Import(import::Import),
     /// Label stored posts that have no label yet
     Classify(classify::Classify),
-    /// Check, compare, try, evaluate and calibrate label sets
+    /// Write, check, compare, try, evaluate and calibrate label sets
     Labels(labels::Labels),
     /// Label texts from file to file, without a database
     Score(score::Score),
@@ -127,7 +127,7 @@ enum Command {
     Sql(sql::Sql),
     /// Write the labelled posts to a file, or to a folder that is a data set
     Export(export::Export),
-    /// Show the backlog, the last runs and the oldest unlabelled post
+    /// Show how many posts have a label, the last runs, and what is missing
     Status(status::Status),
     /// Fetch, list and verify models
     Model(model::Model),

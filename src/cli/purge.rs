@@ -25,10 +25,10 @@ Examples:\n\
 \x20 topicmill purge --ids erase.txt
 
 Only a purged post's id, time and reason are kept. topicmill deletes its text, url, author and flair, and everything \
-made from them: labels, scores, sightings, and logits that no other post with the same text needs. It also deletes \
-crossposts of the post, because they show its text. No file and no listing brings the post back, with one exception: \
-if moderators removed it, or Reddit did not know it, topicmill stores it again when Reddit itself shows it again. A post \
-that its author deleted, or that --ids named, stays away for good.
+made from them: labels, scores, the records of when a run saw it, and logits and vectors that no other post with the \
+same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing brings the \
+post back, with one exception: if moderators removed it, or Reddit did not have it, topicmill stores it again when \
+Reddit itself shows it again. A post that its author deleted, or that --ids named, stays away for good.
 
 Then topicmill rewrites a SQLite file, because free space in it may hold copies of old rows. This needs disk space for \
 two more copies of the file, and other writers wait meanwhile; --no-rewrite postpones it. A PostgreSQL server keeps the \
@@ -44,10 +44,10 @@ a label does not get one any more.";
 #[command(after_help = RULES, override_usage = USAGE)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention"])))]
 pub struct Purge {
-    /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there
+    /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there; this needs a key
     #[arg(long)]
     check_deleted: bool,
-    /// Send at most this many requests; the next run continues with the posts checked longest ago
+    /// Send at most this many requests; the next run continues with the posts whose last check is oldest
     #[arg(long, value_name = "N", requires = "check_deleted", value_parser = clap::value_parser!(u64).range(1..))]
     max_requests: Option<u64>,
     /// Skip posts that Reddit showed within the last HOURS

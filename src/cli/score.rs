@@ -19,13 +19,16 @@ use topicmill_score::{Label, LabelSet, Mode};
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
+#[command(
+    after_help = "\
 Examples:\n\
 \x20 topicmill score texts.csv scores.csv\n\
 \x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
-\x20 topicmill score texts.ndjson out.ndjson --label cooking --label football")]
+\x20 topicmill score texts.ndjson out.ndjson --label cooking --label football",
+    override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
+)]
 pub struct Score {
-    /// Read these tables (CSV, TSV, NDJSON, JSON, Parquet), and write the last one; - is stdin or stdout
+    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout
     #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; give it several times for several labels [default: the pipeline's labels]

@@ -34,7 +34,7 @@ pub struct Sql {
     /// Run this statement; `-` reads it from stdin
     #[arg(value_name = "QUERY", required_unless_present_any = ["named", "list", "schema"], conflicts_with_all = ["named", "list", "schema"])]
     query: Option<String>,
-    /// Run the query of pipelines/analysis that has this name
+    /// Run this built-in query (--list shows them), or the file of this name in pipelines/analysis
     #[arg(long, value_name = "NAME", conflicts_with = "list")]
     named: Option<String>,
     /// List the named queries
@@ -52,7 +52,7 @@ pub struct Sql {
     /// Stop the query after this many seconds, also on the server; the exit code is then 1
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Write ' before texts of a CSV that a spreadsheet would compute: those that begin with = + - @
+    /// Write ' before a CSV text that begins with = + - @, so that no spreadsheet takes it for a formula
     #[arg(long)]
     safe_csv: bool,
     /// Permit a superuser of PostgreSQL, whose queries can reach the server's files

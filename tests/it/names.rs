@@ -131,8 +131,16 @@ fn a_name_that_several_versions_share_is_refused_with_the_choices() {
         }
         scene.ok(&["labels", "use", &versions[0][..6]]);
         let list = scene.json(&["labels", "list"]);
-        let current = |i: usize| (list[i]["version"] == versions[0], list[i]["current"] == true);
-        assert!([0, 1].map(current).iter().all(|(meant, is)| meant == is), "{list}");
+        let current = |i: usize| {
+            (
+                list[i]["version"] == versions[0],
+                list[i]["current"] == true,
+            )
+        };
+        assert!(
+            [0, 1].map(current).iter().all(|(meant, is)| meant == is),
+            "{list}"
+        );
         scene.ok(&["labels", "use", &scene.first]);
         assert_eq!(scene.dump(), before);
 

@@ -315,11 +315,7 @@ fn a_background_that_cannot_be_used_is_refused() {
         "name = \"x\"\nversion = 1\nweight = 1.0\n[[topic]]\nlabel = \" \"\n",
     );
     for (settings, labels, said) in [
-        (
-            "background = \"redit\"",
-            &[FOOD][..],
-            "say \\\"reddit\\\"",
-        ),
+        ("background = \"redit\"", &[FOOD][..], "say \\\"reddit\\\""),
         ("background = \"bad.toml\"", &[FOOD], "is empty"),
         ("background = 3", &[FOOD], "a text in quotes"),
         (

@@ -1,7 +1,7 @@
 //! Every command of the README and of the pages in docs/ runs, in the order in which a reader gives them.
 //!
 //! Each page starts in a folder and a shell of its own, where somebody has followed the README: there is a key,
-//! `topicmill.db` has posts, and `demo.db` is there if the page uses it. What a test cannot do as it is written there is named in [`INSTEAD`]: the two make targets, what
+//! `topicmill.db` has posts, and `demo.db` is there if the page uses it. What a test cannot do as it is written there is named in [`INSTEAD`]: the make target, what
 //! needs the network, and the machine that is not there. Reddit itself is played by the sample Reddit, the archive
 //! and the hub by those of the tests.
 
@@ -24,7 +24,6 @@ use crate::support::postgres::postgres;
 /// Lines of the pages and what runs in their place.
 const INSTEAD: &[(&str, &str)] = &[
     ("make demo", "topicmill demo"),
-    ("make test", "true # this is it"),
     (
         "export PATH=\"$PWD/target/release:$PATH\"",
         "true # the test's own PATH has it",

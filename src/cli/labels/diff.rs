@@ -34,9 +34,14 @@ pub struct Diff {
     #[arg(long, num_args = 2, value_names = ["M1", "M2"], conflicts_with_all = ["a", "b"])]
     models: Option<Vec<String>>,
     /// Compare the two models under this label set
-    #[arg(long, value_name = "A", requires = "models", default_value = "current")]
+    #[arg(
+        long,
+        value_name = "SET",
+        requires = "models",
+        default_value = "current"
+    )]
     under: String,
-    /// Hold both against these known labels: a file with `id` and `label`, or `topic`, as in `labels evaluate`
+    /// Compare both with these gold labels: a file with `id` and `label`, or `topic`, as in `labels evaluate`
     #[arg(long, value_name = "FILE|topic")]
     gold: Option<String>,
     /// Count gold labels that are in neither label set as out of scope

@@ -33,8 +33,8 @@ Examples:\n\
 \x20 topicmill labels evaluate --gold topic\n\
 \x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial")]
 pub struct Evaluate {
-    /// Hold labels against these: a CSV, TSV or NDJSON file with `id` and `label` (a slug or the words of a label;
-    /// empty, none or other means out of scope), or `topic`, the topic that each post was collected for
+    /// Compare labels with these gold labels: a CSV, TSV or NDJSON file with `id` and `label` (a slug or the words of a
+    /// label; empty, none or other means out of scope), or `topic`, the topic that each post was collected for
     #[arg(long, value_name = "FILE|topic")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope

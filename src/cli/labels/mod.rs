@@ -60,7 +60,7 @@ enum Command {
     WhatIf(what_if::WhatIf),
     /// Fit temperature and threshold to posts with known labels
     Calibrate(calibrate::Calibrate),
-    /// Show how many labels are right, held against posts with known labels
+    /// Show how many labels are right, on posts whose right label is known
     Evaluate(evaluate::Evaluate),
     /// Show the stored label sets, and which of them the views show
     List(shown::List),

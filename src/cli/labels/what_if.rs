@@ -50,7 +50,7 @@ pub struct WhatIf {
     /// Show this many posts that move, those with the highest scores first
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
-    /// Hold the labels before and after against these known labels: a file with `id` and `label`, or `topic`, as in
+    /// Compare the labels before and after with these gold labels: a file with `id` and `label`, or `topic`, as in
     /// `labels evaluate`
     #[arg(long, value_name = "FILE|topic")]
     gold: Option<String>,

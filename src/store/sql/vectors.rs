@@ -16,9 +16,7 @@ use sqlx::{
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
-use super::super::{
-    Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText,
-};
+use super::super::{Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{LabelVector, Mode, Outcome, PairLogits, TextVector};
