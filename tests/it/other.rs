@@ -118,7 +118,7 @@ fn a_post_about_something_else_is_other_on_both_databases() {
         let file = scene
             .program
             .write("with.toml", pipeline(BACKGROUND, &[GAMING, FOOD]));
-        let done = scene.classify(&file, &[]);
+        let done = scene.classify(&file, &["--make-current"]);
         // The vectors of the texts are stored, so the background costs no inference.
         assert_eq!(
             (
@@ -165,7 +165,7 @@ fn a_post_about_something_else_is_other_on_both_databases() {
             (&json!(0), &json!(0))
         );
         // Back to the labels of before, which are as they were.
-        scene.classify(&without, &[]);
+        scene.classify(&without, &["--make-current"]);
         assert_eq!(scene.outcomes(), all);
     }
 }
