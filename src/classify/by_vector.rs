@@ -52,8 +52,13 @@ impl Shared<'_> {
                 self.page(&page.last).await
             };
             let (written, read) = tokio::join!(self.write_page(&page.posts, done), read);
-            written?;
-            next = read?;
+            // What others hold or labelled meanwhile does not count against the limit.
+            let left_out = page.posts.len() as u64 - written?;
+            self.left.fetch_add(left_out, Ordering::Relaxed);
+            next = match read? {
+                None if left_out > 0 && !self.halt.is_cancelled() => self.page(&page.last).await?,
+                read => read,
+            };
         }
         Ok(())
     }
@@ -89,11 +94,12 @@ impl Shared<'_> {
         Ok(Some(Page { posts, last }))
     }
 
+    /// Writes a page; how many posts were stored.
     async fn write_page(
         &self,
         posts: &[Classified],
         done: &mut Labelled,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         let LabelWorker {
             store, clock, run, ..
         } = *self.worker;
@@ -110,6 +116,6 @@ impl Shared<'_> {
         done.unsure += stored.unsure;
         done.pairs_reused += stored.posts * self.prepared.keys().len() as u64;
         (self.progress)(LabelStep::Done(stored.posts));
-        Ok(())
+        Ok(stored.posts)
     }
 }

@@ -179,7 +179,7 @@ impl Shared<'_> {
             lease: self.options.lease,
         };
         let picking = self.picking.as_deref().map(Prepared::rows_per_text);
-        let rows = self.prepared.rows_per_text().min(self.scored_labels);
+        let rows = self.rows_of_a_text();
         let most = window_posts(rows.max(picking.unwrap_or(0)), self.set.labels.len());
         let least = u32::try_from(LEAST_SHARE.div_ceil(rows)).unwrap_or(u32::MAX);
         while !self.halt.is_cancelled() {
@@ -266,6 +266,14 @@ impl Shared<'_> {
             place.send(window);
         }
         Ok(())
+    }
+
+    /// Rows that the engine computes for a text: a shortlist leaves labels out, and the background's topics stay.
+    fn rows_of_a_text(&self) -> usize {
+        match self.prepared.rows_per_text() {
+            1 => 1,
+            rows => self.scored_labels + rows.saturating_sub(self.set.labels.len()),
+        }
     }
 
     /// Looks up what is stored of the texts of a window.
@@ -421,12 +429,13 @@ impl Shared<'_> {
         match written {
             Written::Stored(stored) => {
                 done.posts += stored;
+                // Of posts that were deleted or edited meanwhile nothing was stored; which they were is not told.
                 let count = |outcome| {
                     let all = posts.iter().map(|one| one.scores.outcome());
                     all.filter(|one| *one == outcome).count() as u64
                 };
-                done.other += count(Outcome::Other);
-                done.unsure += count(Outcome::Unsure);
+                done.other += count(Outcome::Other).min(stored);
+                done.unsure += count(Outcome::Unsure).min(stored);
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }

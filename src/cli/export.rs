@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::labels::Named;
+use super::labels::{Named, model_of};
 use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::span::moment;
 use super::{CliError, Exit};
 use crate::domain::Timestamp;
 use crate::export::{self, Counts, Destination, Filters, Format, Subject, Terms};
-use crate::store::{Access, Store};
+use crate::store::{Access, Store, Target};
 use crate::telemetry::Progress;
 
 /// Flags of `export`.
@@ -50,6 +50,10 @@ pub struct Export {
     /// Export the labels of this label set instead of the current one: its name or version, or a pipeline file
     #[arg(long, value_name = "NAME")]
     label_set: Option<String>,
+    /// Export the labels of this model, by its name or the beginning of its hash [default: the only model that gave labels
+    /// under the label set, else the current one]
+    #[arg(long, value_name = "MODEL", requires = "label_set")]
+    model: Option<String>,
     /// Export posts without a label, too
     #[arg(long, conflicts_with_all = ["label", "min_score"])]
     unlabelled: bool,
@@ -151,10 +155,11 @@ impl Export {
     }
 
     async fn subject(&self, setup: &Setup, store: &Store) -> Result<Subject, CliError> {
-        let current = store.current_target().await?.ok_or_else(|| {
-            CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
-        })?;
+        let current = store.current_target().await?;
         let Some(word) = &self.label_set else {
+            let current = current.ok_or_else(|| {
+                CliError::Usage("nothing is labelled yet: run `topicmill classify` first".into())
+            })?;
             let set = store.label_set(current.label_set).await?;
             return Ok(Subject {
                 target: current,
@@ -162,15 +167,16 @@ impl Export {
             });
         };
         let named = Named::stored(setup, store, word).await?;
-        let label_set = named.stored.ok_or_else(|| {
+        let none = || {
             CliError::Usage(format!(
-                "no post has labels of `{word}`: run `topicmill classify --pipeline {word}` first"
+                "no post has a label of `{word}`: `topicmill classify --pipeline FILE` with its pipeline file labels them"
             ))
-        })?;
-        let target = crate::store::Target {
-            label_set,
-            ..current
         };
+        let label_set = named.stored.ok_or_else(none)?;
+        let model = self.model.as_deref();
+        let model = model_of(store, label_set, current, model, &format!("`{word}`")).await?;
+        let (model, _) = model.ok_or_else(none)?;
+        let target = Target { model, label_set };
         Ok(Subject {
             target,
             set: named.set,

@@ -66,7 +66,7 @@ impl Status {
                 output::print(&output::for_people(&runs_table(&runs)))?;
                 if !gaps.is_empty() {
                     output::print(
-                        "\nGaps: more new posts than Reddit lists; collect more often\n",
+                        "\nGaps: posts of these times may be missing; collect more often\n",
                     )?;
                     output::print(&output::for_people(&gaps_table(&gaps)))?;
                 }

@@ -191,7 +191,7 @@ impl Whole {
                 };
                 placed.map(drop).map_err(|error| error.error)
             }),
-            Made::Folder(folder) => place_folder(folder, &path, overwrite),
+            Made::Folder(folder) => place_folder(&folder, &path, overwrite),
         };
         placed.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => ExportError::Exists(path),
@@ -214,7 +214,7 @@ fn readable(path: &Path, is_folder: bool) -> io::Result<()> {
     Ok(())
 }
 
-fn place_folder(folder: TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
+fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
     readable(folder.path(), true)?;
     if path.symlink_metadata().is_ok() {
         if !overwrite {
@@ -231,10 +231,14 @@ fn place_folder(folder: TempDir, path: &Path, overwrite: bool) -> io::Result<()>
                 .filter(|p| *p != Path::new(""))
                 .unwrap_or(Path::new(".")),
         )?;
-        fs::rename(path, old.path().join("data-set"))?;
+        let kept = old.path().join("data-set");
+        fs::rename(path, &kept)?;
+        return fs::rename(folder.path(), path).inspect_err(|_| {
+            // What was there goes back; if not even that works, it is not deleted with the folder it lies in.
+            if fs::rename(&kept, path).is_err() {
+                drop(old.keep());
+            }
+        });
     }
-    let made = folder.keep();
-    fs::rename(&made, path).inspect_err(|_| {
-        let _ = fs::remove_dir_all(&made);
-    })
+    fs::rename(folder.path(), path)
 }

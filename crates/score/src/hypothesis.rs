@@ -64,7 +64,13 @@ pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
 const FOLDED: &str = "The mean of the odds of:";
 
 /// Under which key the logits of a pair are stored: equal keys mean equal logits for the same model and text.
+///
+/// A line break parts one text from the next, so one within a text is written as two.
 pub fn key(texts: &[String]) -> String {
+    let texts: Vec<String> = texts
+        .iter()
+        .map(|text| text.replace('\n', "\n\n"))
+        .collect();
     texts.join("\n")
 }
 

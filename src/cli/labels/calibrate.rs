@@ -1,7 +1,7 @@
 //! `topicmill labels calibrate`
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ impl Calibrate {
             threshold,
             ..set
         };
-        self.write(&text, &new)?;
+        self.write(&text, setup.pipeline_path(&self.pipeline), &new)?;
         Ok(Exit::Done)
     }
 
@@ -204,7 +204,7 @@ impl Calibrate {
     }
 
     /// Writes the new version, or says what it would say.
-    fn write(&self, text: &str, new: &LabelSet) -> Result<(), CliError> {
+    fn write(&self, text: &str, from: Option<&Path>, new: &LabelSet) -> Result<(), CliError> {
         let hash = new.hash();
         let version = short(&hash);
         let Some(out) = &self.out else {
@@ -214,7 +214,9 @@ impl Calibrate {
             );
             return Ok(());
         };
-        let text = calibrated(text, new).map_err(|error| CliError::Usage(error.to_string()))?;
+        let folder = from.map(|path| path.parent().unwrap_or(Path::new("")));
+        let text =
+            calibrated(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
         std::fs::write(out, text).map_err(|error| {
             CliError::Usage(format!("write `{}`: {error}; correct --out", out.display()))
         })?;
@@ -228,9 +230,19 @@ impl Calibrate {
     }
 }
 
-/// A pipeline file with the settings of a label set; all else in it stays as it is, comments included.
-fn calibrated(text: &str, set: &LabelSet) -> Result<String, toml_edit::TomlError> {
+/// A pipeline file with the settings of a label set; all else in it stays as it is, comments included. A background that
+/// is a file is named by its whole path, because the new file may lie elsewhere than in `folder`.
+fn calibrated(
+    text: &str,
+    set: &LabelSet,
+    folder: Option<&Path>,
+) -> Result<String, toml_edit::TomlError> {
     let mut file: DocumentMut = text.parse()?;
+    let named = file.get("background").and_then(toml_edit::Item::as_str);
+    let background = named
+        .filter(|named| !["reddit", "none"].contains(named))
+        .zip(folder)
+        .and_then(|(named, folder)| std::path::absolute(folder.join(named)).ok());
     let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
         // Only the value, so that what stands around it stays.
         Some(item) => {
@@ -247,6 +259,9 @@ fn calibrated(text: &str, set: &LabelSet) -> Result<String, toml_edit::TomlError
     put("mode", value(set.mode.as_str()));
     put("threshold", value(set.threshold));
     put("temperature", value(set.temperature));
+    if let Some(path) = background {
+        put("background", value(path.to_string_lossy().into_owned()));
+    }
     Ok(file.to_string())
 }
 
@@ -380,9 +395,9 @@ mod tests {
         };
         let text = "# mine\nname = \"t\"\nmode = \"single\" # one\n# how sure\nthreshold = 0.0 # none\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         let expected = "# mine\nname = \"t\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
-        assert_eq!(calibrated(text, &set).unwrap(), expected);
-        assert_eq!(calibrated(expected, &set).unwrap(), expected);
-        let built_in = calibrated(SIXTEEN_TOPICS, &set).unwrap();
+        assert_eq!(calibrated(text, &set, None).unwrap(), expected);
+        assert_eq!(calibrated(expected, &set, None).unwrap(), expected);
+        let built_in = calibrated(SIXTEEN_TOPICS, &set, None).unwrap();
         let differing = SIXTEEN_TOPICS
             .lines()
             .zip(built_in.lines())

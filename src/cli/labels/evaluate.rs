@@ -45,7 +45,8 @@ pub struct Evaluate {
     #[arg(long, value_name = "SET")]
     label_set: Vec<String>,
     /// Evaluate the labels of this model: a folder, or the name or first letters of the hash of a model that labelled
-    /// here; give it twice to compare two [default: the model of the current labels]
+    /// here; give it twice to compare two [default: the model of the current labels; with --compute, and for a label set that is
+    /// not stored, the model of the settings]
     #[arg(long, value_name = "MODEL")]
     model: Vec<String>,
     /// Run the model for posts that have no label yet; the current labels stay

@@ -28,6 +28,8 @@ use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector};
 
+pub(super) use self::shown::model_of;
+
 /// What people are shown in place of a label.
 const NONE: &str = "(none of these)";
 /// Moves shown of all there are.

@@ -142,7 +142,9 @@ impl Use {
             return Err(unlabelled(&set, &self.set));
         };
         let current = store.current_target().await?;
-        let model = self.model(&store, label_set, current, &set).await?;
+        let named = self.model.as_deref();
+        let model = model_of(&store, label_set, current, named, &set).await?;
+        let model = model.ok_or_else(|| unlabelled(&set, &self.set))?;
         let target = Target {
             model: model.0,
             label_set,
@@ -171,44 +173,45 @@ impl Use {
         store.close().await?;
         Ok(Exit::Done)
     }
+}
 
-    /// The model whose labels are meant: the one that is named, the only one that gave labels, or else the current one.
-    async fn model(
-        &self,
-        store: &Store,
-        label_set: i64,
-        current: Option<Target>,
-        set: &str,
-    ) -> Result<(i64, ModelRow), CliError> {
-        let keys = store.models_with_labels(label_set).await?;
-        let models = store.models().await?;
-        let with_labels: Vec<_> = models
-            .into_iter()
-            .filter(|(id, _)| keys.contains(id))
-            .collect();
-        if with_labels.is_empty() {
-            return Err(unlabelled(set, &self.set));
-        }
-        if let Some(word) = &self.model {
-            return named_model(&with_labels, word).cloned();
-        }
-        if let [only] = &with_labels[..] {
-            return Ok(only.clone());
-        }
-        let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
-        let choices = || {
-            let all: Vec<String> = with_labels
-                .iter()
-                .map(|(_, model)| told_apart(model))
-                .collect();
-            CliError::Usage(format!(
-                "several models gave labels under {set}; choose one with --model: {}",
-                all.join(", ")
-            ))
-        };
-        let found = with_labels.iter().find(is_current).cloned();
-        found.ok_or_else(choices)
+/// The model whose labels under a set are meant: the one that is named, the only one that gave labels, or else the current
+/// one. `None` where no model gave any.
+pub(in crate::cli) async fn model_of(
+    store: &Store,
+    label_set: i64,
+    current: Option<Target>,
+    named: Option<&str>,
+    set: &str,
+) -> Result<Option<(i64, ModelRow)>, CliError> {
+    let keys = store.models_with_labels(label_set).await?;
+    let models = store.models().await?;
+    let with_labels: Vec<_> = models
+        .into_iter()
+        .filter(|(id, _)| keys.contains(id))
+        .collect();
+    if with_labels.is_empty() {
+        return Ok(None);
     }
+    if let Some(word) = named {
+        return named_model(&with_labels, word).cloned().map(Some);
+    }
+    if let [only] = &with_labels[..] {
+        return Ok(Some(only.clone()));
+    }
+    let is_current = |(id, _): &&(i64, ModelRow)| current.is_some_and(|now| now.model == *id);
+    let choices = || {
+        let all: Vec<String> = with_labels
+            .iter()
+            .map(|(_, model)| told_apart(model))
+            .collect();
+        CliError::Usage(format!(
+            "several models gave labels under {set}; choose one with --model: {}",
+            all.join(", ")
+        ))
+    };
+    let found = with_labels.iter().find(is_current).cloned();
+    found.map(Some).ok_or_else(choices)
 }
 
 /// Nothing would be left in the views.

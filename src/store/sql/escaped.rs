@@ -76,6 +76,9 @@ where
             return Ok(Self::decode(&marked).0);
         }
         let mut tx = self.begin().await?;
+        // A purge beside this would still see the old text at our post, we would see it at its, and nobody would delete
+        // what was computed for it.
+        Self::lock_tombstones(&mut tx).await?;
         let marked = Self::marked(&mut tx, after, limit, DB::LOCK_POSTS).await?;
         let (done, changed) = Self::decode(&marked);
         Self::store_decoded(&mut tx, &changed).await?;
