@@ -566,9 +566,14 @@ async fn none_of_these_is_stored_and_shown() {
         let query = "SELECT COUNT(label) AS labels, COUNT(label_topic) AS topics, COUNT(score) AS scores FROM labeled_posts WHERE abstained";
         let counts = scene.json(&["sql", query]);
         assert_eq!(counts, json!([{"labels": 0, "topics": 0, "scores": 31}]));
-        for named in ["topics", "daily", "uncertain", "provenance"] {
+        for (named, word) in [
+            ("topics", "(none of these)"),
+            ("daily", "unsure"),
+            ("uncertain", "(none of these)"),
+            ("provenance", "(none of these)"),
+        ] {
             let shown = scene.ok(&["sql", "--named", named]).stdout;
-            assert!(shown.contains("(none of these)"), "{named}: {shown}");
+            assert!(shown.contains(word), "{named}: {shown}");
         }
         let status = scene.json(&["status"]);
         assert_eq!(status["backlog"]["none_of_these"], 31);
