@@ -20,7 +20,7 @@ use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{
-    Cascade, LabelSet, Labeler, LabelerError, Outcome, PairLogits, Shortlist, TextError, TextVector,
+    Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError, TextVector,
 };
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
@@ -428,14 +428,9 @@ impl Shared<'_> {
         done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
         match written {
             Written::Stored(stored) => {
-                done.posts += stored;
-                // Of posts that were deleted or edited meanwhile nothing was stored; which they were is not told.
-                let count = |outcome| {
-                    let all = posts.iter().map(|one| one.scores.outcome());
-                    all.filter(|one| *one == outcome).count() as u64
-                };
-                done.other += count(Outcome::Other).min(stored);
-                done.unsure += count(Outcome::Unsure).min(stored);
+                done.posts += stored.posts;
+                done.other += stored.other;
+                done.unsure += stored.unsure;
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }

@@ -106,12 +106,10 @@ pub async fn relabel(
     let set = question.set;
     let hypotheses = store.find_hypotheses(&keys(question.kind, set)).await?;
     let hypotheses: Option<Vec<i64>> = hypotheses.into_iter().collect();
-    // A hypothesis that nothing was ever compared with has no logits.
-    let known = question.model.zip(hypotheses.map(Known::Hypotheses));
-    let known = question
-        .model
-        .zip(question.labels.map(Known::Labels))
-        .or(known);
+    let known = Known {
+        labels: question.labels,
+        hypotheses,
+    };
     let window = (WINDOW_SCORES / set.labels.len().max(1)).clamp(1, WINDOW_POSTS);
     let mut left = question.limit.unwrap_or(u64::MAX);
     let mut after = String::new();
@@ -124,11 +122,11 @@ pub async fn relabel(
         after.clone_from(&last.fullname);
         left -= posts.len() as u64;
         answer.posts += posts.len() as u64;
-        if let Some((model, known)) = &known {
+        if let Some(model) = question.model {
             let mut texts: Vec<TextHash> = posts.iter().map(|post| post.text_hash).collect();
             texts.sort_unstable();
             texts.dedup();
-            let logits = stored(store, *model, known, texts).await?;
+            let logits = stored(store, model, &known, texts).await?;
             let done = answer.add(question, &posts, &logits);
             if let Some(saving) = saving {
                 let now = saving.clock.now().into();
@@ -144,11 +142,11 @@ pub async fn relabel(
 
 /// How a label set is known to the store.
 #[derive(Debug, Clone)]
-pub enum Known<'a> {
-    /// By the rows of its hypotheses.
-    Hypotheses(Vec<i64>),
-    /// By the vectors of its labels; texts without a vector have no logits then.
-    Labels(&'a [LabelVector]),
+pub struct Known<'a> {
+    /// The vectors of its labels, if they are at hand.
+    pub labels: Option<&'a [LabelVector]>,
+    /// The rows of its hypotheses; `None` if one of them has none, because nothing was ever compared with it.
+    pub hypotheses: Option<Vec<i64>>,
 }
 
 /// The logits of texts of which all are stored, or follow from what is stored.
@@ -161,20 +159,25 @@ pub async fn stored(
     known: &Known<'_>,
     texts: Vec<TextHash>,
 ) -> Result<HashMap<TextHash, Vec<PairLogits>>, StoreError> {
-    let logits: Vec<Option<Vec<PairLogits>>> = match known {
-        Known::Hypotheses(hypotheses) => {
-            let logits = store.stored_logits(model, hypotheses, &texts).await?;
-            let whole = logits
-                .into_iter()
-                .map(|logits| logits.into_iter().collect());
-            whole.collect()
-        }
-        Known::Labels(labels) => store.vector_logits(model, labels, &texts).await?,
-    };
-    let whole = texts.into_iter().zip(logits);
-    Ok(whole
-        .filter_map(|(text, logits)| Some((text, logits?)))
-        .collect())
+    let mut found = HashMap::with_capacity(texts.len());
+    if let Some(labels) = known.labels {
+        let logits = store.vector_logits(model, labels, &texts).await?;
+        let whole = texts.iter().zip(logits);
+        found.extend(whole.filter_map(|(text, logits)| Some((*text, logits?))));
+    }
+    let left = texts.into_iter().filter(|text| !found.contains_key(text));
+    let left: Vec<TextHash> = left.collect();
+    // A text without a vector may have pairs, of a version that stored no vectors.
+    if let Some(hypotheses) = known.hypotheses.as_ref().filter(|_| !left.is_empty()) {
+        let logits = store.stored_logits(model, hypotheses, &left).await?;
+        let whole = left.into_iter().zip(logits);
+        let whole = whole.filter_map(|(text, logits)| {
+            let logits: Option<Vec<PairLogits>> = logits.into_iter().collect();
+            Some((text, logits?))
+        });
+        found.extend(whole);
+    }
+    Ok(found)
 }
 
 impl Answer {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::domain::{
     Fullname, Listing, PurgeReason, ReadyPosts, SourceKind, TextHash, Timestamp, post_text,
 };
-use topicmill_score::{PairLogits, Scores, TextVector};
+use topicmill_score::{Outcome, PairLogits, Scores, TextVector};
 
 /// Key of a row of `runs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -265,11 +265,24 @@ pub struct StoredLabels {
     pub unsure: u64,
 }
 
+impl StoredLabels {
+    /// Adds posts.
+    pub(super) fn add(&mut self, posts: &[&Classified]) {
+        let count = |outcome| {
+            let outcomes = posts.iter().map(|one| one.scores.outcome());
+            outcomes.filter(|one| *one == outcome).count() as u64
+        };
+        self.posts += posts.len() as u64;
+        self.other += count(Outcome::Other);
+        self.unsure += count(Outcome::Unsure);
+    }
+}
+
 /// How a write under a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// Stored, this many classifications.
-    Stored(u64),
+    Stored(StoredLabels),
     /// Refused: the lease had expired and someone else took its posts over. Nothing was stored.
     LeaseLost,
 }

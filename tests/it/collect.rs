@@ -581,7 +581,7 @@ async fn label_all(scene: &Scene) -> u64 {
         .unwrap();
     store.release(claim.lease).await.unwrap();
     match written {
-        Written::Stored(n) => n,
+        Written::Stored(stored) => stored.posts,
         Written::LeaseLost => panic!("nobody else works here"),
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
 
-use crate::support::engine::runtime_is_here;
+use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran};
 
@@ -324,6 +324,47 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
                 .lines()
                 .count(),
             1
+        );
+    }
+}
+
+#[test]
+fn labels_of_another_set_come_from_the_model_that_gave_them() {
+    if !runtime_is_here("labels_of_another_set_come_from_the_model_that_gave_them") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::labelled(&database, 12);
+        let other = LABELS.replace("name = \"two\"", "name = \"also\"\nthreshold = 0.01");
+        let other = scene.program.write("also.toml", other);
+        let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+        let tiny = tiny.to_str().unwrap();
+        scene.ok(&["classify", "--pipeline", &other, "--model", tiny]);
+        // Neither the current set nor the current model.
+        scene.ok(&["export", "also.jsonl", "--label-set", "also"]);
+        let rows = scene.jsonl("also.jsonl");
+        assert_eq!(rows.len(), 12);
+        assert!(rows.iter().all(|row| row["model"] == "tiny-bert-nli"));
+        // By both models it is the current one's, unless the other one is named.
+        scene.ok(&["classify", "--pipeline", &other]);
+        for (args, model) in [
+            (&[][..], "minilm-reddit-topics"),
+            (&["--model", "tiny-bert-nli"], "tiny-bert-nli"),
+        ] {
+            let export = ["export", "also.jsonl", "--overwrite", "--label-set", "also"];
+            scene.ok(&[&export[..], args].concat());
+            assert_eq!(scene.jsonl("also.jsonl")[0]["model"], model);
+        }
+        let never = LABELS.replace("name = \"two\"", "name = \"never\"\nthreshold = 0.02");
+        let never = scene.program.write("never.toml", never);
+        scene.refused(
+            &["export", "also.jsonl", "--overwrite", "--label-set", &never],
+            &["no post has a label"],
+        );
+        assert_eq!(
+            scene.jsonl("also.jsonl").len(),
+            12,
+            "what was there is there"
         );
     }
 }

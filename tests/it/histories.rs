@@ -373,7 +373,7 @@ impl Real {
             .complete(lease, target, Mode::Single, run, at(now), &done)
             .await;
         match written.unwrap() {
-            Written::Stored(stored) => Some(stored),
+            Written::Stored(stored) => Some(stored.posts),
             Written::LeaseLost => None,
         }
     }

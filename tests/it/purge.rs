@@ -18,7 +18,7 @@ use topicmill::purge::{Check, PurgePlan, Report};
 use topicmill::source::reddit::{Fate, Reddit};
 use topicmill::source::sample::SampleReddit;
 use topicmill::store::{
-    Access, Claimant, Classified, ModelRow, Page, Store, Target, Upserted, Written,
+    Access, Claimant, Classified, ModelRow, Page, Store, StoredLabels, Target, Upserted, Written,
 };
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 use wiremock::matchers::{method, path};
@@ -27,6 +27,14 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 use crate::support::postgres::{TestDatabase, databases, sqlite};
 use crate::support::program::{Program, finished};
 use crate::support::reddit::{client, server};
+
+/// So many posts were stored, and each got a label.
+pub fn stored_labels(posts: u64) -> StoredLabels {
+    StoredLabels {
+        posts,
+        ..StoredLabels::default()
+    }
+}
 
 /// One topic after the other.
 const PACE: Pace = Pace {
@@ -269,7 +277,7 @@ impl Scene {
             .await;
         self.store().release(claim.lease).await.unwrap();
         match written.unwrap() {
-            Written::Stored(n) => n,
+            Written::Stored(stored) => stored.posts,
             Written::LeaseLost => panic!("nobody else works here"),
         }
     }
@@ -726,7 +734,7 @@ async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
             .complete(claim.lease, target, Mode::Single, run, now, &done);
         assert_eq!(
             written.await.unwrap(),
-            Written::Stored(1),
+            Written::Stored(stored_labels(1)),
             "{}",
             database.url
         );

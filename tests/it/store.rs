@@ -12,6 +12,7 @@ use topicmill::store::{
 };
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
+use crate::purge::stored_labels;
 use crate::support::postgres::databases;
 
 const LEASE: Duration = Duration::from_mins(1);
@@ -657,8 +658,14 @@ async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
             "nobody claims twice"
         );
         assert!(f.claim(10, 1).await.posts.is_empty());
-        assert_eq!(f.complete(&first, 2).await, Written::Stored(3));
-        assert_eq!(f.complete(&second, 2).await, Written::Stored(2));
+        assert_eq!(
+            f.complete(&first, 2).await,
+            Written::Stored(stored_labels(3))
+        );
+        assert_eq!(
+            f.complete(&second, 2).await,
+            Written::Stored(stored_labels(2))
+        );
         f.store.release(first.lease).await.unwrap();
         f.store.release(second.lease).await.unwrap();
 
@@ -731,7 +738,10 @@ async fn a_lost_lease_writes_nothing_and_its_posts_go_to_the_next_worker() {
         assert_eq!(f.complete(&late, 92).await, Written::LeaseLost);
         assert!(!f.store.renew(late.lease, at(92), LEASE).await.unwrap());
         assert_eq!(f.count("SELECT COUNT(*) FROM classifications").await, 0);
-        assert_eq!(f.complete(&next, 93).await, Written::Stored(2));
+        assert_eq!(
+            f.complete(&next, 93).await,
+            Written::Stored(stored_labels(2))
+        );
     }
 }
 
@@ -741,7 +751,10 @@ async fn an_expired_lease_that_nobody_took_still_writes() {
         let f = fixture(database.open().await, 3).await;
         let asleep = f.claim(3, 0).await;
         assert!(f.store.renew(asleep.lease, at(500), LEASE).await.unwrap());
-        assert_eq!(f.complete(&asleep, 9_999).await, Written::Stored(3));
+        assert_eq!(
+            f.complete(&asleep, 9_999).await,
+            Written::Stored(stored_labels(3))
+        );
     }
 }
 
@@ -988,7 +1001,10 @@ async fn relabelled_posts_are_stored_without_a_lease_unless_their_text_is_anothe
             assert_eq!(fixture.count(sql).await, expected, "{} {sql}", database.url);
         }
         // Who held it may write the same again.
-        assert_eq!(fixture.complete(&held, 3).await, Written::Stored(1));
+        assert_eq!(
+            fixture.complete(&held, 3).await,
+            Written::Stored(stored_labels(1))
+        );
         assert_eq!(fixture.count("SELECT COUNT(*) FROM backlog").await, 1);
         assert_eq!(
             fixture.count("SELECT COUNT(*) FROM classifications").await,

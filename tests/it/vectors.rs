@@ -309,13 +309,15 @@ async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
         assert_eq!(counts["posts"], 15);
         let file = scene.file("Bread.");
         let records = ["one.json", "two.json"].map(|name| scene.program.folder.path().join(name));
-        let spawn = |record: &std::path::PathBuf| {
+        let spawn = |record: &std::path::PathBuf, limit: &str| {
             let args = [
                 "--database",
                 &database.url,
                 "classify",
                 "--pipeline",
                 &file,
+                "--limit",
+                limit,
                 "--run-json",
             ];
             let mut command = scene.program.command(&args);
@@ -327,16 +329,25 @@ async fn two_at_once_label_each_post_once_and_a_limited_run_is_continued() {
                 .spawn()
                 .unwrap()
         };
-        let running = records.each_ref().map(spawn);
-        let mut posts = 0;
-        for (child, record) in running.into_iter().zip(&records) {
-            let ran = finished(child.wait_with_output().unwrap());
-            assert_eq!(ran.code, 0, "{}", ran.stderr);
-            let record: Value =
-                serde_json::from_str(&std::fs::read_to_string(record).unwrap()).unwrap();
-            posts += record["counts"]["posts"].as_u64().unwrap();
-        }
-        assert_eq!(posts, POSTS as u64 - 15, "{}", database.url);
+        let both = |limit: &str| {
+            let running = records.each_ref().map(|record| spawn(record, limit));
+            let counted = |(child, record): (std::process::Child, &std::path::PathBuf)| {
+                let ran = finished(child.wait_with_output().unwrap());
+                assert_eq!(ran.code, 0, "{}", ran.stderr);
+                let record = std::fs::read_to_string(record).unwrap();
+                let record: Value = serde_json::from_str(&record).unwrap();
+                record["counts"]["posts"].as_u64().unwrap()
+            };
+            running
+                .into_iter()
+                .zip(&records)
+                .map(counted)
+                .collect::<Vec<u64>>()
+        };
+        // What the other one labels meanwhile does not use up a limit.
+        assert_eq!(both("8"), [8, 8], "{}", database.url);
+        let rest: u64 = both("1000").iter().sum();
+        assert_eq!(rest, POSTS as u64 - 15 - 16, "{}", database.url);
         assert_eq!(scene.count("backlog"), "0");
         let whole =
             "classifications c JOIN packed_scores s USING (fullname, model_id, label_set_id)";

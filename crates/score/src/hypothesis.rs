@@ -102,6 +102,23 @@ mod tests {
     use crate::labels::Mode;
 
     #[test]
+    fn a_line_break_is_not_the_end_of_a_text() {
+        let keys = [
+            &["a", "b", "c"][..],
+            &["a", "b\nc"],
+            &["a\nb", "c"],
+            &["a\nb\nc"],
+        ]
+        .map(|texts| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+            key(&texts)
+        });
+        let different: std::collections::BTreeSet<&String> = keys.iter().collect();
+        assert_eq!(different.len(), 4, "{keys:?}");
+        assert_eq!(keys[0], "a\nb\nc", "as earlier versions stored it");
+    }
+
+    #[test]
     fn descriptions_count_for_embedding_models_only() {
         let label = Label {
             slug: "climate".into(),

@@ -154,12 +154,13 @@ impl Calibrate {
         let hypotheses = store
             .find_hypotheses(&relabel::keys(&folder.kind, set))
             .await?;
-        let hypotheses: Option<Vec<i64>> = hypotheses.into_iter().collect();
-        let by_hypotheses = hypotheses.map(relabel::Known::Hypotheses);
-        let known = labels.map(relabel::Known::Labels).or(by_hypotheses);
+        let known = relabel::Known {
+            labels,
+            hypotheses: hypotheses.into_iter().collect(),
+        };
         let prior = set.prior_for(&folder.kind);
         let mut rows = Vec::with_capacity(posts.len());
-        if let Some((model, known)) = model.zip(known) {
+        if let Some(model) = model {
             let mut texts: Vec<TextHash> = posts.values().copied().collect();
             texts.sort_unstable();
             texts.dedup();
@@ -180,8 +181,8 @@ impl Calibrate {
         if rows.len() < FEWEST_ROWS {
             return Err(CliError::Usage(format!(
                 "{} of the {} posts in `{}` can be used, {FEWEST_ROWS} are needed at least: {unknown} are not in the \
-                 database, of {unscored} not all logits are stored (`topicmill classify` with this pipeline and model \
-                 stores them)",
+                 database, of {unscored} not all logits or vectors are stored (`topicmill classify` with this \
+                 pipeline and model stores them, but for posts whose text retention deleted)",
                 rows.len(),
                 gold.len(),
                 self.gold.display()
@@ -397,6 +398,16 @@ mod tests {
         let expected = "# mine\nname = \"t\"\nmode = \"multi\" # one\n# how sure\nthreshold = 0.25 # none\ntemperature = 1.5\n\n# topics\n[[topic]]\nslug = \"a\" # first\n";
         assert_eq!(calibrated(text, &set, None).unwrap(), expected);
         assert_eq!(calibrated(expected, &set, None).unwrap(), expected);
+        // A file beside the old one is named by a path that leads there from anywhere; what is built in stays a name.
+        let own = "background = \"own.toml\" # mine\n";
+        let named = calibrated(own, &set, Some(Path::new("/old"))).unwrap();
+        assert!(
+            named.contains("background = \"/old/own.toml\" # mine"),
+            "{named}"
+        );
+        let reddit = "background = \"reddit\"\n";
+        let named = calibrated(reddit, &set, Some(Path::new("/old"))).unwrap();
+        assert!(named.contains(reddit), "{named}");
         let built_in = calibrated(SIXTEEN_TOPICS, &set, None).unwrap();
         let differing = SIXTEEN_TOPICS
             .lines()

@@ -19,7 +19,7 @@ use super::super::failure::Attempts;
 use super::super::{Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText};
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{TextHash, Timestamp};
-use topicmill_score::{LabelVector, Mode, Outcome, PairLogits, TextVector};
+use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
 
 impl<DB> SqlStore<DB>
 where
@@ -274,13 +274,7 @@ where
             if chunk.is_empty() {
                 continue;
             }
-            let count = |outcome| {
-                let outcomes = chunk.iter().map(|one| one.scores.outcome());
-                outcomes.filter(|one| *one == outcome).count() as u64
-            };
-            stored.posts += chunk.len() as u64;
-            stored.other += count(Outcome::Other);
-            stored.unsure += count(Outcome::Unsure);
+            stored.add(&chunk);
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }

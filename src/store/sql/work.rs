@@ -13,8 +13,8 @@ use sqlx::{
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::{
-    Claim, Claimant, ClaimedPost, Classified, Lease, Result, RunId, StoreError, Target, Waiting,
-    Written,
+    Claim, Claimant, ClaimedPost, Classified, Lease, Result, RunId, StoreError, StoredLabels,
+    Target, Waiting, Written,
 };
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{TextHash, Timestamp};
@@ -422,7 +422,7 @@ where
             return Ok(Written::LeaseLost);
         }
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
-        let mut stored = 0;
+        let mut stored = StoredLabels::default();
         let mut done: Vec<&Classified> = done.iter().collect();
         // In the order in which everybody locks posts.
         done.sort_unstable_by(|one, two| one.fullname.cmp(&two.fullname));
@@ -438,7 +438,7 @@ where
             if chunk.is_empty() {
                 continue;
             }
-            stored += chunk.len() as u64;
+            stored.add(&chunk);
             Self::insert_logits(&mut tx, &chunk).await?;
             Self::insert_vectors(&mut tx, &chunk).await?;
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
