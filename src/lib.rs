@@ -46,7 +46,7 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store
 //! analysis      -> store
-//! export        -> domain, store
+//! export        -> domain, store, tables
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source

@@ -9,14 +9,10 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
-use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
@@ -24,6 +20,9 @@ use super::kept::renamed;
 use super::output::Shape;
 use super::stream::{lines_of, members, plain};
 use super::{FilesError, write_error};
+use crate::tables::columnar::{
+    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, begin, disk_error,
+};
 use crate::tables::parquet::caught;
 use crate::tables::{ParquetFault, TableError};
 
@@ -45,6 +44,15 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    fn in_parquet(self) -> ColumnKind {
+        match self {
+            Self::Bool => ColumnKind::Boolean,
+            Self::Int => ColumnKind::Integer,
+            Self::Float => ColumnKind::Number,
+            Self::Unknown | Self::Text => ColumnKind::Text,
+        }
+    }
+
     /// Of a value as JSON writes it.
     pub(super) fn of(json: &str) -> Self {
         match json.as_bytes().first() {
@@ -59,33 +67,18 @@ impl Kind {
     }
 }
 
-/// The values of a column, without those that are not there.
-#[derive(Debug)]
-enum Values {
-    Bool(Vec<bool>),
-    Int(Vec<i64>),
-    Float(Vec<f64>),
-    Text(Vec<ByteArray>),
-}
-
 /// A column of the output.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: String,
     kind: Kind,
-    /// For each row 1 if it has a value.
-    has: Vec<i16>,
-    values: Values,
+    values: ColumnBuffer,
 }
 
 impl Column {
     pub(super) fn new(name: String, kind: Kind) -> Self {
-        Self {
-            name,
-            kind,
-            has: Vec::new(),
-            values: Values::Text(Vec::new()),
-        }
+        let values = ColumnBuffer::new(name.clone(), kind.in_parquet());
+        Self { name, kind, values }
     }
 
     /// One of ours.
@@ -110,74 +103,23 @@ impl Column {
         };
     }
 
-    fn clear(&mut self) {
-        self.has.clear();
-        self.values = match self.kind {
-            Kind::Bool => Values::Bool(Vec::new()),
-            Kind::Int => Values::Int(Vec::new()),
-            Kind::Float => Values::Float(Vec::new()),
-            Kind::Unknown | Kind::Text => Values::Text(Vec::new()),
-        };
-    }
-
     /// Adds the value of a row; how many bytes of text it has.
     fn push(&mut self, json: Option<&str>) -> usize {
-        let json = json.unwrap_or("null");
-        let before = self.len();
-        let mut bytes = 0;
-        if json != "null" {
-            match &mut self.values {
-                Values::Bool(values) => values.push(json == "true"),
-                Values::Int(values) => values.extend(json.parse::<i64>()),
-                Values::Float(values) => values.extend(json.parse::<f64>()),
-                Values::Text(values) => {
-                    let text = plain(json);
-                    bytes = text.len();
-                    values.push(text.into_bytes().into());
-                }
+        let json = json.filter(|json| *json != "null");
+        self.values.push(match (json, self.values.kind()) {
+            (None, _) => ColumnValue::Null,
+            (Some(json), ColumnKind::Boolean) => ColumnValue::Boolean(json == "true"),
+            (Some(json), ColumnKind::Integer | ColumnKind::Time) => {
+                json.parse().map_or(ColumnValue::Null, ColumnValue::Integer)
             }
-        }
-        self.has.push(i16::from(self.len() > before));
-        bytes
-    }
-
-    fn len(&self) -> usize {
-        match &self.values {
-            Values::Bool(values) => values.len(),
-            Values::Int(values) => values.len(),
-            Values::Float(values) => values.len(),
-            Values::Text(values) => values.len(),
-        }
-    }
-
-    fn schema(&self) -> Result<TypePtr, ParquetError> {
-        let (physical, logical) = match self.kind {
-            Kind::Bool => (Physical::BOOLEAN, None),
-            Kind::Int => (Physical::INT64, None),
-            Kind::Float => (Physical::DOUBLE, None),
-            Kind::Unknown | Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-        };
-        let column = Type::primitive_type_builder(&self.name, physical)
-            .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(logical);
-        Ok(Arc::new(column.build()?))
-    }
-
-    fn write(&self, group: &mut Group<'_>) -> Result<(), ParquetError> {
-        let column = group.next_column()?;
-        let mut column = column.ok_or_else(|| fault("a column too many"))?;
-        let has = Some(&self.has[..]);
-        match &self.values {
-            Values::Bool(v) => column.typed::<BoolType>().write_batch(v, has, None)?,
-            Values::Int(v) => column.typed::<Int64Type>().write_batch(v, has, None)?,
-            Values::Float(v) => column.typed::<DoubleType>().write_batch(v, has, None)?,
-            Values::Text(v) => column.typed::<ByteArrayType>().write_batch(v, has, None)?,
-        };
-        column.close()
+            (Some(json), ColumnKind::Number) => {
+                json.parse().map_or(ColumnValue::Null, ColumnValue::Number)
+            }
+            (Some(json), ColumnKind::Text) => ColumnValue::Text(plain(json)),
+        })
     }
 }
 
-type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
 type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
 
 fn fault(why: &str) -> ParquetError {
@@ -186,18 +128,14 @@ fn fault(why: &str) -> ParquetError {
 
 /// The error of a file that is written; one that is read names itself.
 fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
-    move |error| match error {
-        ParquetError::External(error) => match error.downcast::<io::Error>() {
-            Ok(error) => write_error(path)(*error),
-            Err(error) => write_error(path)(io::Error::other(error)),
-        },
-        error => write_error(path)(io::Error::other(error)),
-    }
+    move |error| write_error(path)(disk_error(error))
 }
 
 /// Fills the columns with up to `rows` rows; how many there were.
 fn fill(columns: &mut [Column], lines: Lines<'_>, rows: usize, bytes: usize) -> io::Result<usize> {
-    columns.iter_mut().for_each(Column::clear);
+    for column in &mut *columns {
+        column.values.clear();
+    }
     let places: std::collections::HashMap<String, usize> = columns
         .iter()
         .enumerate()
@@ -230,10 +168,13 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
         .iter()
         .map(|column| Column::new(column.name.clone(), column.kind))
         .collect();
-    let fields: Result<Vec<TypePtr>, ParquetError> = columns.iter().map(Column::schema).collect();
+    let fields: Result<Vec<TypePtr>, ParquetError> = columns
+        .iter()
+        .map(|column| column.values.schema())
+        .collect();
     let schema = Type::group_type_builder("schema").with_fields(fields.map_err(&failed)?);
     let schema = Arc::new(schema.build().map_err(&failed)?);
-    let mut writer = writer(to, schema, None).map_err(&failed)?;
+    let mut writer = begin(BufWriter::new(to), schema, None).map_err(&failed)?;
     let mut rows = lines_of(lines)?;
     loop {
         let count = fill(&mut columns, &mut rows, GROUP_ROWS, GROUP_BYTES);
@@ -242,26 +183,13 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
         }
         let mut group = writer.next_row_group().map_err(&failed)?;
         for column in &columns {
-            column.write(&mut group).map_err(&failed)?;
+            column.values.write(&mut group).map_err(&failed)?;
         }
         group.close().map_err(&failed)?;
     }
     let out = writer.into_inner().map_err(&failed)?;
     out.into_inner()
         .map_err(|error| write_error(lines)(error.into_error()))
-}
-
-fn writer(
-    to: File,
-    schema: TypePtr,
-    about: Option<Vec<KeyValue>>,
-) -> Result<SerializedFileWriter<BufWriter<File>>, ParquetError> {
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::SNAPPY)
-        .set_created_by(concat!("topicmill ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_key_value_metadata(about)
-        .build();
-    SerializedFileWriter::new(BufWriter::new(to), schema, Arc::new(properties))
 }
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>, FilesError> {
@@ -324,11 +252,12 @@ pub(super) fn beside_copies(
         }
     }
     for column in &added {
-        all.push(column.schema().map_err(&failed)?);
+        all.push(column.values.schema().map_err(&failed)?);
     }
     let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
     let schema = Arc::new(schema.build().map_err(&failed)?);
-    let mut writer = writer(to, schema, kept_about(about, &new_names)).map_err(&failed)?;
+    let mut writer =
+        begin(BufWriter::new(to), schema, kept_about(about, &new_names)).map_err(&failed)?;
     for input in inputs {
         copy(input, &mut writer, &mut added, &mut rows, lines)?;
     }
@@ -407,7 +336,7 @@ fn under(field: &Type, name: &str) -> Result<TypePtr, ParquetError> {
 
 fn copy(
     input: &Path,
-    writer: &mut SerializedFileWriter<BufWriter<File>>,
+    writer: &mut ParquetWriter,
     added: &mut [Column],
     rows: Lines<'_>,
     lines: &Path,
@@ -434,7 +363,7 @@ fn copy(
                 .map_err(&failed)?;
         }
         for column in &*added {
-            column.write(&mut out).map_err(&failed)?;
+            column.values.write(&mut out).map_err(&failed)?;
         }
         out.close().map_err(&failed)?;
     }

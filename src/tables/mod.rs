@@ -5,6 +5,7 @@
 //! posts of them, `files` texts.
 
 pub mod bytes;
+pub mod columnar;
 pub mod csv;
 pub mod json;
 pub mod pages;

@@ -472,7 +472,8 @@ fn a_bad_gold_file_is_told_and_exits_2() {
     ]);
     assert_eq!(ran.code, 2);
     assert!(
-        ran.stderr.contains("of 40 not all logits are stored"),
+        ran.stderr
+            .contains("of 40 not all logits or vectors are stored"),
         "{}",
         ran.stderr
     );
