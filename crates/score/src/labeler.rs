@@ -5,190 +5,23 @@
 //! is called back with the result of each, as soon as its last row was computed.
 
 mod compute;
+mod error;
+mod prepared;
 
 use std::sync::Arc;
 
+pub use self::error::{LabelerError, TextError};
+use self::prepared::Labels;
+pub use self::prepared::{Prepared, fits};
 use super::batch::{self, Batch, BatchRow, Grouping};
-use super::embedded::{LabelVector, TextVector, unit};
+use super::embedded::TextVector;
 use super::engine::{Engine, EngineError};
-use super::hypothesis;
-use super::score;
-use super::text::{EncodedText, Encoder, Sequence, TokenizeError};
-use crate::folder::{ModelFolder, ModelKind};
-use crate::labels::{LabelSet, LabelSetError, Mode};
+use super::text::{EncodedText, Encoder, Sequence};
+use crate::folder::ModelFolder;
 use crate::score::{PairLogits, Scores};
 
 /// Padded tokens of a batch where a score depends on its batch: few, because a CPU's cache is small.
 const TOKENS_OF_ONE_TEXT: usize = 512;
-
-/// Why texts cannot be scored at all.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LabelerError {
-    /// The tokenizer.
-    #[error(transparent)]
-    Tokenize(#[from] TokenizeError),
-    /// The label set.
-    #[error(transparent)]
-    LabelSet(#[from] LabelSetError),
-    /// The engine.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// A label that leaves no room for a text.
-    #[error(
-        "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's window of {window}; shorten it"
-    )]
-    TooLong {
-        /// Slug of the label.
-        label: String,
-        /// Tokens of its text.
-        tokens: usize,
-        /// Tokens that the model takes.
-        window: usize,
-    },
-    /// A label that the model cannot compute.
-    #[error("label `{label}`: {source}")]
-    Label {
-        /// Slug of the label.
-        label: String,
-        /// What went wrong.
-        #[source]
-        source: TextError,
-    },
-}
-
-/// Why one text has no scores, while others have.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TextError {
-    /// Not even a batch of one row fits.
-    #[error(
-        "a single row of {0} tokens needs more memory than there is: use a smaller model or another device"
-    )]
-    OutOfMemory(usize),
-    /// The model gave no numbers for it.
-    #[error("the model's outputs are not finite")]
-    NotFinite,
-    /// The engine computes other rows, but not one of this text's.
-    #[error(transparent)]
-    Engine(EngineError),
-}
-
-/// A label set made ready for a model.
-#[derive(Debug, Clone)]
-pub struct Prepared {
-    kind: ModelKind,
-    mode: Mode,
-    temperature: f64,
-    threshold: f64,
-    keys: Vec<String>,
-    /// Labels of the set.
-    count: usize,
-    /// Of the background, where something of it is left; its place is then after the last label.
-    prior: Option<f64>,
-    /// For each hypothesis or vector the place that it is for: of a label one, of the background one a topic.
-    owners: Vec<usize>,
-    labels: Labels,
-}
-
-#[derive(Debug, Clone)]
-enum Labels {
-    /// A hypothesis for each owner.
-    Hypotheses(Vec<EncodedText>),
-    /// A vector, or several, for each owner.
-    Vectors(Vec<LabelVector>),
-}
-
-impl Prepared {
-    /// How scores are made.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
-    /// What is added to the background's logit; `None` without a background.
-    pub fn prior(&self) -> Option<f64> {
-        self.prior
-    }
-
-    /// For each label the key under which its logits are stored, in the order of the set; then the background's, where
-    /// something of it is left.
-    pub fn keys(&self) -> &[String] {
-        &self.keys
-    }
-
-    /// The vectors of the labels, in the order of the set, and the background's after them; none where the model compares
-    /// texts with hypotheses.
-    pub fn label_vectors(&self) -> Option<&[LabelVector]> {
-        match &self.labels {
-            Labels::Hypotheses(_) => None,
-            Labels::Vectors(vectors) => Some(vectors),
-        }
-    }
-
-    /// Scores of a text by its vector, as [`Labeler::score`] makes them; `None` where the model has no vectors, or others.
-    ///
-    /// # Panics
-    /// Without a label: a label set is never empty.
-    pub fn scores_of(&self, vector: &TextVector) -> Option<Scores> {
-        let cosines = vector.cosines(self.label_vectors()?)?;
-        let logits: Vec<PairLogits> = cosines.into_iter().map(PairLogits::cosine).collect();
-        let evidence = score::evidence_beside(&self.kind, self.mode, &logits, self.prior);
-        Some(evidence.scores(self.temperature, self.threshold))
-    }
-
-    /// What came of a text, given what its rows gave; of an embedding model one row a place.
-    fn result(
-        &self,
-        pair_of: &dyn Fn(usize) -> Pair,
-        rows: Vec<Vec<f32>>,
-        vector: Option<TextVector>,
-    ) -> TextResult {
-        let kind = &self.kind;
-        let places = self.keys.len();
-        let mut of_place: Vec<Vec<Vec<f32>>> = vec![Vec::new(); places];
-        for (owner, row) in self.owners.iter().zip(rows) {
-            of_place[*owner].push(row);
-        }
-        let logits: Vec<Option<PairLogits>> = (0..places)
-            .map(|place| match pair_of(place) {
-                Pair::Wanted => {
-                    let rows = of_place[place].iter();
-                    let logits: Vec<_> = rows.map(|row| pair_logits(kind, row)).collect();
-                    Some(score::fold(kind, &logits))
-                }
-                Pair::Known(logits) => Some(logits),
-                Pair::LeftOut => None,
-            })
-            .collect();
-        let raw = of_place.into_iter().map(|mut rows| match rows.len() {
-            1 => rows.remove(0),
-            _ => Vec::new(),
-        });
-        let (labels, mut some): (Vec<usize>, Vec<PairLogits>) = (0..)
-            .zip(&logits[..self.count])
-            .filter_map(|(label, logits)| Some((label, (*logits)?)))
-            .unzip();
-        let other = logits.get(self.count).copied().flatten();
-        some.extend(other);
-        let prior = self.prior.filter(|_| other.is_some());
-        let scores = score::evidence_beside(kind, self.mode, &some, prior)
-            .scores(self.temperature, self.threshold);
-        TextResult {
-            scores: score::among(scores, &labels, self.count),
-            raw: raw.collect(),
-            logits,
-            vector,
-        }
-    }
-
-    /// How many rows the model computes for each text.
-    pub fn rows_per_text(&self) -> usize {
-        match &self.labels {
-            Labels::Hypotheses(hypotheses) => hypotheses.len(),
-            Labels::Vectors(_) => 1,
-        }
-    }
-}
 
 /// What came of one text.
 #[derive(Debug, Clone, PartialEq)]
@@ -372,141 +205,6 @@ impl Labeler {
         Arc::clone(&self.encoder)
     }
 
-    /// Makes a label set ready: tokenises its hypotheses, or computes the vectors of its labels.
-    ///
-    /// # Errors
-    /// See [`LabelerError`].
-    pub fn prepare(&mut self, set: &LabelSet) -> Result<Prepared, LabelerError> {
-        self.prepare_knowing(set, &[])
-    }
-
-    /// The same, where the vectors of some labels are known, one place a label: they are not computed again. An NLI
-    /// model has no use for them.
-    ///
-    /// # Errors
-    /// See [`LabelerError`].
-    pub fn prepare_knowing(
-        &mut self,
-        set: &LabelSet,
-        known: &[Option<LabelVector>],
-    ) -> Result<Prepared, LabelerError> {
-        set.validate()?;
-        let kind = &self.folder.kind;
-        let mut texts = Vec::new();
-        let mut owners = Vec::new();
-        for (place, group) in hypothesis::groups(kind, set).into_iter().enumerate() {
-            for of_one in group {
-                for text in of_one {
-                    texts.push((owners.len(), self.encoder.encode_whole(&text)?));
-                }
-                owners.push(place);
-            }
-        }
-        let name = |owner: usize| name_of(set, &owners, owner);
-        let nli = matches!(kind, ModelKind::Nli(_));
-        for (owner, text) in &texts {
-            if !fits(kind, &self.encoder, text.len()) {
-                return Err(LabelerError::TooLong {
-                    label: name(*owner),
-                    tokens: text.len(),
-                    window: self.encoder.max_tokens(),
-                });
-            }
-        }
-        if let Some(background) = &set.background {
-            let left_out = set.left_out();
-            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
-            tracing::info!(
-                background = background.tag(),
-                topics = set.background_for(kind).len(),
-                left_out = left_out.join(", "),
-                "a post that fits the background better than every label is other"
-            );
-        }
-        let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
-        let labels = if nli {
-            Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
-        } else {
-            // Each place has a vector of its own, so nothing is left to fold.
-            let vectors = self.label_vectors(&name, &owners, keys.len(), texts, known)?;
-            owners = (0..keys.len()).collect();
-            Labels::Vectors(vectors)
-        };
-        Ok(Prepared {
-            kind: self.folder.kind.clone(),
-            mode: set.mode,
-            temperature: set.temperature,
-            threshold: set.threshold,
-            keys,
-            count: set.labels.len(),
-            prior,
-            owners,
-            labels,
-        })
-    }
-
-    /// What each place is compared with: for each of its owners the mean of the vectors of its texts.
-    fn label_vectors(
-        &mut self,
-        name: &dyn Fn(usize) -> String,
-        owners: &[usize],
-        places: usize,
-        mut texts: Vec<(usize, EncodedText)>,
-        known: &[Option<LabelVector>],
-    ) -> Result<Vec<LabelVector>, LabelerError> {
-        let known = |place: usize| known.get(place).and_then(Option::as_ref);
-        texts.retain(|(owner, _)| known(owners[*owner]).is_none());
-        let rows = texts.iter().enumerate();
-        let rows = rows
-            .map(|(text, (_, ids))| BatchRow {
-                text,
-                label: 0,
-                len: self.encoder.single_len(ids),
-            })
-            .collect();
-        let mut vectors = vec![Vec::new(); texts.len()];
-        let mut failed = None;
-        self.compute(
-            rows,
-            &|encoder, row| encoder.single(&texts[row.text].1),
-            &|| false,
-            &mut |row, computed| match computed {
-                Ok(vector) => {
-                    vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
-                }
-                Err(source) => failed = Some((row.text, source)),
-            },
-        )?;
-        if let Some((text, source)) = failed {
-            return Err(LabelerError::Label {
-                label: name(texts[text].0),
-                source,
-            });
-        }
-        let mut means: Vec<Vec<f64>> = vec![Vec::new(); owners.len()];
-        // In the order of the texts, so that the sum is the same on every batch.
-        for ((label, _), vector) in texts.iter().zip(vectors) {
-            let mean = &mut means[*label];
-            mean.resize(vector.len(), 0.0);
-            mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
-        }
-        let mut of_places: Vec<Vec<Vec<f64>>> = vec![Vec::new(); places];
-        for (mean, place) in means.into_iter().zip(owners) {
-            of_places[*place].push(mean);
-        }
-        let scale = match &self.folder.kind {
-            ModelKind::Embedding(head) => head.softmax_scale,
-            ModelKind::Nli(_) => unreachable!("an NLI model has no vectors"),
-        };
-        let of_places = of_places.into_iter().enumerate();
-        let of_place = |(place, means)| {
-            known(place)
-                .cloned()
-                .unwrap_or_else(|| LabelVector::of(scale, means))
-        };
-        Ok(of_places.map(of_place).collect())
-    }
-
     /// Scores texts and calls `done` with the index and the outcome of each as soon as it is there, in no
     /// particular order. Between batches `stop` is asked whether to go on.
     ///
@@ -643,22 +341,6 @@ impl Labeler {
     }
 }
 
-/// What the owner of a text is called: a label by its slug.
-fn name_of(set: &LabelSet, owners: &[usize], owner: usize) -> String {
-    match set.labels.get(owners[owner]) {
-        Some(label) => label.slug.clone(),
-        None => "a topic of the background".to_owned(),
-    }
-}
-
-/// Whether a label's text of so many tokens leaves room in the model's window.
-pub fn fits(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
-    match kind {
-        ModelKind::Nli(_) => encoder.room_beside(tokens) > 0,
-        ModelKind::Embedding(_) => tokens <= encoder.room(),
-    }
-}
-
 /// The rows of a text that were computed so far.
 #[derive(Debug, Clone, Default)]
 struct Pending {
@@ -673,17 +355,6 @@ impl Pending {
         self.raw[label] = logits.to_vec();
         self.found += 1;
         self.found
-    }
-}
-
-fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
-    match kind {
-        ModelKind::Nli(classes) => PairLogits {
-            entailment: raw[classes.entailment],
-            contradiction: Some(raw[classes.contradiction]),
-            neutral: classes.neutral.map(|class| raw[class]),
-        },
-        ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
     }
 }
 

@@ -1,6 +1,8 @@
 //! The labeler with a scripted engine: what it asks for, what it hands back, what it does when it fails.
 
 use super::*;
+use crate::folder::ModelKind;
+use crate::labels::LabelSet;
 use crate::scripted::{Scripted, nli_folder, set};
 
 fn labeler(engine: Scripted, budget: usize) -> Labeler {

@@ -1,0 +1,198 @@
+//! A store with posts, and what labels them: scripted engines in place of a model.
+
+use tempfile::TempDir;
+
+use super::*;
+
+pub(super) const LEASE: Duration = Duration::from_mins(5);
+
+pub(super) const MAX_ATTEMPTS: u32 = 3;
+
+pub(super) fn options() -> Options {
+    Options {
+        lease: LEASE,
+        max_attempts: MAX_ATTEMPTS,
+        limit: None,
+        retry_failed: false,
+        watch: false,
+        make_current: MakeCurrent::Always,
+        settings: RunSettings::default(),
+        gpus: GpuWatch::default(),
+    }
+}
+
+/// An engine that asks before each batch, with the number of batches so far, whether it may go on.
+pub(super) struct Asking<F>(pub Scripted, pub usize, pub F);
+
+impl<F: FnMut(usize) -> Result<(), EngineError> + Send> Engine for Asking<F> {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        self.1 += 1;
+        (self.2)(self.1)?;
+        self.0.infer(batch)
+    }
+}
+
+pub(super) fn labeler(engine: Box<dyn Engine>) -> Labeler {
+    Labeler::load(nli_folder(), engine, 512).unwrap()
+}
+
+pub(super) fn cascade(engine: Box<dyn Engine>) -> Cascade {
+    labeler(engine).into()
+}
+
+/// A labeler for which another engine picks labels.
+pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Cascade {
+    let large = labeler(Box::new(Scripted::default()));
+    // As if of another graph: it puts the labels into another order.
+    let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
+    let small = Some(Shortlist::new(small, labels));
+    Cascade { large, small }
+}
+
+/// An NLI model that reads the classes of the scripted engine the other way round.
+pub(super) fn other_folder() -> ModelFolder {
+    let mut folder = nli_folder();
+    folder.manifest_hash = "small".into();
+    folder.kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 0,
+        contradiction: 2,
+        neutral: Some(1),
+    });
+    folder
+}
+
+pub(super) struct Scene {
+    pub(super) _folder: TempDir,
+    pub(super) store: Store,
+    pub(super) clock: SharedClock,
+    pub(super) stop: CancellationToken,
+    pub(super) run: RunId,
+}
+
+impl Scene {
+    /// A store with posts of different lengths.
+    pub(super) async fn with_posts(n: usize, clock: SharedClock) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("t.db").display());
+        let store = Store::open(&url, Access::Create).await.unwrap();
+        let now: Timestamp = clock.now().into();
+        let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
+        let scene = Self {
+            _folder: folder,
+            store,
+            clock,
+            stop: CancellationToken::new(),
+            run,
+        };
+        let title = |i: usize| format!("post {i} {}", "word ".repeat(i * 7 % 40));
+        scene
+            .add((0..n).map(|i| (format!("p{i:04}"), title(i))))
+            .await;
+        scene
+    }
+
+    /// Stores posts with these names and titles.
+    pub(super) async fn add(&self, posts: impl Iterator<Item = (String, String)>) {
+        let now: Timestamp = self.clock.now().into();
+        let posts: Vec<Post> = posts
+            .map(|(fullname, title)| Post {
+                fullname: fullname.parse().unwrap(),
+                subreddit: "food".into(),
+                title,
+                selftext: String::new(),
+                crosspost_parent: None,
+                url: None,
+                permalink: None,
+                author: None,
+                score: None,
+                score_is_placeholder: false,
+                upvote_ratio: None,
+                num_comments: None,
+                flair: None,
+                over_18: false,
+                is_self: true,
+                stickied: false,
+                removed: false,
+                created_at: now,
+                source: SourceKind::Import,
+            })
+            .collect();
+        let page = Page {
+            run: self.run,
+            source: SourceKind::Import,
+            topic: None,
+            subreddit: "",
+            listing: None,
+            ranks: &[],
+            after: None,
+            newest: None,
+            posts: Authors::Stored.ready(posts),
+            now,
+        };
+        self.store.save_page(&page).await.unwrap();
+    }
+
+    pub(super) async fn label<F>(&self, ask: F) -> (Result<(), BacklogError>, Labelled)
+    where
+        F: FnMut(usize) -> Result<(), EngineError> + Send + 'static,
+    {
+        let engine = Asking(Scripted::default(), 0, ask);
+        let labels = set(&["food", "music", "travel"]);
+        self.label_with(vec![Box::new(engine)], &labels, options())
+            .await
+    }
+
+    /// Labels under a label set with scripted engines, and tells what was done.
+    pub(super) async fn label_as(&self, labels: &LabelSet) -> Labelled {
+        let engine = Box::new(Scripted::default());
+        let (ended, done) = self.label_with(vec![engine], labels, options()).await;
+        ended.unwrap();
+        done
+    }
+
+    pub(super) async fn label_with(
+        &self,
+        engines: Vec<Box<dyn Engine>>,
+        labels: &LabelSet,
+        options: Options,
+    ) -> (Result<(), BacklogError>, Labelled) {
+        let cascades = engines.into_iter().map(cascade).collect();
+        self.label_by(cascades, labels, options).await
+    }
+
+    pub(super) async fn label_by(
+        &self,
+        cascades: Vec<Cascade>,
+        labels: &LabelSet,
+        options: Options,
+    ) -> (Result<(), BacklogError>, Labelled) {
+        let worker = LabelWorker {
+            store: &self.store,
+            clock: &self.clock,
+            stop: &self.stop,
+            name: "w",
+            run: self.run,
+        };
+        let mut done = Labelled::default();
+        let ended = label(&worker, cascades, labels, &options, &|_| {}, &mut done).await;
+        (ended, done)
+    }
+
+    pub(super) async fn count(&self, of: &str) -> u64 {
+        let table = self
+            .store
+            .query(&format!("SELECT COUNT(*) FROM {of}"))
+            .await
+            .unwrap();
+        table.rows[0][0].as_u64().unwrap()
+    }
+
+    /// Every post has one classification with all its scores, and nothing is left over.
+    pub(super) async fn assert_whole(&self, posts: u64) {
+        assert_eq!(self.count("classifications").await, posts);
+        assert_eq!(self.count("label_scores").await, 3 * posts);
+        assert_eq!(self.count("backlog").await, 0);
+        assert_eq!(self.count("leases").await, 0);
+    }
+}

@@ -1,0 +1,208 @@
+//! What each odd form of a post becomes.
+
+use super::*;
+use serde_json::json;
+
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "so that a test can write `json!` in the call"
+)]
+fn post(data: Value) -> Result<Post, String> {
+    let mut whole = json!({
+        "id": "abc1", "subreddit": "climate", "title": "A title", "created_utc": 1_700_000_000,
+    });
+    for (name, value) in data.as_object().unwrap() {
+        whole[name] = value.clone();
+    }
+    post_from_value(&whole, SourceKind::Import)
+}
+
+#[test]
+fn what_is_escaped_is_decoded_once_and_only_where_the_source_escapes() {
+    let escaped = json!({
+        "title": "Bread &amp;amp; salt &lt;3", "selftext": "&gt; quoted &#39;so&#x27; &quot;&quot;&nbsp;&#x200B;&hellip;",
+        "url": "https://a.example/?x=1&amp;y=2&copy=3&amp;amp;", "link_flair_text": "Q&amp;A",
+        "is_self": false,
+    });
+    let decoded = post(escaped.clone()).unwrap();
+    assert_eq!(decoded.title, "Bread &amp; salt <3");
+    assert_eq!(decoded.selftext, "> quoted 'so' \"\"\u{a0}\u{200b}\u{2026}");
+    let url = decoded.url.as_deref();
+    assert_eq!(url, Some("https://a.example/?x=1&y=2&copy=3&amp;"));
+    assert_eq!(decoded.flair.as_deref(), Some("Q&A"));
+    // What is no reference stays, and nothing that PostgreSQL refuses comes of one.
+    let plain = "a & b; &c &unknown; &#0; &#xD800; &#; &amp";
+    assert_eq!(post(json!({"title": plain})).unwrap().title, plain);
+    let blank = post(json!({"title": "&nbsp;", "selftext": "&#32;"}));
+    assert_eq!(blank.unwrap_err(), "neither `title` nor `selftext`");
+    // Reddit's API is asked for texts as they are, and who wrote `&amp;` there meant it.
+    let mut live = escaped;
+    for (name, value) in [
+        ("id", json!("a")),
+        ("subreddit", json!("s")),
+        ("created_utc", json!(1)),
+    ] {
+        live[name] = value;
+    }
+    for kind in [SourceKind::Reddit, SourceKind::Sample] {
+        let title = post_from_value(&live, kind).unwrap().title;
+        assert_eq!(title, "Bread &amp;amp; salt &lt;3");
+    }
+    let archived = post_from_value(&live, SourceKind::ArcticShift).unwrap();
+    assert_eq!(archived.title, "Bread &amp; salt <3");
+}
+
+#[test]
+fn times_come_as_int_float_and_string() {
+    let at = Timestamp::from_epoch_secs(1_389_000_000).unwrap();
+    for form in [
+        json!(1_389_000_000),
+        json!(1_389_000_000.9),
+        json!("1389000000"),
+    ] {
+        assert_eq!(post(json!({"created_utc": form})).unwrap().created_at, at);
+    }
+    for bad in [
+        json!(null),
+        json!("soon"),
+        json!(-1),
+        json!(1.4e15),
+        json!(true),
+    ] {
+        let reason = post(json!({"created_utc": bad})).unwrap_err();
+        assert!(reason.contains("created_utc"), "{reason}");
+    }
+}
+
+#[test]
+fn names_ids_and_subreddits_are_found_where_they_are() {
+    assert_eq!(post(json!({})).unwrap().fullname.as_str(), "t3_abc1");
+    assert_eq!(
+        post(json!({"id": "t3_abc1"})).unwrap().fullname.as_str(),
+        "t3_abc1"
+    );
+    assert!(
+        post(json!({"name": "t1_abc"}))
+            .unwrap_err()
+            .contains("t1_abc")
+    );
+    let link = "http://www.reddit.com/r/Music/comments/abc1/x/";
+    let found = post(json!({"subreddit": null, "permalink": link})).unwrap();
+    assert_eq!(found.subreddit, "Music");
+    assert_eq!(
+        found.permalink.as_deref(),
+        Some("/r/Music/comments/abc1/x/")
+    );
+    let lost = post(json!({"subreddit": null, "permalink": "/comments/abc1/x/"}));
+    assert_eq!(lost.unwrap_err(), "no `subreddit`, nor one in `permalink`");
+}
+
+#[test]
+fn odd_values_become_none_or_their_meaning() {
+    let odd = post(json!({
+        "score": null, "upvote_ratio": 7, "num_comments": "12", "edited": 1.5, "over_18": "True",
+        "author": "[deleted]", "link_flair_text": "", "stickied": 1, "title": "nul\0 inside",
+    }))
+    .unwrap();
+    assert_eq!(
+        (odd.score, odd.upvote_ratio, odd.num_comments),
+        (None, None, Some(12))
+    );
+    assert_eq!((odd.author.as_deref(), odd.flair.as_deref()), (None, None));
+    assert!(odd.over_18 && odd.stickied && !odd.removed);
+    assert_eq!(odd.title, "nul inside");
+    assert_eq!(
+        post(json!({"title": null})).unwrap_err(),
+        "neither `title` nor `selftext`"
+    );
+}
+
+#[test]
+fn a_comment_of_a_dump_is_called_one() {
+    let comment = json!({"id": "c1", "body": "Hello", "link_id": "t3_abc1", "subreddit": "s", "created_utc": 1});
+    let reason = post_from_value(&comment, SourceKind::Import).unwrap_err();
+    assert_eq!(reason, A_COMMENT);
+}
+
+#[test]
+fn removal_is_seen_in_all_its_forms() {
+    for form in [
+        json!({"removed_by_category": "moderator"}),
+        json!({"selftext": "[removed]"}),
+        json!({"selftext": "[deleted]\n"}),
+        json!({"_meta": {"removal_type": "deleted"}}),
+    ] {
+        assert!(post(form.clone()).unwrap().removed, "{form}");
+    }
+    let stays = json!({"removed_by_category": null, "_meta": {"removal_type": null}});
+    assert!(!post(stays).unwrap().removed);
+}
+
+#[test]
+fn a_crosspost_without_text_takes_its_parents() {
+    let parent = json!([{"name": "t3_first", "selftext": "The parent's text"}]);
+    let bare = post(json!({"selftext": "", "crosspost_parent_list": parent})).unwrap();
+    assert_eq!(bare.selftext, "The parent's text");
+    assert_eq!(bare.crosspost_parent, "first".parse().ok());
+    // Whose text nobody can tell is not taken: it could not go with its post.
+    let nameless = json!([{"selftext": "The parent's text"}]);
+    let bare = post(json!({"selftext": "", "crosspost_parent_list": nameless})).unwrap();
+    assert_eq!((bare.selftext.as_str(), bare.crosspost_parent), ("", None));
+    let second = json!([{"name": "t3_second", "crosspost_parent": "t3_first", "selftext": "x"}]);
+    let third = post(json!({"crosspost_parent": "t3_second", "crosspost_parent_list": second}));
+    assert_eq!(third.unwrap().crosspost_parent, "first".parse().ok());
+    let own = post(json!({"selftext": "Mine", "crosspost_parent_list": parent})).unwrap();
+    assert_eq!(own.selftext, "Mine");
+    let gone = json!({"crosspost_parent_list": [{"id": "first", "selftext": "[removed]"}]});
+    let gone = post(gone).unwrap();
+    assert_eq!((gone.selftext.as_str(), gone.removed), ("", false));
+}
+
+#[test]
+fn only_links_keep_their_url() {
+    let permalink = "http://www.reddit.com/r/a/comments/abc1/x/";
+    let text = post(json!({"url": permalink, "permalink": permalink})).unwrap();
+    assert_eq!((text.is_self, text.url), (true, None));
+    let link = post(json!({"url": "https://a.example/", "permalink": permalink})).unwrap();
+    assert_eq!(
+        (link.is_self, link.url.as_deref()),
+        (false, Some("https://a.example/"))
+    );
+    let said = post(json!({"url": "https://a.example/", "is_self": true})).unwrap();
+    assert_eq!(said.url, None);
+}
+
+#[test]
+fn of_a_field_that_is_there_twice_the_last_one_counts() {
+    let row = r#"{"title":"first","titl\u0065":"last","media":{"title":"no"},"_meta":{"x":1}}"#;
+    let fields: Fields = serde_json::from_str(row).unwrap();
+    assert_eq!(fields.title.str(), Some("last"));
+    assert!(!fields.body.is_there() && fields.removal_type.is_null());
+}
+
+#[test]
+fn what_is_passed_over_must_be_json_all_the_same() {
+    for text in [
+        "",
+        "{",
+        r#"{"x""#,
+        r#"{"x":tru}"#,
+        r#"{"id":1}}"#,
+        r#"{"x":[1,]}"#,
+        r"{7:1}",
+        "nan",
+        r#"{"title":"\ud83d"}"#,
+        r#"{"x":"\q"}"#,
+        r#"{"x":01}"#,
+    ] {
+        let plain = serde_json::from_str::<Value>(text).unwrap_err();
+        let error = serde_json::from_str::<Fields>(text).unwrap_err();
+        let place = |error: &serde_json::Error| (error.classify(), error.column());
+        assert_eq!(place(&error), place(&plain), "{text}");
+    }
+    let deep = format!("{{\"title\":{}", "[".repeat(100_000));
+    assert!(
+        serde_json::from_str::<Fields>(&deep).is_err(),
+        "and no stack overflow"
+    );
+}
