@@ -33,6 +33,14 @@ lint: rust ## Check format, lints, licences and banned dependencies
 model-tools: ## Install what tools/ needs (.venv-tools)
 	scripts/venv .venv-tools tools/requirements.txt
 
+.PHONY: wheel
+wheel: rust ## Build the Python wheel with the program and the default model (dist/)
+	scripts/venv .venv-wheel python/requirements-build.txt
+	mkdir -p python/topicmill.data/data/share/topicmill/models
+	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
+	.venv-wheel/bin/maturin build --release --locked --manifest-path Cargo.toml \
+		--out dist $(WHEEL_OPTIONS)
+
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
 	.venv-tools/bin/python tools/golden.py
@@ -40,7 +48,7 @@ golden: model-tools ## Make the reference scores of the tests anew
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .venv .venv-tools
+	rm -rf .venv .venv-tools .venv-wheel dist python/topicmill.data
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use super::equip::EquipError;
 use super::remedy;
 use crate::classify::BacklogError;
 use crate::collect::CollectError;
@@ -117,6 +118,8 @@ pub enum CliError {
     #[error("{0}{remedy}", remedy = remedy::on_pull(.0))]
     Pull(PullError),
     #[error(transparent)]
+    Equip(#[from] EquipError),
+    #[error(transparent)]
     Device(#[from] DeviceError),
     #[error("{0}{remedy}", remedy = remedy::on_labeler(.0))]
     Labeler(#[from] LabelerError),
@@ -202,6 +205,7 @@ impl CliError {
                 labeler_exit(error)
             }
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
+            Self::Equip(error) => equip_exit(error),
             Self::Pull(error) => pull_exit(error),
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_))
@@ -229,6 +233,15 @@ fn labeler_exit(error: &LabelerError) -> Exit {
     match error {
         LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => Exit::Usage,
         _ => Exit::Model,
+    }
+}
+
+fn equip_exit(error: &EquipError) -> Exit {
+    match error {
+        EquipError::NoHome => Exit::Usage,
+        EquipError::Fetch(_) => Exit::TryAgain,
+        EquipError::File { .. } => Exit::Partial,
+        EquipError::NoPip | EquipError::NoLibrary | EquipError::NoModel(_) => Exit::Model,
     }
 }
 

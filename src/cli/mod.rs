@@ -12,6 +12,7 @@ mod config;
 mod db;
 mod demo;
 mod doctor;
+mod equip;
 mod error;
 mod export;
 mod import;
@@ -133,6 +134,8 @@ enum Command {
     Model(model::Model),
     /// Show what is installed, what is missing, and what to do
     Doctor(doctor::Doctor),
+    /// Fetch what is missing: ONNX Runtime, and the default model
+    Setup(equip::Equip),
     /// Create, upgrade, copy or inspect the database
     Db(db::Db),
     /// Show the settings in force
@@ -159,6 +162,7 @@ impl Command {
             Self::Status(_)
             | Self::Model(_)
             | Self::Doctor(_)
+            | Self::Setup(_)
             | Self::Db(_)
             | Self::Config(_)
             | Self::Completions(_) => false,
@@ -269,6 +273,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Status(command) => command.run(setup).await,
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,
+        Command::Setup(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
         Command::Completions(_) => unreachable!("answered before the settings were read"),

@@ -13,7 +13,7 @@ pub fn on_folder(error: &ModelError) -> &'static str {
     match error {
         ModelError::NoFolder(_) => {
             ": give the path of one, or fetch one with `topicmill model pull Xenova/bart-large-mnli` and name it with \
-             --model; the default model lies in `models` of topicmill's own repository"
+             --model; `topicmill setup` says how to get the default model"
         }
         ModelError::NoFile { .. } => ", or fetch the model again with `topicmill model pull`",
         ModelError::Ambiguous { .. } => ", with `--precision` or `classify.precision`",
@@ -30,10 +30,10 @@ pub fn on_folder(error: &ModelError) -> &'static str {
 pub fn on_onnx(error: &OnnxError) -> &'static str {
     match error {
         OnnxError::NotFound(_) | OnnxError::Load { .. } => {
-            "; run `make onnxruntime`, or set `onnxruntime.library` to a library that you have"
+            "; fetch it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
         }
         OnnxError::Missing { .. } => {
-            "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `make onnxruntime`"
+            "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `topicmill setup`"
         }
         OnnxError::Cuda { .. } => {
             ", and name its library with `onnxruntime.library`, or use `--device cpu`"

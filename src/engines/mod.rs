@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::Processor;
 use topicmill_score::onnx::Chosen;
+use topicmill_score::onnx::library::data_folder;
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
     Cascade, Device, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, ModelKind,
@@ -323,7 +324,9 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The shipped model is found from wherever the program runs: beside the binary's own folders, too.
+/// Where a model that is named by a relative path lies: in the current folder; beside the program, in one of the folders
+/// above it (a repository) or in `share/topicmill` there (an installed program); in this user's data folder. Found
+/// nowhere, it is left as it is named.
 pub fn find_model(named: &Path) -> PathBuf {
     if named.is_absolute() || named.exists() {
         return named.to_owned();
@@ -331,10 +334,15 @@ pub fn find_model(named: &Path) -> PathBuf {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .unwrap_or_default();
-    program
-        .ancestors()
-        .skip(1)
-        .map(|folder| folder.join(named))
+    let beside = program.ancestors().skip(1);
+    let beside = beside.flat_map(|folder| {
+        [
+            folder.join(named),
+            folder.join("share/topicmill").join(named),
+        ]
+    });
+    beside
+        .chain(data_folder().map(|data| data.join(named)))
         .find(|path| path.exists())
         .unwrap_or(named.to_owned())
 }

@@ -12,6 +12,7 @@ mod histories;
 mod house;
 mod import;
 mod ingest;
+mod install;
 mod kills;
 mod labels;
 mod migrations;

@@ -443,7 +443,7 @@ fn a_strangers_library_is_not_loaded() {
     fs::create_dir(&below).unwrap();
     let (found, _) = doctor(&below);
     assert!(
-        !found.contains("1.99") && found.contains("make onnxruntime"),
+        !found.contains("1.99") && found.contains("topicmill setup"),
         "{found}"
     );
     // Nor one that others may have put there.

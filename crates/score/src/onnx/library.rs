@@ -2,7 +2,9 @@
 //!
 //! It is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
 //! shipped but looked for: where the caller says, where `ORT_DYLIB_PATH` says, in a `.venv` beside the program or in
-//! its repository, in a `.venv` in the current folder, and by its name where the system looks.
+//! its repository, among the Python packages where the program is installed (`PREFIX/bin/topicmill` and
+//! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, a system), in this user's data
+//! folder, in a `.venv` in the current folder, and by its name where the system looks.
 //!
 //! Whoever says where the library is says what this process runs. So nothing is taken from a folder that somebody else
 //! could have put there, and nobody looks in the folders above the current one.
@@ -28,6 +30,10 @@ pub enum FoundBy {
     Variable,
     /// A `.venv` beside the program or in its repository.
     Program,
+    /// The Python packages where the program is installed.
+    Prefix,
+    /// This user's data folder, see [`data_folder`].
+    DataFolder,
     /// The `.venv` of the current folder.
     CurrentFolder,
     /// The folders where the system looks.
@@ -40,6 +46,8 @@ impl fmt::Display for FoundBy {
             Self::Caller => "the caller",
             Self::Variable => "`ORT_DYLIB_PATH`",
             Self::Program => "a `.venv` of the program's folders",
+            Self::Prefix => "the Python packages beside the program",
+            Self::DataFolder => "this user's data folder",
             Self::CurrentFolder => "the `.venv` of the current folder",
             Self::System => "the system's folders",
         })
@@ -72,8 +80,21 @@ pub enum Place {
 pub struct Start {
     /// The program.
     pub program: Option<PathBuf>,
+    /// This user's data folder.
+    pub data: Option<PathBuf>,
     /// The current folder.
     pub here: Option<PathBuf>,
+}
+
+/// Where this user's libraries and models lie for programs of this crate: `topicmill` in `XDG_DATA_HOME`, or else in
+/// `~/.local/share` (XDG Base Directory Specification). `None` where neither variable names an absolute folder.
+pub fn data_folder() -> Option<PathBuf> {
+    let folder = |name: &str| {
+        let value = std::env::var_os(name).map(PathBuf::from)?;
+        value.is_absolute().then_some(value)
+    };
+    let data = folder("XDG_DATA_HOME").or_else(|| Some(folder("HOME")?.join(".local/share")))?;
+    Some(data.join("topicmill"))
 }
 
 impl Start {
@@ -81,6 +102,7 @@ impl Start {
     pub fn of_the_process() -> Self {
         Self {
             program: std::env::current_exe().and_then(fs::canonicalize).ok(),
+            data: data_folder(),
             here: std::env::current_dir().ok(),
         }
     }
@@ -104,13 +126,23 @@ pub fn place(
     let owner = start.program.as_deref().and_then(owner::of);
     let program = start.program.iter().flat_map(|program| {
         let folders = program.ancestors().skip(1).take(ABOVE_PROGRAM);
-        folders.map(move |folder| (folder, owner, FoundBy::Program))
+        folders.map(move |folder| (folder.join(".venv"), owner, FoundBy::Program))
     });
+    let prefix = start.program.iter().filter_map(|program| {
+        let bin = program.parent()?;
+        let is_bin = bin
+            .file_name()
+            .is_some_and(|name| name == "bin" || name == "Scripts");
+        is_bin.then(|| bin.parent().map(Path::to_owned))?
+    });
+    let prefix = prefix.map(|prefix| (prefix, owner, FoundBy::Prefix));
+    let data = start.data.iter();
+    let data = data.map(|data| (data.clone(), None, FoundBy::DataFolder));
     let here = start.here.iter();
-    let here = here.map(|here| (here.as_path(), None, FoundBy::CurrentFolder));
+    let here = here.map(|here| (here.join(".venv"), None, FoundBy::CurrentFolder));
     let mut passed_over = Vec::new();
-    for (folder, owner, by) in program.chain(here) {
-        let Some(path) = in_venv(&folder.join(".venv")) else {
+    for (folder, owner, by) in program.chain(prefix).chain(data).chain(here) {
+        let Some(path) = in_venv(&folder) else {
             continue;
         };
         match owner::stranger_but(&path, owner) {
@@ -123,13 +155,17 @@ pub fn place(
     (Place::System(system_names()), passed_over)
 }
 
+/// The folder in a virtual environment, or in the data folder, that holds only the packages that bring the library.
+pub const NATIVE: &str = "native";
+
 /// The library of a virtual environment, where it has one.
 pub fn in_venv(venv: &Path) -> Option<PathBuf> {
+    // Debian calls its own packages `dist-packages`.
     let pythons = entries(&venv.join("lib"))
         .into_iter()
-        .map(|python| python.join("site-packages"));
-    // Where `make` puts it, and where Windows has its packages.
-    let others = [venv.join("native"), venv.join("Lib").join("site-packages")];
+        .flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
+    // Where `make` and `topicmill setup` put it, and where Windows has its packages.
+    let others = [venv.join(NATIVE), venv.join("Lib").join("site-packages")];
     pythons
         .chain(others)
         .find_map(|site| library_in(&site.join("onnxruntime").join("capi")))
@@ -198,6 +234,7 @@ mod tests {
     fn start(program: &Path, here: &Path) -> Start {
         Start {
             program: Some(program.to_owned()),
+            data: None,
             here: Some(here.to_owned()),
         }
     }
@@ -251,5 +288,25 @@ mod tests {
         assert!(matches!(found(), Place::Found { path, .. } if path == mine));
         let own = touch(repository.join(capi).join("libonnxruntime.so.1.31.1"));
         assert!(matches!(found(), Place::Found { path, .. } if path == own));
+    }
+    #[test]
+    fn an_installed_program_finds_the_packages_of_its_prefix_and_then_those_of_its_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let (prefix, data) = (dir.path().join("prefix"), dir.path().join("data"));
+        let program = touch(prefix.join("bin/topicmill"));
+        let start = Start {
+            program: Some(program),
+            data: Some(data.clone()),
+            here: None,
+        };
+        let found = || place(None, None, &start).0;
+        assert!(matches!(found(), Place::System(_)), "{:?}", found());
+        let name = "onnxruntime/capi/libonnxruntime.so.1.31.1";
+        let users = touch(data.join(NATIVE).join(name));
+        let by = FoundBy::DataFolder;
+        assert_eq!(found(), Place::Found { path: users, by });
+        let beside = touch(prefix.join("lib/python3/dist-packages").join(name));
+        let by = FoundBy::Prefix;
+        assert_eq!(found(), Place::Found { path: beside, by });
     }
 }

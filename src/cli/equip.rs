@@ -1,0 +1,335 @@
+//! `topicmill setup`: fetches what the program needs besides itself, into the data folder of this user.
+//!
+//! That is ONNX Runtime, which comes in a Python wheel, and a model. Each is put together beside its place and renamed into
+//! it when it is whole, so that a run that was killed leaves nothing that would be taken for the library.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::{fs, io};
+
+use clap::Args;
+use serde_json::Value;
+
+use super::output::{self, OutputFormat};
+use super::setup::{SMALL_MODEL, Setup};
+use super::{CliError, Exit};
+use crate::engines::find_model;
+use crate::store::Table;
+use topicmill_score::folder::{ModelError, ModelFolder, Processor};
+use topicmill_score::onnx::library::{NATIVE, data_folder, in_venv};
+use topicmill_score::onnx::load_runtime;
+
+/// The release of ONNX Runtime that topicmill is tested with, with a hash for each platform's wheel.
+const REQUIREMENTS: &str = include_str!("../../requirements.txt");
+
+/// One Python's wheel serves all, because the library in it is the same; not every Python has one.
+const WHEEL_OF: [&str; 2] = ["--python-version", "3.12"];
+
+/// What CUDA needs besides: the library for it, and NVIDIA's own.
+const CUDA: &str = "onnxruntime-gpu[cuda,cudnn]==1.31.1";
+
+/// Why something could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum EquipError {
+    /// Nobody says where the data folder is.
+    #[error("neither XDG_DATA_HOME nor HOME names an absolute folder: set one")]
+    NoHome,
+    /// A folder or a file on the way.
+    #[error("copy `{path}`: {source}")]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The programs that fetch are there, and have failed.
+    #[error(
+        "fetch ONNX Runtime: {0}; check the network and try again, or name a library that you have with \
+         `onnxruntime.library`"
+    )]
+    Fetch(String),
+    /// No program that fetches is there.
+    #[error(
+        "fetch ONNX Runtime: neither `uv` nor a Python with pip is installed; install one (Debian: `apt install \
+         python3-pip`), or name a library that you have with `onnxruntime.library`"
+    )]
+    NoPip,
+    /// What came is not what was asked for.
+    #[error(
+        "fetch ONNX Runtime: the package that came has no library; name one that you have with `onnxruntime.library`"
+    )]
+    NoLibrary,
+    /// The model is neither there nor named.
+    #[error(
+        "{0}: the default model comes with topicmill's wheel and repository; copy it from a copy of the repository with \
+         `topicmill setup --model DIR/models/minilm-reddit-topics`"
+    )]
+    NoModel(ModelError),
+}
+
+/// An error with the path that it is about.
+fn about(path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    let path = path.to_owned();
+    move |source| CliError::Equip(EquipError::File { path, source })
+}
+
+/// Flags of `setup`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill setup\n\
+\x20 topicmill setup --model ~/topicmill/models/minilm-reddit-topics
+
+`setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share. It uses `uv` or `pip` to fetch ONNX \
+Runtime, and leaves alone what is there already. `topicmill doctor` shows what the program finds.")]
+pub struct Equip {
+    /// Copy the default model from this folder, for example from a copy of topicmill's repository
+    #[arg(long, value_name = "DIR")]
+    model: Option<PathBuf>,
+    /// Fetch ONNX Runtime for NVIDIA GPUs, and NVIDIA's libraries (about 2 GB)
+    #[arg(long)]
+    cuda: bool,
+    /// Fetch and copy even what is there already
+    #[arg(long)]
+    force: bool,
+    /// Print in this format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+impl Equip {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let data = data_folder().ok_or(EquipError::NoHome)?;
+        let (library, format) = (setup.library(), self.format);
+        // Copying and fetching block their thread; the signal handler must not be on it.
+        let done = tokio::task::spawn_blocking(move || {
+            fs::create_dir_all(&data).map_err(about(&data))?;
+            let runtime = self.runtime(&data, library.as_deref())?;
+            let model = self.model(&data)?;
+            Ok::<_, CliError>([("ONNX Runtime", runtime), ("model", model)])
+        });
+        let done = done.await.map_err(|error| {
+            CliError::Usage(format!("the thread that fetches ended: {error}"))
+        })??;
+        let row = |(what, (was, place)): (&str, (&str, PathBuf))| {
+            let place = place.display().to_string();
+            [what, was, &place].map(Value::from).to_vec()
+        };
+        let table = Table {
+            columns: ["what", "done", "place"].map(String::from).to_vec(),
+            rows: done.into_iter().map(row).collect(),
+        };
+        output::print_table(&table, format)?;
+        Ok(Exit::Done)
+    }
+
+    fn runtime(
+        &self,
+        data: &Path,
+        asked: Option<&Path>,
+    ) -> Result<(&'static str, PathBuf), CliError> {
+        if !self.force
+            && let Ok(runtime) = load_runtime(asked)
+            && (runtime.knows_cuda() || !self.cuda)
+        {
+            return Ok(("there already", runtime.library().to_owned()));
+        }
+        let beside = Partial::of(data, NATIVE)?;
+        self.fetch(&beside.0)?;
+        let folder = data.join(NATIVE);
+        if !beside.0.join("onnxruntime").join("capi").is_dir() {
+            return Err(EquipError::NoLibrary.into());
+        }
+        beside.put(&folder)?;
+        let library = in_venv(data).unwrap_or(folder);
+        tracing::info!(library = %library.display(), "ONNX Runtime is there");
+        Ok(("fetched", library))
+    }
+
+    /// Has the wheel unpacked into a folder, by `uv` if that is installed, else by Python's pip.
+    fn fetch(&self, to: &Path) -> Result<(), CliError> {
+        let list = to.with_extension("txt");
+        let mut asked = vec!["--target".into(), to.as_os_str().to_owned()];
+        if self.cuda {
+            asked.push(CUDA.into());
+        } else {
+            fs::write(&list, REQUIREMENTS).map_err(about(&list))?;
+            asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
+            asked.push(list.clone().into_os_string());
+        }
+        asked.extend(["--only-binary", ":all:"].map(Into::into));
+        asked.extend(WHEEL_OF.map(Into::into));
+        let ways: [(&str, &[&str], &[&str]); 3] = [
+            ("uv", &["pip", "install", "--quiet"], &[]),
+            ("python3", PIP, PIP_FOR_ANY_PYTHON),
+            ("python", PIP, PIP_FOR_ANY_PYTHON),
+        ];
+        let mut failed = None;
+        for (program, first, last) in ways {
+            if !answers(program, first) {
+                continue;
+            }
+            tracing::info!(by = program, to = %to.display(), "fetching ONNX Runtime");
+            let mut command = Command::new(program);
+            command.args(first).args(&asked).args(last);
+            // Somebody's own setting of it contradicts a target.
+            command.env("PIP_USER", "0").stdin(Stdio::null());
+            let output = command.output();
+            match output {
+                Ok(output) if output.status.success() => {
+                    let _ = fs::remove_file(&list);
+                    return Ok(());
+                }
+                Ok(output) => {
+                    let text = String::from_utf8_lossy(&output.stderr);
+                    let tail: Vec<&str> = text.trim().lines().rev().take(3).collect();
+                    failed = Some(format!(
+                        "`{program}`: {}",
+                        tail.into_iter().rev().collect::<Vec<_>>().join(" ")
+                    ));
+                }
+                Err(error) => failed = Some(format!("`{program}`: {error}")),
+            }
+        }
+        let _ = fs::remove_file(&list);
+        Err(failed.map_or(EquipError::NoPip, EquipError::Fetch).into())
+    }
+
+    fn model(&self, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
+        let named = Path::new(SMALL_MODEL);
+        let found = find_model(named);
+        let there = ModelFolder::open_for(&found, Processor::Cpu, None);
+        if there.is_ok() && !self.force {
+            let place = fs::canonicalize(&found).unwrap_or(found);
+            return Ok(("there already", place));
+        }
+        let Some(from) = &self.model else {
+            return match there {
+                Ok(folder) => Ok(("there already", folder.dir)),
+                Err(error) => Err(EquipError::NoModel(error).into()),
+            };
+        };
+        // A folder that is none is told before anything is written.
+        ModelFolder::open_for(from, Processor::Cpu, None)?;
+        let name = named.file_name().unwrap_or_default();
+        let models = data.join("models");
+        fs::create_dir_all(&models).map_err(about(&models))?;
+        let beside = Partial::of(&models, &name.to_string_lossy())?;
+        copy_files(from, &beside.0)?;
+        ModelFolder::open_for(&beside.0, Processor::Cpu, None)?;
+        let to = models.join(name);
+        beside.put(&to)?;
+        Ok(("copied", to))
+    }
+}
+
+const PIP: &[&str] = &[
+    "-m",
+    "pip",
+    "install",
+    "--quiet",
+    "--disable-pip-version-check",
+];
+
+/// The library is the same for every Python, and not every Python has a wheel: one Python's is taken.
+const PIP_FOR_ANY_PYTHON: &[&str] = &[
+    "--no-compile",
+    "--ignore-requires-python",
+    "--implementation",
+    "cp",
+    "--abi",
+    "cp312",
+];
+
+/// Whether a program is installed, and has pip.
+fn answers(program: &str, first: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    if first == PIP {
+        command.args(["-m", "pip"]);
+    }
+    command
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A folder beside the one of this name, for what is not whole yet; removed where it does not become that one.
+struct Partial(PathBuf);
+
+impl Partial {
+    /// An empty one. Each process has its own, and clears away those of processes that are dead.
+    fn of(folder: &Path, name: &str) -> Result<Self, CliError> {
+        let (begin, end) = (format!(".{name}."), ".partial");
+        for entry in fs::read_dir(folder).map_err(about(folder))?.flatten() {
+            let file = entry.file_name();
+            let file = file.to_string_lossy();
+            let process = file
+                .strip_prefix(&begin)
+                .and_then(|rest| rest.split('.').next());
+            if process.and_then(|id| id.parse().ok()).is_some_and(is_dead) {
+                let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
+            }
+        }
+        let path = folder.join(format!("{begin}{}{end}", std::process::id()));
+        fs::create_dir_all(&path).map_err(about(&path))?;
+        Ok(Self(path))
+    }
+
+    /// Puts what is whole into its place, and what was there aside until then.
+    fn put(self, place: &Path) -> Result<(), CliError> {
+        let old = self.0.with_extension("old");
+        let moved = match fs::rename(place, &old) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            moved => moved,
+        };
+        moved
+            .and_then(|()| fs::rename(&self.0, place))
+            .and_then(|()| remove(&old))
+            .map_err(about(place))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let _ = remove(&self.0);
+    }
+}
+
+/// Whether no process of this machine has this id.
+#[cfg(unix)]
+fn is_dead(process: i32) -> bool {
+    use rustix::process::{Pid, test_kill_process};
+    Pid::from_raw(process).is_none_or(|pid| {
+        test_kill_process(pid).is_err_and(|error| error == rustix::io::Errno::SRCH)
+    })
+}
+
+#[cfg(not(unix))]
+fn is_dead(_process: i32) -> bool {
+    false
+}
+
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Copies the files of a model folder, which has no folders in it but what the hub's exports call `onnx`.
+fn copy_files(from: &Path, to: &Path) -> Result<(), CliError> {
+    fs::create_dir_all(to).map_err(about(to))?;
+    for entry in fs::read_dir(from).map_err(about(from))? {
+        let entry = entry.map_err(about(from))?;
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_files(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).map_err(about(&target))?;
+        }
+    }
+    Ok(())
+}

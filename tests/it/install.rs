@@ -1,0 +1,241 @@
+//! The program away from its repository: installed below a prefix, with another home, and fetching what it lacks.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::support::engine::{library, repository, runtime_is_here};
+use crate::support::program::{Ran, finished};
+
+const MODEL: &str = "models/minilm-reddit-topics";
+
+/// A prefix with the program in `bin`, an empty home, an empty folder to run in, and a PATH with nothing else.
+struct Installed {
+    top: tempfile::TempDir,
+}
+
+impl Installed {
+    fn new() -> Self {
+        let top = tempfile::tempdir().unwrap();
+        for folder in ["prefix/bin", "home", "here", "path"] {
+            std::fs::create_dir_all(top.path().join(folder)).unwrap();
+        }
+        let program = top.path().join("prefix/bin/topicmill");
+        // A link to it would lead back into the repository.
+        std::fs::copy(env!("CARGO_BIN_EXE_topicmill"), program).unwrap();
+        Self { top }
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.top.path().join(path)
+    }
+
+    fn data(&self, path: &str) -> PathBuf {
+        self.at("home/.local/share/topicmill").join(path)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.at("prefix/bin/topicmill"));
+        command
+            .args(args)
+            .env_clear()
+            .env("HOME", self.at("home"))
+            .env("PATH", self.at("path"))
+            .current_dir(self.at("here"));
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        finished(self.command(args).output().unwrap())
+    }
+
+    /// The rows of `doctor` on library and model: state and detail.
+    fn doctor(&self) -> Vec<(String, String)> {
+        let ran = self.run(&["doctor", "--source", "sample", "--format", "json"]);
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        rows[..2]
+            .iter()
+            .map(|row| (text(&row["state"]), text(&row["detail"])))
+            .collect()
+    }
+
+    /// A Python whose pip does this to `$target`, the folder that it is to install into.
+    fn python(&self, does: &str) {
+        let script = format!(
+            "#!/bin/sh\nPATH=/usr/bin:/bin\ncase \"$*\" in *--version) exit 0;; esac\n\
+             while [ \"$1\" != --target ]; do shift; done\ntarget=$2\n{does}\n"
+        );
+        let python = self.at("path/python3");
+        std::fs::write(&python, script).unwrap();
+        std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// What begins with a dot in the data folder and among its models: what is not whole.
+    fn halves(&self) -> Vec<String> {
+        let entries = ["", "models"].map(|folder| std::fs::read_dir(self.data(folder)));
+        let names = entries.into_iter().flatten().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with('.')).collect()
+    }
+}
+
+/// The folder `onnxruntime` of the wheel that the tests use.
+fn wheel() -> PathBuf {
+    library().ancestors().nth(2).unwrap().to_owned()
+}
+
+fn unpacks() -> String {
+    format!("cp -r '{}' \"$target/onnxruntime\"", wheel().display())
+}
+
+fn link(to: &Path, at: PathBuf) {
+    std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+    symlink(to, at).unwrap();
+}
+
+#[test]
+fn an_installed_program_finds_library_and_model_below_its_prefix() {
+    if !runtime_is_here("the program below a prefix") {
+        return;
+    }
+    let installed = Installed::new();
+    for (state, detail) in installed.doctor() {
+        assert_eq!(state, "wrong");
+        assert!(detail.contains("topicmill setup"), "{detail}");
+    }
+    let site = "prefix/lib/python3.12/site-packages/onnxruntime";
+    link(&wheel(), installed.at(site));
+    let share = format!("prefix/share/topicmill/{MODEL}");
+    link(&repository(MODEL), installed.at(&share));
+    let found = installed.doctor();
+    for ((state, detail), place) in found.iter().zip([site, &share]) {
+        assert_eq!(state, "ok", "{detail}");
+        let place = installed.at(place);
+        assert!(detail.starts_with(place.to_str().unwrap()), "{detail}");
+    }
+    // Its own model is meant wherever it is run; a folder of that name in the current folder comes first.
+    std::fs::create_dir_all(installed.at(&format!("here/{MODEL}"))).unwrap();
+    assert_eq!(installed.doctor()[1].0, "wrong");
+}
+
+#[test]
+fn setup_fetches_what_is_missing_once() {
+    if !runtime_is_here("setup") {
+        return;
+    }
+    let installed = Installed::new();
+    installed.python(&unpacks());
+    let model = repository(MODEL);
+    let model = model.to_str().unwrap();
+    let done = |ran: &Ran| -> Vec<String> {
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&ran.stdout).unwrap();
+        let done = rows
+            .iter()
+            .map(|row| row["done"].as_str().unwrap().to_owned());
+        done.collect()
+    };
+    let setup = ["setup", "--model", model, "--format", "json"];
+    assert_eq!(done(&installed.run(&setup)), ["fetched", "copied"]);
+    assert_eq!(
+        done(&installed.run(&setup)),
+        ["there already", "there already"]
+    );
+    let again = ["setup", "--format", "json"];
+    assert_eq!(
+        done(&installed.run(&again)),
+        ["there already", "there already"]
+    );
+    let forced = ["setup", "--force", "--model", model, "--format", "json"];
+    assert_eq!(done(&installed.run(&forced)), ["fetched", "copied"]);
+    for ((state, detail), place) in installed.doctor().iter().zip(["native", MODEL]) {
+        assert_eq!(state, "ok", "{detail}");
+        assert!(
+            detail.starts_with(installed.data(place).to_str().unwrap()),
+            "{detail}"
+        );
+    }
+    assert_eq!(installed.halves(), Vec::<String>::new());
+    // The library that `setup` left computes.
+    std::fs::write(
+        installed.at("here/in.ndjson"),
+        "{\"text\": \"a match of football\"}\n",
+    )
+    .unwrap();
+    let scored = installed.run(&["score", "in.ndjson", "out.ndjson"]);
+    assert_eq!(scored.code, 0, "{}", scored.stderr);
+}
+
+#[test]
+fn what_setup_cannot_fetch_is_told_and_nothing_is_left() {
+    if !runtime_is_here("setup") {
+        return;
+    }
+    let installed = Installed::new();
+    let ran = installed.run(&["setup"]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("neither `uv` nor a Python with pip"),
+        "{}",
+        ran.stderr
+    );
+    installed.python("echo 'no route to the index' >&2; exit 1");
+    let ran = installed.run(&["setup"]);
+    assert_eq!(ran.code, 75, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("no route to the index"),
+        "{}",
+        ran.stderr
+    );
+    installed.python("mkdir \"$target/something\"");
+    let ran = installed.run(&["setup"]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("has no library"), "{}", ran.stderr);
+    assert!(!installed.data("native").exists());
+    installed.python(&unpacks());
+    let ran = installed.run(&["setup"]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("setup --model"), "{}", ran.stderr);
+    // The library is there all the same; what is no model is not copied.
+    assert!(installed.data("native").exists());
+    let ran = installed.run(&["setup", "--model", installed.at("here").to_str().unwrap()]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(!installed.data(MODEL).exists());
+    assert_eq!(installed.halves(), Vec::<String>::new());
+    let mut homeless = installed.command(&["setup"]);
+    let ran = finished(homeless.env_remove("HOME").output().unwrap());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}
+
+#[test]
+fn a_setup_that_was_killed_leaves_nothing_that_counts_and_the_next_one_clears_up() {
+    if !runtime_is_here("setup") {
+        return;
+    }
+    let installed = Installed::new();
+    installed.python(&format!("{}; exec sleep 60", unpacks()));
+    let mut child = installed
+        .command(&["setup"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The library lies there whole, but pip has not said so.
+    while installed.halves().is_empty()
+        || !installed
+            .data(&installed.halves()[0])
+            .join("onnxruntime/capi")
+            .exists()
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(installed.doctor()[0].0, "wrong");
+    installed.python(&unpacks());
+    let model = repository(MODEL);
+    let ran = installed.run(&["setup", "--model", model.to_str().unwrap()]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_eq!(installed.halves(), Vec::<String>::new());
+}
