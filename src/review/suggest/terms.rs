@@ -272,8 +272,8 @@ mod tests {
             about(&[
                 "Climate change is in the news",
                 "What the NASA says of climate change",
-                "Coal, and the NASA on climate change",
-                "Coal in the news",
+                "About coal, and the NASA on climate change",
+                "More coal in the news",
             ]),
             about(&[
                 "A guitar for my band",
@@ -282,7 +282,7 @@ mod tests {
             ]),
             Vec::new(),
         ]);
-        assert_eq!(found[0], ["climate change", "NASA", "coal", "news"]);
+        assert_eq!(found[0], ["climate change", "coal", "NASA", "news"]);
         assert_eq!(found[1], ["guitar", "band"]);
         assert!(found[2].is_empty());
         assert_eq!(label(&found[0]).unwrap(), "climate change");

@@ -238,4 +238,12 @@ where
             .await
             .doing("begin a transaction")
     }
+
+    /// Begins a transaction that stores labels.
+    async fn begin_labels(&self) -> Result<Transaction<'static, DB>> {
+        self.pool
+            .begin_with(DB::BEGIN_LABELS)
+            .await
+            .doing("begin a transaction")
+    }
 }
