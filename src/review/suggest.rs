@@ -16,6 +16,7 @@ use self::cluster::{Clusters, Distinct};
 use self::terms::Text;
 use crate::domain::TextHash;
 use crate::store::{NoLabel, Store, StoreError, StoredText, Target, UnlabelledText};
+use topicmill_score::LabelVector;
 
 /// Texts that are clustered: each pair of them has a distance, 8 million of them 32 MB, and reading order takes a second or
 /// two. A topic of one post in a hundred has forty of them.
@@ -30,7 +31,7 @@ const RAREST: u64 = 100;
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub struct Question {
+pub struct Question<'a> {
     /// Whose labels.
     pub target: Target,
     /// Key of the model whose vectors count.
@@ -43,6 +44,27 @@ pub struct Question {
     pub titles: usize,
     /// Most texts that are clustered; the others join them.
     pub sample: usize,
+    /// Ordinary topics, which name a cluster where its words do not.
+    pub background: Option<Named<'a>>,
+}
+
+/// The vectors of a background's topics.
+#[derive(Debug, Clone, Copy)]
+pub struct Named<'a> {
+    /// All of them.
+    pub vectors: &'a LabelVector,
+    /// What they are called, in the same order.
+    pub names: &'a [String],
+}
+
+impl<'a> Named<'a> {
+    /// The topic that a vector is nearest to.
+    fn nearest(&self, vector: &[f32]) -> Option<&'a str> {
+        let cosines = self.vectors.each_cosine(vector)?;
+        let named = self.names.iter().zip(cosines);
+        let nearest = named.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        Some(nearest.0)
+    }
 }
 
 /// What came out.
@@ -67,6 +89,8 @@ pub struct Suggestion {
     pub label: String,
     /// What is said in its posts and not in the others, the most telling first.
     pub terms: Vec<String>,
+    /// The topic of the background that it is nearest to.
+    pub background: Option<String>,
     /// Posts, those of equal texts once.
     pub posts: u64,
     /// Of all that were looked at.
@@ -102,7 +126,7 @@ pub fn fewest(posts: u64) -> u64 {
 /// Those of the store.
 pub async fn suggest(
     store: &Store,
-    question: &Question,
+    question: &Question<'_>,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<Suggestions, StoreError> {
@@ -132,7 +156,7 @@ pub async fn suggest(
         sampled,
         min_posts,
         cut: clusters.cut(),
-        clusters: clusters.suggestions(&counts, min_posts, posts, question.titles),
+        clusters: clusters.suggestions(question, &counts, min_posts, posts),
     })
 }
 
@@ -146,7 +170,7 @@ fn least(min_posts: u64, sampled: u64, posts: u64) -> usize {
 /// Reads all posts of a question, in pages.
 async fn each_page(
     store: &Store,
-    question: &Question,
+    question: &Question<'_>,
     stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(u64) + Send + Sync),
     take: &mut (dyn FnMut(UnlabelledText) + Send),
@@ -286,10 +310,10 @@ impl Looked {
     /// The clusters that have enough posts, with words for each.
     fn suggestions(
         &self,
+        question: &Question<'_>,
         counts: &[u64],
         min_posts: u64,
         all: u64,
-        titles: usize,
     ) -> Vec<Suggestion> {
         // What is in no cluster is a class, too: its words are nothing special.
         let mut classes: Vec<Vec<(f32, &Post)>> = vec![Vec::new(); self.len() + 1];
@@ -301,21 +325,49 @@ impl Looked {
             .iter()
             .map(|class| class.iter().map(|(_, post)| post.text()).collect())
             .collect();
-        let terms = terms::terms(&words);
+        let found = terms::terms(&words);
         let mut order: Vec<usize> = (0..self.len()).collect();
-        order.retain(|at| counts[*at] >= min_posts);
+        order.retain(|at| counts[*at] >= min_posts && !found[*at].is_empty());
         order.sort_by_key(|at| (Reverse(counts[*at]), *at));
+        let mut taken = HashSet::new();
         let suggestion = |at: usize| {
-            Some(Suggestion {
-                label: terms::label(&terms[at])?,
-                terms: terms[at].clone(),
+            let terms: Vec<String> = found[at].iter().map(|term| term.words.clone()).collect();
+            let named = question.background;
+            let near = named.and_then(|named| named.nearest(self.clusters.mean(at)));
+            let telling = terms::label(&found[at], classes[at].len());
+            Suggestion {
+                label: label(&terms, near, telling, &mut taken),
+                terms,
+                background: near.map(str::to_owned),
                 posts: counts[at],
                 share: share(counts[at], all),
-                examples: examples(classes[at].clone(), titles),
-            })
+                examples: examples(classes[at].clone(), question.titles),
+            }
         };
-        order.into_iter().filter_map(suggestion).collect()
+        order.into_iter().map(suggestion).collect()
     }
+}
+
+/// Words for a label, each once: telling ones; else the nearest topic of the background; else whatever is said most.
+fn label(
+    terms: &[String],
+    near: Option<&str>,
+    telling: Option<String>,
+    taken: &mut HashSet<String>,
+) -> String {
+    let few = terms.iter().take(2).cloned().collect::<Vec<String>>();
+    let both = |near: &str| format!("{near}: {}", few[0]);
+    let choices = [
+        telling,
+        near.map(str::to_owned),
+        near.map(both),
+        Some(few.join(" and ")),
+    ];
+    let mut choices = choices.into_iter().flatten();
+    let chosen = choices.find(|words| !taken.contains(&words.to_lowercase()));
+    let chosen = chosen.unwrap_or_else(|| terms.join(", "));
+    taken.insert(chosen.to_lowercase());
+    chosen
 }
 
 impl Post {

@@ -151,7 +151,7 @@ fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
         let csv = scene.ok(&["labels", "suggest", "--format", "csv"]);
         assert!(
             csv.stdout
-                .starts_with("posts,share,label,terms,title_1,title_2\n")
+                .starts_with("posts,share,label,terms,background,title_1,title_2\n")
         );
     }
 }
@@ -268,6 +268,7 @@ async fn of_many_posts_a_sample_is_clustered_and_the_others_join() {
             min_posts: None,
             titles: 2,
             sample: 120,
+            background: None,
         };
         let found = suggest(&store, &question, &|| false, &|_| {})
             .await

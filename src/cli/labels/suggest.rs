@@ -10,18 +10,23 @@ use serde_json::{Value, json};
 use super::super::output::{self, OutputFormat};
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
-use super::{Found, Named, WhichModel, settings_json, short, told_apart};
-use crate::review::suggest::{Question, SAMPLE, Suggestion, Suggestions, suggest};
+use super::{Found, Named, WhichModel, find_model, settings_json, short, told_apart};
+use crate::review::relabel::keys;
+use crate::review::suggest::{
+    Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
+};
 use crate::store::{Access, ModelRow, NoLabel, Store, Table, Target};
 use crate::telemetry::Progress;
-use topicmill_score::LabelSet;
+use topicmill_score::{LabelSet, LabelVector};
 
 /// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
 const FEWEST_POSTS: u64 = 30;
 /// Titles of a cluster that are shown.
 const TITLES: usize = 2;
-/// Columns that the terms of a cluster have beside its label, where 80 hold them all.
-const TERMS: usize = 30;
+/// Columns that the terms have together with the label beside them, where 80 hold the whole table.
+const WORDS: usize = 56;
+/// Columns of them that the terms have at least.
+const TERMS: usize = 14;
 /// Blanks around the two columns of titles.
 const GAP: usize = 3;
 /// The word for the label set that the views show.
@@ -116,7 +121,11 @@ impl Suggest {
             self.print(None, &Suggestions::default())?;
             return Ok(Exit::Done);
         };
+        let background = self.background(setup, &store, &scene).await?;
         let question = Question {
+            background: background
+                .as_ref()
+                .map(|(vectors, names)| Background { vectors, names }),
             target: scene.target,
             model: scene.vectors.0,
             outcome: self.outcome.of_store(),
@@ -225,6 +234,31 @@ impl Suggest {
         )))
     }
 
+    /// The vectors of the background's topics with their names, where the model that made them is at hand.
+    async fn background(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        scene: &Scene,
+    ) -> Result<Option<(LabelVector, Vec<String>)>, CliError> {
+        // Without a folder, clusters are named by their words alone.
+        let Ok(folder) = WhichModel::default().folder(setup) else {
+            return Ok(None);
+        };
+        let model = find_model(store, &folder).await?;
+        let topics = scene.set.background_for(&folder.kind);
+        if model != Some(scene.vectors.0) || topics.is_empty() {
+            return Ok(None);
+        }
+        let names = topics.iter().map(|topic| topic.label.clone()).collect();
+        // That of the background comes last.
+        let key = keys(&folder.kind, &scene.set).pop();
+        let ids = store.find_hypotheses(&Vec::from_iter(key)).await?;
+        let ids: Vec<i64> = ids.into_iter().flatten().collect();
+        let vectors = store.label_vectors(scene.vectors.0, &ids).await?.pop();
+        Ok(vectors.flatten().map(|vectors| (vectors, names)))
+    }
+
     /// No post has the outcome.
     fn nothing(&self, set: &LabelSet) -> Result<(), CliError> {
         let lacks_background = set.background.is_none() && self.outcome != Outcome::Unsure;
@@ -330,13 +364,14 @@ async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliErro
 }
 
 fn table(clusters: &[Suggestion]) -> Table {
+    let room = WORDS.saturating_sub(widest(clusters)).max(TERMS);
     let row = |cluster: &Suggestion| {
         let percent = format!("{:.1} %", 100.0 * cluster.share);
         vec![
             json!(cluster.posts),
             json!(format!("{percent:>6}")),
             json!(cluster.label),
-            json!(further(cluster)),
+            json!(further(cluster, room)),
         ]
     };
     Table {
@@ -347,8 +382,14 @@ fn table(clusters: &[Suggestion]) -> Table {
     }
 }
 
+/// Columns of the longest label.
+fn widest(clusters: &[Suggestion]) -> usize {
+    let widths = clusters.iter().map(|cluster| cluster.label.chars().count());
+    widths.max().unwrap_or(0)
+}
+
 /// The terms that are not in the label, as many as there is room for.
-fn further(cluster: &Suggestion) -> String {
+fn further(cluster: &Suggestion, room: usize) -> String {
     let mut found = String::new();
     for term in &cluster.terms {
         let is_said = cluster.label.split(" and ").any(|words| words == term);
@@ -360,7 +401,7 @@ fn further(cluster: &Suggestion) -> String {
         } else {
             format!("{found}, {term}")
         };
-        if longer.chars().count() <= TERMS {
+        if longer.chars().count() <= room {
             found = longer;
         }
     }
@@ -368,8 +409,7 @@ fn further(cluster: &Suggestion) -> String {
 }
 
 fn titles(clusters: &[Suggestion]) -> Table {
-    let widths = clusters.iter().map(|cluster| cluster.label.chars().count());
-    let beside = widths.max().unwrap_or(0) + GAP;
+    let beside = widest(clusters) + GAP;
     let rows = clusters.iter().flat_map(|cluster| {
         let titles = cluster.examples.iter().enumerate();
         titles.map(move |(place, example)| {
@@ -396,14 +436,23 @@ fn tidy(clusters: &[Suggestion]) -> Table {
             json!(cluster.share),
             json!(cluster.label),
             json!(cluster.terms.join(", ")),
+            json!(cluster.background),
             title(cluster, 0),
             title(cluster, 1),
         ]
     };
     Table {
-        columns: ["posts", "share", "label", "terms", "title_1", "title_2"]
-            .map(String::from)
-            .to_vec(),
+        columns: [
+            "posts",
+            "share",
+            "label",
+            "terms",
+            "background",
+            "title_1",
+            "title_2",
+        ]
+        .map(String::from)
+        .to_vec(),
         rows: clusters.iter().map(row).collect(),
     }
 }

@@ -37,6 +37,11 @@ impl Clusters {
         (distance <= self.cut).then_some((place, distance))
     }
 
+    /// The mean of a cluster's vectors.
+    pub fn mean(&self, at: usize) -> &[f32] {
+        &self.means[at]
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.means.len()

@@ -29,6 +29,8 @@ struct Topic {
     slug: String,
     label: String,
     description: String,
+    /// The topic of the background that it is nearest to.
+    near: Option<String>,
 }
 
 impl Base {
@@ -77,11 +79,20 @@ impl Base {
             file["background"] = value(background.to_string_lossy().into_owned());
         }
         let topics = topics(&known.label_set.labels, clusters);
+        let mut trailing = String::new();
+        if !file.get("topic").is_some_and(Item::is_value) {
+            // Comments at the end belong to the topic above them.
+            file.trailing()
+                .as_str()
+                .unwrap_or_default()
+                .clone_into(&mut trailing);
+            file.set_trailing("");
+        }
         match file
             .entry("topic")
             .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
         {
-            Item::ArrayOfTables(tables) => append(tables, &topics),
+            Item::ArrayOfTables(tables) => append(tables, &trailing, &topics),
             Item::Value(Value::Array(array)) => array.extend(topics.iter().map(Topic::inline)),
             _ => unreachable!("the file was read before"),
         }
@@ -106,19 +117,29 @@ fn topics(known: &[Label], clusters: &[Suggestion]) -> Vec<Topic> {
             slug,
             label: cluster.label.clone(),
             description: format!("{}.", cluster.terms.join(", ")),
+            near: cluster.background.clone(),
         }
     };
     clusters.iter().map(topic).collect()
 }
 
-fn append(tables: &mut ArrayOfTables, topics: &[Topic]) {
+/// `trailing`: the comments behind the last topic that is there.
+fn append(tables: &mut ArrayOfTables, trailing: &str, topics: &[Topic]) {
     for (place, topic) in topics.iter().enumerate() {
         let mut table = Table::new();
         table.insert("slug", value(&topic.slug));
         table.insert("label", value(&topic.label));
         table.insert("descriptions", value(topic.descriptions()));
-        let above = if place == 0 { COMMENT } else { "" };
-        table.decor_mut().set_prefix(format!("{above}\n"));
+        let above = if place == 0 {
+            format!("{trailing}{COMMENT}")
+        } else {
+            String::new()
+        };
+        let near = topic.near.as_ref();
+        let near = near.map_or(String::new(), |near| {
+            format!("# nearest topic of the background: {near}\n")
+        });
+        table.decor_mut().set_prefix(format!("{above}\n{near}"));
         tables.push(table);
     }
 }
