@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
+use topicmill::domain::Timestamp;
 use topicmill::review::suggest::{Question, suggest};
 use topicmill::store::{Access, NoLabel, Store};
 
@@ -224,8 +225,8 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     scene.refused(&ask, "name it with --pipeline");
 }
 
-#[test]
-fn what_was_purged_is_in_no_suggestion() {
+#[tokio::test]
+async fn what_was_purged_is_in_no_suggestion() {
     for database in databases() {
         let scene = Scene::new(&database, BACKGROUND);
         let found = scene.suggest(&["--limit", "1"]);
@@ -242,7 +243,10 @@ fn what_was_purged_is_in_no_suggestion() {
             assert!(!gone.contains(&example["fullname"].as_str().unwrap()));
         }
         // Retention leaves labels and no texts.
-        scene.ok(&["purge", "--retention", "0"]);
+        let store = Store::open(&database.url, Access::Existing).await.unwrap();
+        let later = Timestamp::from_epoch_secs(4_000_000_000).unwrap();
+        assert!(store.purge_texts(later, 10_000, later).await.unwrap() > 0);
+        store.close().await.unwrap();
         assert!(scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'") > 0);
         let ran = scene.ok(&["labels", "suggest", "--format", "json"]);
         let none: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -311,7 +315,9 @@ fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
     assert_eq!(bad.code, 2, "{}", bad.stderr);
 
     // Few posts are unsure, and many.
-    for (threshold, few) in [(0.25, true), (0.9, false)] {
+    let lowest = "SELECT score FROM labeled_posts ORDER BY score LIMIT 1 OFFSET 10";
+    let lowest = scene.json(&["sql", lowest])[0]["score"].as_f64().unwrap();
+    for (threshold, few) in [(lowest, true), (0.999, false)] {
         let text = five(&format!("threshold = {threshold}\n"));
         let file = scene.program.write("threshold.toml", text);
         scene.ok(&["classify", "--pipeline", &file]);

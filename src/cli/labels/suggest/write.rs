@@ -88,6 +88,12 @@ impl Base {
                 .clone_into(&mut trailing);
             file.set_trailing("");
         }
+        if file.remove("labels").is_some() {
+            // A file has a list of labels, or topics.
+            let listed = known.label_set.labels.iter().map(Topic::listed);
+            let tables = ArrayOfTables::from_iter(listed);
+            file.insert("topic", Item::ArrayOfTables(tables));
+        }
         match file
             .entry("topic")
             .or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()))
@@ -145,6 +151,14 @@ fn append(tables: &mut ArrayOfTables, trailing: &str, topics: &[Topic]) {
 }
 
 impl Topic {
+    /// A label of a list, as a topic.
+    fn listed(label: &Label) -> Table {
+        let mut table = Table::new();
+        table.insert("slug", value(&label.slug));
+        table.insert("label", value(&label.label));
+        table
+    }
+
     fn descriptions(&self) -> Array {
         Array::from_iter([self.description.as_str()])
     }
