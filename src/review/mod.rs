@@ -1,6 +1,7 @@
 //! Labels looked at again: what another label set would change ([`relabel`]), how two labellings compare
 //! ([`compare`]), what people say ([`gold`]), how good labels are beside that ([`evaluate`], of posts that [`held`]
-//! puts side by side), and the threshold and temperature that fit it ([`calibrate`]).
+//! puts side by side), the threshold and temperature that fit it ([`calibrate`]), and what posts without a label are about
+//! ([`suggest`]).
 
 pub mod calibrate;
 pub mod compare;
@@ -8,3 +9,4 @@ pub mod evaluate;
 pub mod gold;
 pub mod held;
 pub mod relabel;
+pub mod suggest;

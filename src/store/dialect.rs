@@ -87,6 +87,10 @@ pub trait Dialect: Database {
     /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
     /// when another process wrote in between, so it takes the write lock at once.
     const BEGIN_WRITE: &'static str;
+    /// The same, of one that stores labels. PostgreSQL plans the checks of foreign keys once a connection: where it takes
+    /// `classifications` for empty, as it does until its statistics have seen a first label set, it would read all of
+    /// that table for each row of `packed_scores` (100,000 rows took 12.3 s instead of 2.8 s).
+    const BEGIN_LABELS: &'static str = Self::BEGIN_WRITE;
     /// Locks the rows of a SELECT and passes over those that others have locked.
     const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
@@ -312,6 +316,7 @@ pub(super) fn is_settled(path: &Path) -> bool {
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
     const BEGIN_WRITE: &'static str = "BEGIN";
+    const BEGIN_LABELS: &'static str = "BEGIN; SET LOCAL enable_seqscan = off";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");

@@ -28,8 +28,8 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
-    Missing, ModelRow, Page, Purged, RunId, RunRow, Running, Sought, Standing, StoredLabels,
-    Target, UnlabelledText, Upserted, Waiting, Written,
+    Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing,
+    StoredLabels, StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
 };
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
@@ -367,6 +367,13 @@ face! {
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
     /// Up to `limit` posts that have a topic, with it, by fullname from the one after `after` on.
     fn collected_for(&self, after: &str, limit: u32) -> Vec<(String, String)>;
+    /// Up to `limit` posts that have no label under a target, with the vector that a model has of their texts, by fullname
+    /// from the one after `after` on. Posts whose texts have none are left out.
+    fn without_label(&self, target: Target, outcome: NoLabel, model: i64, after: &str, limit: u32) -> Vec<UnlabelledText>;
+    /// How many posts have no label under a target, with a vector or not.
+    fn count_without_label(&self, target: Target, outcome: NoLabel) -> u64;
+    /// The words of some posts, as far as they are there.
+    fn texts_of(&self, posts: &[&str]) -> Vec<StoredText>;
     /// Stores classifications made of stored logits, without a lease: two writers would write the same. Posts
     /// whose text is another one by now are left out; how many were stored.
     fn save_relabelled(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;

@@ -215,6 +215,30 @@ pub struct UnlabelledText {
     pub vector: TextVector,
 }
 
+/// Posts that got no label under a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoLabel {
+    /// The background fits them better than every label.
+    Other,
+    /// Their best score is below the threshold.
+    Unsure,
+    /// Either.
+    Both,
+}
+
+/// The words of a post.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredText {
+    /// Key of the post.
+    pub fullname: String,
+    /// Hash of its text.
+    pub text_hash: TextHash,
+    /// Title.
+    pub title: String,
+    /// Body; empty where it has none, or one that was removed.
+    pub body: String,
+}
+
 /// Where a model, a label set and its hypotheses stand, if they do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sought {

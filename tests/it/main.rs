@@ -31,6 +31,7 @@ mod shortlist;
 mod source;
 mod spans;
 mod store;
+mod suggest;
 mod support;
 mod tables;
 mod telling;

@@ -118,6 +118,14 @@ impl LabelVector {
         numbers.flat_map(|x| x.to_le_bytes()).collect()
     }
 
+    /// The cosine with each of its vectors, of which a background has one for each of its topics, in their order; `None` where
+    /// these numbers are of another length.
+    pub fn each_cosine(&self, text: &[f32]) -> Option<Vec<f32>> {
+        let is_whole = !text.is_empty() && self.numbers.len().is_multiple_of(text.len());
+        let vectors = is_whole.then(|| self.numbers.chunks(text.len()))?;
+        Some(vectors.map(|vector| dot(vector, text)).collect())
+    }
+
     fn cosine(&self, text: &[f32]) -> Option<f32> {
         if self.numbers.is_empty() || !self.numbers.len().is_multiple_of(text.len()) {
             return None;

@@ -239,11 +239,7 @@ fn calibrated(
     folder: Option<&Path>,
 ) -> Result<String, toml_edit::TomlError> {
     let mut file: DocumentMut = text.parse()?;
-    let named = file.get("background").and_then(toml_edit::Item::as_str);
-    let background = named
-        .filter(|named| !["reddit", "none"].contains(named))
-        .zip(folder)
-        .and_then(|(named, folder)| std::path::absolute(folder.join(named)).ok());
+    let background = whole_background(&file, folder);
     let mut put = |key: &str, new: toml_edit::Item| match file.get_mut(key) {
         // Only the value, so that what stands around it stays.
         Some(item) => {
@@ -264,6 +260,13 @@ fn calibrated(
         put("background", value(path.to_string_lossy().into_owned()));
     }
     Ok(file.to_string())
+}
+
+/// The whole path of the background that a pipeline file in `folder` names by a path.
+pub(super) fn whole_background(file: &DocumentMut, folder: Option<&Path>) -> Option<PathBuf> {
+    let named = file.get("background").and_then(toml_edit::Item::as_str)?;
+    let named = Some(named).filter(|named| !["reddit", "none"].contains(named))?;
+    std::path::absolute(folder?.join(named)).ok()
 }
 
 fn found(set: &LabelSet, fitted: &Calibration, bare: Option<&Calibration>, wanted: f64) -> Found {

@@ -1,5 +1,5 @@
 //! `topicmill labels`: label sets and their versions. Check one, compare two, try one out, calibrate one, evaluate one,
-//! show one.
+//! show one, suggest labels for another.
 //!
 //! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Here only `use`
 //! changes which labels the views show.
@@ -10,6 +10,7 @@ mod diff;
 mod evaluate;
 mod new;
 mod shown;
+mod suggest;
 mod validate;
 mod what_if;
 
@@ -64,6 +65,8 @@ enum Command {
     Calibrate(calibrate::Calibrate),
     /// Show how many labels are right, on posts whose right label is known
     Evaluate(evaluate::Evaluate),
+    /// Suggest labels for the posts that have none, by what they are about
+    Suggest(suggest::Suggest),
     /// Show the stored label sets, and which of them the views show
     List(shown::List),
     /// Make a stored label set the current one, which the views show
@@ -99,6 +102,7 @@ impl Labels {
             Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
             Command::Evaluate(command) => command.run(setup).await,
+            Command::Suggest(command) => command.run(setup).await,
             Command::List(command) => command.run(setup).await,
             Command::Use(command) => command.run(setup).await,
         }

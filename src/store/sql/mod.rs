@@ -3,7 +3,7 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `work`, `looking`.
+//! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`.
 
 mod escaped;
 mod gaps;
@@ -15,6 +15,7 @@ mod predictions;
 mod purging;
 mod quotas;
 mod runs;
+mod unlabelled;
 mod vectors;
 mod versions;
 mod work;
@@ -234,6 +235,14 @@ where
     async fn begin(&self) -> Result<Transaction<'static, DB>> {
         self.pool
             .begin_with(DB::BEGIN_WRITE)
+            .await
+            .doing("begin a transaction")
+    }
+
+    /// Begins a transaction that stores labels.
+    async fn begin_labels(&self) -> Result<Transaction<'static, DB>> {
+        self.pool
+            .begin_with(DB::BEGIN_LABELS)
             .await
             .doing("begin a transaction")
     }

@@ -252,7 +252,7 @@ where
         posts: &[Classified],
     ) -> Result<StoredLabels> {
         const WHAT: &str = "store labels";
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_labels().await?;
         // One at a time writes so under a label set, and sees what the others wrote: no post is labelled twice.
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
         sqlx::query::<DB>(AssertSqlSafe(alone))

@@ -450,7 +450,7 @@ where
         posts: &[Classified],
     ) -> Result<u64> {
         const WHAT: &str = "store labels";
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_labels().await?;
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
         let mut stored = 0;
         let posts: Vec<&Classified> = posts.iter().collect();

@@ -417,7 +417,7 @@ where
         done: &[Classified],
     ) -> Result<Written> {
         const WHAT: &str = "store labels";
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_labels().await?;
         if !Self::hold_lease(&mut tx, lease_id).await? {
             return Ok(Written::LeaseLost);
         }

@@ -1,0 +1,458 @@
+//! `topicmill labels suggest`
+
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use super::super::output::{self, OutputFormat};
+use super::super::setup::{PipelineFlags, Setup};
+use super::super::{CliError, Exit};
+use super::{Found, Named, WhichModel, find_model, settings_json, short, told_apart};
+use crate::review::relabel::keys;
+use crate::review::suggest::{
+    Named as Background, Question, SAMPLE, Suggestion, Suggestions, suggest,
+};
+use crate::store::{Access, ModelRow, NoLabel, Store, Table, Target};
+use crate::telemetry::Progress;
+use topicmill_score::{LabelSet, LabelVector};
+
+/// Fewer posts make no clusters: with 4 posts a cluster, a topic would have to be an eighth of them.
+const FEWEST_POSTS: u64 = 30;
+/// Titles of a cluster that are shown.
+const TITLES: usize = 2;
+/// Columns that the terms have together with the label beside them, where 80 hold the whole table.
+const WORDS: usize = 56;
+/// Columns of them that the terms have at least.
+const TERMS: usize = 14;
+/// Blanks around the two columns of titles.
+const GAP: usize = 3;
+/// The word for the label set that the views show.
+const CURRENT: &str = "current";
+
+/// Flags of `labels suggest`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels suggest\n\
+\x20 topicmill labels suggest --label-set my-labels.toml --out more-labels.toml")]
+pub struct Suggest {
+    /// Look at the posts that this label set leaves without a label: `current`, a pipeline file, or the name or first
+    /// letters of the version of a stored one
+    #[arg(long, value_name = "SET", default_value = CURRENT)]
+    label_set: String,
+    /// Look at posts of this outcome
+    #[arg(long, value_enum, default_value_t)]
+    outcome: Outcome,
+    /// Suggest nothing for fewer posts than this [default: one in a hundred of those looked at, and at least 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..))]
+    min_posts: Option<u64>,
+    /// Suggest this many labels at most, those of the most posts first
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+    /// Write a copy of the pipeline file with a topic for each suggested label to this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file of --out if it exists
+    #[arg(long, requires = "out")]
+    overwrite: bool,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    /// Print in this format; json has everything in one object
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// Posts that got no label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+enum Outcome {
+    /// The background fits them better than each label
+    #[default]
+    Other,
+    /// Their best score is below the threshold
+    Unsure,
+    /// Other and unsure posts
+    Both,
+}
+
+impl Outcome {
+    fn of_store(self) -> NoLabel {
+        match self {
+            Self::Other => NoLabel::Other,
+            Self::Unsure => NoLabel::Unsure,
+            Self::Both => NoLabel::Both,
+        }
+    }
+
+    /// What people read.
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Other => "other",
+            Self::Unsure => "unsure",
+            Self::Both => "other or unsure",
+        }
+    }
+}
+
+/// What is looked at.
+struct Scene {
+    set: LabelSet,
+    target: Target,
+    /// The model whose vectors count.
+    vectors: (i64, ModelRow),
+    /// Posts without a label, with a vector or not.
+    posts: u64,
+}
+
+impl Suggest {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        self.check_out()?;
+        let store = setup.store(Access::ReadOnly).await?;
+        let word = &self.label_set;
+        let named = Named::find(setup, &WhichModel::default(), Some(&store), word).await?;
+        let base = match &self.out {
+            Some(_) => Some(self.base(setup, &named.set)?),
+            None => None,
+        };
+        let Some(scene) = self.scene(&store, named).await? else {
+            store.close().await?;
+            self.print(None, &Suggestions::default())?;
+            return Ok(Exit::Done);
+        };
+        let background = self.background(setup, &store, &scene).await?;
+        let question = Question {
+            background: background
+                .as_ref()
+                .map(|(vectors, names)| Background { vectors, names }),
+            target: scene.target,
+            model: scene.vectors.0,
+            outcome: self.outcome.of_store(),
+            min_posts: self.min_posts,
+            titles: TITLES,
+            sample: SAMPLE,
+        };
+        let bar = Progress::counter("suggest", "posts");
+        let stop = || setup.stop.is_cancelled();
+        let found = suggest(&store, &question, &stop, &|n| bar.add(n)).await;
+        drop(bar);
+        let mut found = found?;
+        store.close().await?;
+        if scene.posts < FEWEST_POSTS {
+            found.clusters.clear();
+        }
+        let clustered = found.clustered();
+        let clusters = found.clusters.len();
+        found.clusters.truncate(self.limit);
+        self.print(Some(&scene), &found)?;
+        self.tell(&scene, &found, clusters, clustered);
+        if let (Some(out), Some(base)) = (&self.out, base) {
+            base.write(out, &found.clusters)?;
+        }
+        Ok(Exit::Done)
+    }
+
+    fn check_out(&self) -> Result<(), CliError> {
+        let taken = self.out.as_ref().filter(|out| out.exists());
+        match taken.filter(|_| !self.overwrite) {
+            Some(out) => Err(CliError::Usage(format!(
+                "`{}` exists: give --out another name, or --overwrite",
+                out.display()
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// The pipeline file that is copied: that of the label set.
+    fn base(&self, setup: &Setup, set: &LabelSet) -> Result<write::Base, CliError> {
+        let word = Path::new(&self.label_set);
+        let flags = match &self.pipeline.pipeline {
+            None if word.is_file() => PipelineFlags {
+                pipeline: Some(word.to_owned()),
+            },
+            _ => self.pipeline.clone(),
+        };
+        let of_file = setup.label_set(
+            &WhichModel::default().flags(),
+            setup.pipeline(&flags)?.label_set,
+        )?;
+        if flags.pipeline.is_none() && of_file.hash() != set.hash() {
+            return Err(CliError::Usage(format!(
+                "--out writes a copy of the pipeline file with more topics, and the one of the label set {} ({}) is not \
+                 known: name it with --pipeline",
+                short(&set.hash()),
+                set.name
+            )));
+        }
+        write::Base::read(setup.pipeline_path(&flags))
+    }
+
+    /// What there is to look at; `None`, and a sentence on stderr, if there is nothing.
+    async fn scene(&self, store: &Store, named: Named) -> Result<Option<Scene>, CliError> {
+        let Named { set, stored } = named;
+        let version = short(&set.hash()).to_owned();
+        let target = match stored {
+            Some(id) => target(store, id).await?,
+            None => None,
+        };
+        let Some(target) = target else {
+            return Err(CliError::Usage(format!(
+                "no post has a label under the label set {version} ({}): run `topicmill classify --pipeline FILE` with its \
+                 file first",
+                set.name
+            )));
+        };
+        let outcome = self.outcome.of_store();
+        let posts = store.count_without_label(target, outcome).await?;
+        if posts == 0 {
+            return self.nothing(&set).map(|()| None);
+        }
+        let models = store.models().await?;
+        let (own, others): (Vec<_>, Vec<_>) =
+            models.into_iter().partition(|(id, _)| *id == target.model);
+        let own_name = own.first().map(|(_, row)| told_apart(row));
+        for (id, row) in own.into_iter().chain(others) {
+            let first = store.without_label(target, outcome, id, "", 1).await?;
+            if !first.is_empty() {
+                return Ok(Some(Scene {
+                    set,
+                    target,
+                    vectors: (id, row),
+                    posts,
+                }));
+            }
+        }
+        Err(CliError::Usage(format!(
+            "the {posts} posts that are {} have no stored vectors, which only embedding models make, and {} is none, or \
+             retention deleted their texts: label them with the model that ships, too (`topicmill classify --model \
+             models/minilm-reddit-topics`); the current labels stay",
+            self.outcome.words(),
+            own_name
+                .as_deref()
+                .unwrap_or("the model that labelled them")
+        )))
+    }
+
+    /// The vectors of the background's topics with their names, where the model that made them is at hand.
+    async fn background(
+        &self,
+        setup: &Setup,
+        store: &Store,
+        scene: &Scene,
+    ) -> Result<Option<(LabelVector, Vec<String>)>, CliError> {
+        // Without a folder, clusters are named by their words alone.
+        let Ok(folder) = WhichModel::default().folder(setup) else {
+            return Ok(None);
+        };
+        let model = find_model(store, &folder).await?;
+        let topics = scene.set.background_for(&folder.kind);
+        if model != Some(scene.vectors.0) || topics.is_empty() {
+            return Ok(None);
+        }
+        let names = topics.iter().map(|topic| topic.label.clone()).collect();
+        // That of the background comes last.
+        let key = keys(&folder.kind, &scene.set).pop();
+        let ids = store.find_hypotheses(&Vec::from_iter(key)).await?;
+        let ids: Vec<i64> = ids.into_iter().flatten().collect();
+        let vectors = store.label_vectors(scene.vectors.0, &ids).await?.pop();
+        Ok(vectors.flatten().map(|vectors| (vectors, names)))
+    }
+
+    /// No post has the outcome.
+    fn nothing(&self, set: &LabelSet) -> Result<(), CliError> {
+        let lacks_background = set.background.is_none() && self.outcome != Outcome::Unsure;
+        let lacks_threshold = set.threshold == 0.0 && self.outcome != Outcome::Other;
+        let text = match self.outcome {
+            Outcome::Other if lacks_background => format!(
+                "no post is other under the label set {} ({}): it has no background; write `background = \"reddit\"` into \
+                 its pipeline file, run `topicmill classify --pipeline FILE`, then `topicmill labels suggest --label-set \
+                 FILE`",
+                short(&set.hash()),
+                set.name
+            ),
+            Outcome::Unsure if lacks_threshold => format!(
+                "no post is unsure under the label set {} ({}): its threshold is 0, so that each post gets its best label; \
+                 `topicmill labels calibrate` finds a threshold",
+                short(&set.hash()),
+                set.name
+            ),
+            _ => {
+                let words = self.outcome.words();
+                tracing::info!("no post is {words}: there is nothing to suggest");
+                return Ok(());
+            }
+        };
+        Err(CliError::Usage(text))
+    }
+
+    fn print(&self, scene: Option<&Scene>, found: &Suggestions) -> Result<(), CliError> {
+        match self.format {
+            OutputFormat::Csv => output::print_table(&tidy(&found.clusters), self.format),
+            format => Found {
+                json: self.json(scene, found),
+                main: 0,
+                parts: vec![
+                    (String::new(), table(&found.clusters)),
+                    (
+                        "Posts in the middle of each".into(),
+                        titles(&found.clusters),
+                    ),
+                ],
+            }
+            .print(format),
+        }
+    }
+
+    fn json(&self, scene: Option<&Scene>, found: &Suggestions) -> Value {
+        json!({
+            "label_set": scene.map(|scene| settings_json(&scene.set)),
+            "model": scene.map(|scene| scene.vectors.1.name.clone()),
+            "outcome": self.outcome.words(),
+            "posts": found.posts, "sampled": found.sampled, "clustered": found.clustered(),
+            "min_posts": found.min_posts, "cut": found.cut, "clusters": found.clusters,
+        })
+    }
+
+    /// What people are told beside the table.
+    fn tell(&self, scene: &Scene, found: &Suggestions, clusters: usize, clustered: u64) {
+        let words = self.outcome.words();
+        if scene.posts < FEWEST_POSTS {
+            tracing::warn!(
+                posts = scene.posts,
+                "too few posts are {words} to suggest labels: collect more, {FEWEST_POSTS} at least"
+            );
+            return;
+        }
+        if found.sampled < found.posts {
+            tracing::info!(
+                sampled = found.sampled,
+                posts = found.posts,
+                "the clusters are those of a sample, the same each time; the other posts joined them"
+            );
+        }
+        if clusters == 0 {
+            tracing::info!(
+                posts = found.posts,
+                min_posts = found.min_posts,
+                "no cluster has so many posts: they are about too many things; try a smaller --min-posts"
+            );
+            return;
+        }
+        tracing::info!(
+            posts = found.posts,
+            clusters,
+            clustered,
+            shown = found.clusters.len(),
+            "posts that are {words}, equal texts once{}",
+            if self.out.is_none() {
+                "; --out FILE writes a pipeline file with these labels"
+            } else {
+                ""
+            }
+        );
+    }
+}
+
+/// Where the labels of a label set are: by the model of the current labels, else by the latest that labelled under it.
+async fn target(store: &Store, label_set: i64) -> Result<Option<Target>, CliError> {
+    let models = store.models_with_labels(label_set).await?;
+    let current = store.current_target().await?.map(|target| target.model);
+    let model = current.filter(|model| models.contains(model));
+    let model = model.or(models.first().copied());
+    Ok(model.map(|model| Target { model, label_set }))
+}
+
+fn table(clusters: &[Suggestion]) -> Table {
+    let room = WORDS.saturating_sub(widest(clusters)).max(TERMS);
+    let row = |cluster: &Suggestion| {
+        let percent = format!("{:.1} %", 100.0 * cluster.share);
+        vec![
+            json!(cluster.posts),
+            json!(format!("{percent:>6}")),
+            json!(cluster.label),
+            json!(further(cluster, room)),
+        ]
+    };
+    Table {
+        columns: ["posts", "share", "label", "further words"]
+            .map(String::from)
+            .to_vec(),
+        rows: clusters.iter().map(row).collect(),
+    }
+}
+
+/// Columns of the longest label.
+fn widest(clusters: &[Suggestion]) -> usize {
+    let widths = clusters.iter().map(|cluster| cluster.label.chars().count());
+    widths.max().unwrap_or(0)
+}
+
+/// The terms that are not in the label, as many as there is room for.
+fn further(cluster: &Suggestion, room: usize) -> String {
+    let mut found = String::new();
+    for term in &cluster.terms {
+        let is_said = cluster.label.split(" and ").any(|words| words == term);
+        if is_said {
+            continue;
+        }
+        let longer = if found.is_empty() {
+            term.clone()
+        } else {
+            format!("{found}, {term}")
+        };
+        if longer.chars().count() <= room {
+            found = longer;
+        }
+    }
+    found
+}
+
+fn titles(clusters: &[Suggestion]) -> Table {
+    let beside = widest(clusters) + GAP;
+    let rows = clusters.iter().flat_map(|cluster| {
+        let titles = cluster.examples.iter().enumerate();
+        titles.map(move |(place, example)| {
+            let label = if place == 0 { &cluster.label[..] } else { "" };
+            let title = output::shortened(&example.title, beside);
+            vec![json!(label), json!(title)]
+        })
+    });
+    Table {
+        columns: ["label", "title"].map(String::from).to_vec(),
+        rows: rows.collect(),
+    }
+}
+
+/// For programs: a row a cluster.
+fn tidy(clusters: &[Suggestion]) -> Table {
+    let title = |cluster: &Suggestion, at: usize| {
+        let example = cluster.examples.get(at);
+        json!(example.map(|example| example.title.clone()))
+    };
+    let row = |cluster: &Suggestion| {
+        vec![
+            json!(cluster.posts),
+            json!(cluster.share),
+            json!(cluster.label),
+            json!(cluster.terms.join(", ")),
+            json!(cluster.background),
+            title(cluster, 0),
+            title(cluster, 1),
+        ]
+    };
+    Table {
+        columns: [
+            "posts",
+            "share",
+            "label",
+            "terms",
+            "background",
+            "title_1",
+            "title_2",
+        ]
+        .map(String::from)
+        .to_vec(),
+        rows: clusters.iter().map(row).collect(),
+    }
+}

@@ -1,0 +1,132 @@
+//! Posts that got no label, with their vectors and words: to see what they are about.
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+
+use super::super::dialect::Dialect;
+use super::super::{NoLabel, Result, StoredText, Target, UnlabelledText};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
+use crate::domain::is_placeholder;
+
+/// The values of `classifications.other` of posts with an outcome.
+fn other(outcome: NoLabel) -> (bool, bool) {
+    match outcome {
+        NoLabel::Other => (true, true),
+        NoLabel::Unsure => (false, false),
+        NoLabel::Both => (true, false),
+    }
+}
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
+    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn without_label(
+        &self,
+        target: Target,
+        outcome: NoLabel,
+        model: i64,
+        after: &str,
+        limit: u32,
+    ) -> Result<Vec<UnlabelledText>> {
+        const WHAT: &str = "read the vectors of posts without a label";
+        let (one, or) = other(outcome);
+        // A cross join has SQLite walk along the labels, in the order of the page.
+        let rows = sqlx::query::<DB>(
+            "SELECT c.fullname, c.text_hash, v.vector \
+               FROM classifications c CROSS JOIN posts p CROSS JOIN text_vectors v \
+              WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.fullname > $3 \
+                AND c.abstained AND (c.other = $4 OR c.other = $5) \
+                AND p.fullname = c.fullname AND p.text_hash = c.text_hash AND p.text_purged_at IS NULL \
+                AND v.model_id = $6 AND v.text_hash = c.text_hash \
+              ORDER BY c.fullname LIMIT $7",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(after)
+        .bind(one)
+        .bind(or)
+        .bind(model)
+        .bind(i64::from(limit))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let decode = |row: &DB::Row| -> Result<UnlabelledText> {
+            let fullname: String = row.try_get(0).doing(WHAT)?;
+            let text_hash = Self::text_hash(row, 1, &fullname)?;
+            let vector = Self::text_vector(row, 2, text_hash.as_bytes())?;
+            Ok(UnlabelledText {
+                fullname,
+                text_hash,
+                vector,
+            })
+        };
+        rows.iter().map(decode).collect()
+    }
+
+    pub(in crate::store) async fn count_without_label(
+        &self,
+        target: Target,
+        outcome: NoLabel,
+    ) -> Result<u64> {
+        let (one, or) = other(outcome);
+        let count = sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+              WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.abstained AND (c.other = $3 OR c.other = $4) \
+                AND p.text_hash = c.text_hash AND p.text_purged_at IS NULL",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(one)
+        .bind(or)
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0));
+        count
+            .map(i64::unsigned_abs)
+            .doing("count the posts without a label")
+    }
+
+    pub(in crate::store) async fn texts_of(&self, posts: &[&str]) -> Result<Vec<StoredText>> {
+        const WHAT: &str = "read the texts of posts";
+        let mut found = Vec::with_capacity(posts.len());
+        for chunk in posts.chunks(ROWS_A_STATEMENT) {
+            let mut select = QueryBuilder::<DB>::new(
+                "SELECT fullname, text_hash, title, selftext FROM posts \
+                  WHERE text_purged_at IS NULL AND fullname IN (",
+            );
+            push_list(&mut select, chunk.iter().copied());
+            for row in &select.build().fetch_all(&self.pool).await.doing(WHAT)? {
+                let fullname: String = row.try_get(0).doing(WHAT)?;
+                let body: String = row.try_get(3).doing(WHAT)?;
+                found.push(StoredText {
+                    text_hash: Self::text_hash(row, 1, &fullname)?,
+                    title: row.try_get(2).doing(WHAT)?,
+                    body: if is_placeholder(&body) {
+                        String::new()
+                    } else {
+                        body
+                    },
+                    fullname,
+                });
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,371 @@
+//! `labels suggest`: what the posts are about that no label fits, on both databases.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+use topicmill::domain::Timestamp;
+use topicmill::review::suggest::{Question, suggest};
+use topicmill::store::{Access, NoLabel, Store};
+
+use crate::support::engine::repository;
+use crate::support::postgres::{TestDatabase, databases, sqlite};
+use crate::support::program::{Program, Ran};
+
+/// Topics of the sample Reddit that have a label.
+const FIVE: [(&str, &str); 5] = [
+    ("gaming", "video games"),
+    ("food", "food and cooking"),
+    ("movies", "movies and television"),
+    ("finance", "personal finance and investing"),
+    ("sports", "sports"),
+];
+const BACKGROUND: &str = "background = \"reddit\"\n";
+
+fn five(settings: &str) -> String {
+    let topics =
+        FIVE.map(|(slug, label)| format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n"));
+    format!("name = \"five\"\n{settings}{}", topics.concat())
+}
+
+/// The sample posts of sixteen topics, labelled by five.
+struct Scene<'a> {
+    program: Program,
+    database: &'a TestDatabase,
+    /// The pipeline file.
+    five: String,
+}
+
+impl<'a> Scene<'a> {
+    fn new(database: &'a TestDatabase, settings: &str) -> Self {
+        let program = Program::new();
+        let five = program.write("five.toml", five(settings));
+        let scene = Self {
+            program,
+            database,
+            five,
+        };
+        scene.ok(&["collect", "--source", "sample"]);
+        scene.ok(&["classify", "--pipeline", &scene.five]);
+        scene
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        let database = ["--database", self.database.url.as_str()];
+        self.program.run(&[&database[..], args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
+        ran
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let ran = self.ok(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    fn suggest(&self, more: &[&str]) -> Value {
+        self.json(&[&["labels", "suggest"][..], more].concat())
+    }
+
+    fn refused(&self, args: &[&str], said: &str) {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 2, "{args:?}\n{}{}", ran.stdout, ran.stderr);
+        assert!(ran.stderr.contains(said), "{args:?}\n{}", ran.stderr);
+        assert_eq!(ran.stdout, "");
+    }
+
+    fn count(&self, sql: &str) -> u64 {
+        let rows = self.json(&["sql", sql]);
+        rows[0]["n"].as_u64().unwrap()
+    }
+
+    /// The outcome of a post and the topic that it was collected for.
+    fn post(&self, fullname: &Value) -> (String, String) {
+        let name = fullname.as_str().unwrap();
+        let sql = format!("SELECT outcome, topic FROM labeled_posts WHERE fullname = '{name}'");
+        let rows = self.json(&["sql", &sql]);
+        let text = |key: &str| rows[0][key].as_str().unwrap().to_owned();
+        (text("outcome"), text("topic"))
+    }
+}
+
+fn clusters(found: &Value) -> &Vec<Value> {
+    found["clusters"].as_array().unwrap()
+}
+
+fn examples(found: &Value) -> impl Iterator<Item = &Value> {
+    let of = |cluster: &'_ Value| cluster["examples"].as_array().unwrap().len();
+    let all = clusters(found).iter();
+    all.flat_map(move |cluster| (0..of(cluster)).map(move |at| &cluster["examples"][at]))
+}
+
+#[test]
+fn topics_without_a_label_are_found_the_same_each_time_on_both_databases() {
+    let mut before: Option<Value> = None;
+    for database in databases() {
+        let scene = Scene::new(&database, BACKGROUND);
+        let found = scene.suggest(&[]);
+        let other = scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'");
+        assert_eq!(
+            (&found["outcome"], &found["posts"]),
+            (&json!("other"), &json!(other))
+        );
+        assert_eq!(
+            (&found["sampled"], &found["min_posts"]),
+            (&json!(other), &json!(4))
+        );
+        let mut last = u64::MAX;
+        let mut topics = HashSet::new();
+        for cluster in clusters(&found) {
+            let posts = cluster["posts"].as_u64().unwrap();
+            assert!((4..=last).contains(&posts), "the largest first: {found}");
+            last = posts;
+            assert!(!cluster["label"].as_str().unwrap().is_empty());
+            let middle = scene.post(&cluster["examples"][0]["fullname"]);
+            assert_eq!(middle.0, "other");
+            topics.insert(middle.1);
+        }
+        let hidden = topics
+            .iter()
+            .filter(|topic| FIVE.iter().all(|(slug, _)| slug != topic));
+        // 11 topics have no label.
+        assert!(hidden.count() >= 8, "{topics:?}");
+        assert_eq!(scene.suggest(&["--label-set", "five"]), found);
+        assert_eq!(scene.suggest(&["--label-set", &scene.five]), found);
+        // The same posts, the same clusters, whatever the order in which they were stored.
+        if let Some(before) = &before {
+            assert_eq!(before["clusters"], found["clusters"]);
+        }
+        before = Some(found);
+
+        let shown = scene.ok(&["labels", "suggest", "--limit", "3"]);
+        let rows = shown.stdout.lines().take_while(|line| !line.is_empty());
+        let rows: Vec<&str> = rows.collect();
+        assert_eq!(rows.len(), 2 + 3, "{}", shown.stdout);
+        assert!(
+            rows.iter().all(|row| row.chars().count() <= 80),
+            "{}",
+            shown.stdout
+        );
+        let csv = scene.ok(&["labels", "suggest", "--format", "csv"]);
+        assert!(
+            csv.stdout
+                .starts_with("posts,share,label,terms,background,title_1,title_2\n")
+        );
+    }
+}
+
+#[test]
+fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
+    let database = sqlite();
+    let scene = Scene::new(&database, BACKGROUND);
+    let out = scene.program.folder.path().join("more.toml");
+    let out = out.to_str().unwrap();
+    let ask = [
+        "labels",
+        "suggest",
+        "--label-set",
+        &scene.five,
+        "--limit",
+        "6",
+        "--out",
+        out,
+    ];
+    scene.ok(&ask);
+    let text = std::fs::read_to_string(out).unwrap();
+    assert!(
+        text.starts_with(&five(BACKGROUND)),
+        "all else stays: {text}"
+    );
+    let more = scene.json(&["labels", "validate", "--pipeline", out]);
+    let labels = more["labels"].as_array().map_or(0, Vec::len);
+    assert_eq!(labels, 5 + 6, "{more}");
+    for example in examples(&scene.suggest(&[])) {
+        let title = example["title"].as_str().unwrap();
+        assert!(
+            !text.contains(title),
+            "a purged post would stay in the file"
+        );
+    }
+    scene.refused(&ask, "exists: give --out another name, or --overwrite");
+    scene.ok(&[&ask[..], &["--overwrite"]].concat());
+    let moved = scene.json(&["labels", "what-if", out]);
+    assert_eq!(moved["lacking_pairs"], 0, "{moved}");
+    assert_eq!(moved["scored"], moved["looked_at"]);
+    let (before, after) = (
+        &moved["none_of_these_before"],
+        &moved["none_of_these_after"],
+    );
+    assert!(after.as_u64() < before.as_u64(), "{moved}");
+
+    // Files of the other forms, and one whose slugs are taken.
+    let words = clusters(&scene.suggest(&[]))[0]["label"].clone();
+    let short = format!("labels = [\"video games\", {words}]\n{BACKGROUND}");
+    let inline =
+        format!("{BACKGROUND}topic = [{{ label = \"video games\" }}, {{ label = {words} }}]\n");
+    for text in [short, inline] {
+        let base = scene.program.write("base.toml", &text);
+        let ask = [
+            "labels",
+            "suggest",
+            "--pipeline",
+            &base,
+            "--limit",
+            "2",
+            "--overwrite",
+        ];
+        scene.ok(&[&ask[..], &["--out", out]].concat());
+        let written = scene.json(&["labels", "validate", "--pipeline", out]);
+        assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
+    }
+    // Nobody knows which file the current labels come from.
+    let ask = ["labels", "suggest", "--overwrite", "--out", out];
+    scene.refused(&ask, "name it with --pipeline");
+}
+
+#[tokio::test]
+async fn what_was_purged_is_in_no_suggestion() {
+    for database in databases() {
+        let scene = Scene::new(&database, BACKGROUND);
+        let found = scene.suggest(&["--limit", "1"]);
+        let gone: Vec<&str> = examples(&found)
+            .map(|example| example["fullname"].as_str().unwrap())
+            .collect();
+        assert_eq!(gone.len(), 2);
+        let ids = scene.program.write("ids.txt", gone.join("\n"));
+        scene.ok(&["purge", "--ids", &ids]);
+        let left = scene.suggest(&[]);
+        let posts = |of: &Value| of["posts"].as_u64().unwrap();
+        assert_eq!(posts(&left), posts(&found) - 2);
+        for example in examples(&left) {
+            assert!(!gone.contains(&example["fullname"].as_str().unwrap()));
+        }
+        // Retention leaves labels and no texts.
+        let store = Store::open(&database.url, Access::Existing).await.unwrap();
+        let later = Timestamp::from_epoch_secs(4_000_000_000).unwrap();
+        assert!(store.purge_texts(later, 10_000, later).await.unwrap() > 0);
+        store.close().await.unwrap();
+        assert!(scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'") > 0);
+        let ran = scene.ok(&["labels", "suggest", "--format", "json"]);
+        let none: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(none["clusters"], json!([]));
+        assert!(
+            ran.stderr.contains("there is nothing to suggest"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[tokio::test]
+async fn of_many_posts_a_sample_is_clustered_and_the_others_join() {
+    for database in databases() {
+        let scene = Scene::new(&database, BACKGROUND);
+        let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+        let target = store.current_target().await.unwrap().unwrap();
+        let question = Question {
+            target,
+            model: target.model,
+            outcome: NoLabel::Other,
+            min_posts: None,
+            titles: 2,
+            sample: 120,
+            background: None,
+        };
+        let found = suggest(&store, &question, &|| false, &|_| {})
+            .await
+            .unwrap();
+        let other = scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'");
+        assert_eq!((found.sampled, found.posts), (120, other));
+        assert!(found.clusters.len() >= 4, "{found:?}");
+        assert!((121..=other).contains(&found.clustered()), "{found:?}");
+        let again = suggest(&store, &question, &|| false, &|_| {})
+            .await
+            .unwrap();
+        assert_eq!(again, found);
+        store.close().await.unwrap();
+    }
+}
+
+#[test]
+fn where_there_is_nothing_to_look_at_it_says_what_to_do() {
+    let database = sqlite();
+    let scene = Scene::new(&database, "");
+    let ask = ["labels", "suggest"];
+    scene.refused(
+        &ask,
+        "write `background = \"reddit\"` into its pipeline file",
+    );
+    scene.refused(
+        &[&ask[..], &["--outcome", "unsure"]].concat(),
+        "its threshold is 0",
+    );
+    scene.refused(
+        &[&ask[..], &["--label-set", "nothing"]].concat(),
+        "no version or name of a stored",
+    );
+    let new = scene.program.write("new.toml", "labels = [\"music\"]\n");
+    scene.refused(
+        &[&ask[..], &["--label-set", &new]].concat(),
+        "no post has a label under the label set",
+    );
+    let bad = scene.run(&[&ask[..], &["--min-posts", "1"]].concat());
+    assert_eq!(bad.code, 2, "{}", bad.stderr);
+
+    // Few posts are unsure, and many.
+    let lowest = "SELECT score FROM labeled_posts ORDER BY score LIMIT 1 OFFSET 10";
+    let lowest = scene.json(&["sql", lowest])[0]["score"].as_f64().unwrap();
+    for (threshold, few) in [(lowest, true), (0.999, false)] {
+        let text = five(&format!("threshold = {threshold}\n"));
+        let file = scene.program.write("threshold.toml", text);
+        scene.ok(&["classify", "--pipeline", &file]);
+        let ran = scene.ok(&[
+            "labels",
+            "suggest",
+            "--label-set",
+            &file,
+            "--outcome",
+            "unsure",
+            "--format",
+            "json",
+        ]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(clusters(&found).is_empty(), few, "{}", ran.stdout);
+        assert_eq!(
+            ran.stderr.contains("too few posts are unsure"),
+            few,
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn vectors_of_another_model_do_where_an_nli_model_labels() {
+    let database = sqlite();
+    let program = Program::new();
+    let five = program.write("five.toml", five(BACKGROUND));
+    let scene = Scene {
+        program,
+        database: &database,
+        five,
+    };
+    scene.ok(&["collect", "--source", "sample", "--limit", "12"]);
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let label = ["classify", "--pipeline", &scene.five];
+    scene.ok(&[&label[..], &["--model", tiny.to_str().unwrap()]].concat());
+    let other = scene.count("SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'other'");
+    assert!(other >= 30, "{other}: the tiny model guesses");
+    scene.refused(
+        &["labels", "suggest"],
+        "have no stored vectors, which only embedding models make",
+    );
+    scene.ok(&label);
+    let found = scene.suggest(&[]);
+    assert_eq!(
+        (&found["model"], &found["posts"]),
+        (&json!("minilm-reddit-topics"), &json!(other))
+    );
+}
