@@ -114,7 +114,7 @@ impl Db {
             Command::Decode { dry_run, format } => return decode(setup, dry_run, format).await,
             Command::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
-                output::print_table(&as_table(&store.info().await?), format)?;
+                output::print_reading(&as_table(&store.info().await?), format)?;
             }
         }
         Ok(Exit::Done)

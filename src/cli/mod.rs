@@ -22,6 +22,7 @@ mod purge;
 mod remedy;
 mod run;
 mod score;
+mod screen;
 mod setup;
 mod signals;
 mod span;
