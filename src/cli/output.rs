@@ -225,6 +225,19 @@ pub fn shortened(text: &str, beside: usize) -> String {
     screen::cut(text, room).into_owned()
 }
 
+/// `1,480`
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// One sentence on stderr after a panic has told its place.
 #[expect(clippy::print_stderr, reason = "logging may not have been started")]
 pub fn bug() {
@@ -297,5 +310,17 @@ mod tests {
         let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
         assert_eq!(wrapped(&text), lines);
         assert_eq!(wrapped("one  word\n"), "one word\n");
+    }
+
+    #[test]
+    fn thousands_have_their_comma() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(thousands(n), text);
+        }
     }
 }

@@ -117,13 +117,13 @@ fn cut(table: &Table, width: usize) -> String {
     // Three spaces between cells, and one before the first.
     let room = (width + 2).saturating_sub(3 * wants.len());
     // The first column names the row, and stays whole where the others leave it so.
-    let named = wants.first_mut().map(|(wide, keep)| {
+    let fallback = wants.first_mut().map(|(wide, keep)| {
         let least = *keep;
         *keep = (*wide).min(NAME.max(least));
         least
     });
     let mut widths = screen::shares(&wants, room);
-    if let (None, Some(first), Some(least)) = (&widths, wants.first_mut(), named) {
+    if let (None, Some(first), Some(least)) = (&widths, wants.first_mut(), fallback) {
         first.1 = least;
         widths = screen::shares(&wants, room);
     }

@@ -3,13 +3,14 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `work`, `looking`.
+//! `vectors`, `versions`, `predictions`, `work`, `looking`, `outlook`.
 
 mod escaped;
 mod gaps;
 mod known;
 mod looking;
 mod models;
+mod outlook;
 mod posts;
 mod predictions;
 mod purging;
