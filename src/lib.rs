@@ -82,6 +82,9 @@
 //! - **tombstone**: what stays of a purged post, its fullname, when and why, so that it does not come back.
 //! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
 
+/// The version of the program, and what it was built from.
+pub const VERSION: &str = env!("TOPICMILL_VERSION");
+
 pub mod advice;
 pub mod analysis;
 pub mod classify;

@@ -29,6 +29,7 @@ mod schema;
 mod shortlist;
 mod source;
 mod spans;
+mod status;
 mod store;
 mod support;
 mod tables;

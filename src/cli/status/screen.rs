@@ -101,15 +101,26 @@ impl Lines {
         lines.collect()
     }
 
+    /// A line of the table of stages; a narrow terminal has room for its first columns.
+    fn row(&self, stage: &str, cells: &[String; 5]) -> String {
+        const WIDTHS: [usize; 5] = [14, 14, 9, 10, 9];
+        let (mut line, mut wide) = (format!(" {stage:INDENT$}"), 1 + INDENT);
+        for (cell, room) in cells.iter().zip(WIDTHS) {
+            wide += room;
+            if wide <= self.width {
+                line.extend([format!("{cell:>room$}")]);
+            }
+        }
+        format!("{}\n", line.trim_end())
+    }
+
     /// What each stage did in the last day, and why its last run failed.
     fn stages(&self, outlook: &Outlook) -> String {
         if outlook.stages.is_empty() && outlook.last_day.is_empty() {
             return String::new();
         }
-        let mut text = format!(
-            " {:INDENT$}{:>14}{:>14}{:>9}{:>10}{:>9}\n",
-            "Stage", "last good run", "runs in 24 h", "failed", "posts", "new"
-        );
+        let columns = ["last good run", "runs in 24 h", "failed", "posts", "new"];
+        let mut text = self.row("Stage", &columns.map(str::to_owned));
         let mut stages: Vec<&LastRun> = outlook.stages.iter().collect();
         stages.sort_by(|a, b| a.stage.cmp(&b.stage));
         for last in stages {
@@ -117,30 +128,18 @@ impl Lines {
                 || "never".to_owned(),
                 |at| format!("{} ago", ago(outlook.since(at))),
             );
-            let none = StageRuns {
-                stage: last.stage.clone(),
-                runs: 0,
-                failed: 0,
-                partial: 0,
-                posts: 0,
-                new: 0,
-            };
             let day = outlook.last_day.iter().find(|day| day.stage == last.stage);
-            let day = day.unwrap_or(&none);
-            let line = format!(
-                " {:INDENT$}{good:>14}{:>14}{:>9}{:>10}{:>9}",
-                last.stage,
-                number(day.runs),
-                number(day.failed),
-                number(day.posts),
-                if day.new > 0 {
-                    number(day.new)
-                } else {
-                    String::new()
-                },
-            );
-            text.push_str(line.trim_end());
-            text.push('\n');
+            let of = |figure: fn(&StageRuns) -> i64| number(day.map_or(0, figure));
+            let new = day.filter(|day| day.new > 0).map(|day| number(day.new));
+            let cells = [
+                good,
+                of(|day| day.runs),
+                of(|day| day.failed),
+                of(|day| day.posts),
+            ];
+            let [good, runs, failed, posts] = cells;
+            let new = new.unwrap_or_default();
+            text.push_str(&self.row(&last.stage, &[good, runs, failed, posts, new]));
         }
         for last in &outlook.stages {
             if [RunStatus::Failed.as_str(), RunStatus::Died.as_str()]
@@ -245,7 +244,8 @@ fn waiting(outlook: &Outlook) -> Option<String> {
         let left = i64::try_from(left)
             .ok()
             .and_then(chrono::TimeDelta::try_seconds)?;
-        text.extend([format!("; about {} at {pace:.0} posts/s", ago(left))]);
+        let digits = usize::from(pace < 10.0);
+        text.extend([format!("; about {} at {pace:.digits$} posts/s", ago(left))]);
     }
     Some(text)
 }
