@@ -30,7 +30,7 @@ impl Outlook {
         if standing.posts == 0 && self.running.is_empty() {
             return Next::run(
                 "topicmill run --source arctic-shift",
-                "no post is stored yet: collect some, or `topicmill import` files; `topicmill demo` shows how it works",
+                "no post is stored yet; `topicmill demo` shows how it works",
             );
         }
         if let Some(next) = self.broken() {
@@ -82,16 +82,16 @@ impl Outlook {
         let command = match last.stage.parse() {
             _ if last.status == RunStatus::Failed.as_str() => "topicmill doctor",
             Ok(Stage::Collect) => "topicmill collect",
-            Ok(Stage::Import) => "topicmill import",
+            Ok(Stage::Import) => "topicmill import FILE",
             Ok(Stage::Classify) => "topicmill classify",
-            Ok(Stage::Purge) => "topicmill purge",
+            Ok(Stage::Purge) => "topicmill purge --check-deleted",
             Err(_) => "topicmill doctor",
         };
         let stage = &last.stage;
         let why = if last.status == RunStatus::Died.as_str() {
-            format!("the last {stage} was killed, and goes on where it stopped")
+            format!("the last {stage} was killed; it goes on")
         } else {
-            format!("the last {stage} failed: see what is missing, then run it again")
+            format!("the last {stage} failed; see what is missing")
         };
         Some(Next::run(command, why))
     }

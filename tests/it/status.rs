@@ -245,10 +245,10 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
         let status = scene.status();
         let failing = answer(&status, "Failing").unwrap();
         assert!(
-            failing.starts_with("climate: r/climate private since"),
+            failing.starts_with("climate (r/climate: private) since"),
             "{status}"
         );
-        assert!(failing.contains("(2 runs)"), "{status}");
+        assert!(failing.ends_with("2 runs"), "{status}");
         // What was collected in part is a good run: two days would be too long, and it was one.
         let checked = |age: &str| {
             scene
@@ -279,8 +279,10 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
             assert!(shown.lines().all(|line| line.width() <= 80), "{shown}");
             assert!(shown.lines().count() < 24, "{shown}");
         }
+        let piped = scene.status();
+        let piped: Vec<&str> = piped.split_whitespace().collect();
         assert!(
-            scene.status().contains(&words[20..]),
+            piped.join(" ").contains(&words[20..]),
             "a pipe gets all of it"
         );
         store.close().await.unwrap();
@@ -439,7 +441,7 @@ fn a_title_ends_in_an_ellipsis_on_a_terminal_and_nowhere_else() {
     let titles = [
         "words of a title that is long enough to be cut somewhere ".repeat(1_000),
         "日本語の長い題名がここにあります".repeat(20),
-        "👩‍👩‍👧‍👦".repeat(60),
+        "👩‍👩‍👧‍👦".repeat(120),
         format!("Z{}algo", "\u{336}".repeat(4_000)),
         format!("{} \u{1b}[2J\u{202e}evil", "שלום עולם ".repeat(30)),
         "plain".to_owned(),
@@ -467,11 +469,7 @@ fn a_title_ends_in_an_ellipsis_on_a_terminal_and_nowhere_else() {
             assert_eq!(lines.len(), titles.len() + 3, "a row is a line: {shown}");
             for line in &lines {
                 assert!(line.width() <= columns as usize, "{columns}: {line}");
-                assert!(
-                    line.chars().count() < 400,
-                    "a heap of marks: {}",
-                    line.len()
-                );
+                assert!(line.matches('\u{336}').count() < 16, "a heap of marks");
                 assert!(!line.contains(['\u{1b}', '\u{202e}']), "{line}");
             }
             assert_eq!(

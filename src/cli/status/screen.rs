@@ -103,7 +103,7 @@ impl Lines {
 
     /// A line of the table of stages; a narrow terminal has room for its first columns.
     fn row(&self, stage: &str, cells: &[String; 5]) -> String {
-        const WIDTHS: [usize; 5] = [14, 14, 9, 10, 9];
+        const WIDTHS: [usize; 5] = [14, 13, 8, 12, 12];
         let (mut line, mut wide) = (format!(" {stage:INDENT$}"), 1 + INDENT);
         for (cell, room) in cells.iter().zip(WIDTHS) {
             wide += room;
@@ -193,7 +193,8 @@ fn posts(outlook: &Outlook) -> String {
         ago(outlook.since(stored))
     );
     if let Some(posted) = outlook.newest.created_at {
-        text.extend([format!(", the newest was posted {}", day(posted))]);
+        let old = ago(outlook.since(posted));
+        text.extend([format!("; the newest is {old} old")]);
     }
     text
 }
@@ -202,7 +203,16 @@ fn labelled(outlook: &Outlook) -> Option<String> {
     let standing = &outlook.backlog;
     standing.model.as_ref()?;
     let share = share(standing.labelled, standing.posts);
-    let mut text = format!("{}{} ({share})", about(outlook), number(standing.labelled));
+    let almost = if outlook.is_estimate && share == "all" {
+        "almost "
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "{}{} ({almost}{share})",
+        about(outlook),
+        number(standing.labelled)
+    );
     if standing.none_of_these > 0 {
         text.extend([format!(
             "; {} are other, {} unsure",
@@ -235,10 +245,7 @@ fn waiting(outlook: &Outlook) -> Option<String> {
         text.extend([format!(", the oldest for {}", ago(outlook.since(oldest)))]);
     }
     if standing.claimed > 0 {
-        text.extend([format!(
-            "; {} in the hands of workers",
-            number(standing.claimed)
-        )]);
+        text.extend([format!("; {} held by workers", number(standing.claimed))]);
     }
     if let (Some(left), Some(pace)) = (outlook.seconds_left, outlook.posts_per_sec) {
         let left = i64::try_from(left)
@@ -313,7 +320,7 @@ fn failing(topics: &[FailedTopic]) -> Option<String> {
         format!("{} runs", first.runs)
     };
     let mut text = format!(
-        "{}: r/{} {} since {} ({runs})",
+        "{} (r/{}: {}) since {}, {runs}",
         first.topic,
         first.subreddit,
         first.outcome,
@@ -332,10 +339,10 @@ fn gaps(outlook: &Outlook) -> Option<String> {
     let until = if from.date_naive() == until.date_naive() {
         until.format("%H:%M").to_string()
     } else {
-        day(gap.until_at)
+        until.format("%m-%d %H:%M").to_string()
     };
     Some(format!(
-        "{}, where posts may be missing; the latest: r/{} {} to {until}",
+        "{}; the latest: r/{}, {} to {until}",
         number(i64::try_from(outlook.gaps.len()).unwrap_or(i64::MAX)),
         gap.subreddit,
         day(gap.from_at)
