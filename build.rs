@@ -1,6 +1,65 @@
-//! Tells cargo what the binary embeds besides Rust: migrations are read when the crate is compiled.
+//! Tells cargo what the binary embeds besides Rust: migrations are read when the crate is compiled, and `--version`
+//! names the commit.
+
+use std::path::Path;
+use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=migrations/sqlite");
     println!("cargo:rerun-if-changed=migrations/postgres");
+    println!("cargo:rerun-if-env-changed=TOPICMILL_COMMIT");
+    println!(
+        "cargo:rustc-env=TOPICMILL_VERSION={} ({})",
+        env("CARGO_PKG_VERSION"),
+        origin()
+    );
+}
+
+fn env(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
+}
+
+/// What the program is built from. Who builds from an archive of the sources, where there is no git, may name the commit in
+/// `TOPICMILL_COMMIT`.
+fn origin() -> String {
+    let given = env("TOPICMILL_COMMIT");
+    if !given.is_empty() && given.chars().all(|c| c.is_ascii_alphanumeric()) {
+        return format!("commit {given}");
+    }
+    // Otherwise each commit would compile the crate once more.
+    if env("PROFILE") != "release" {
+        return "a debug build".to_owned();
+    }
+    // Sources that were unpacked inside of somebody else's repository are not of its commit.
+    let here = env("CARGO_MANIFEST_DIR");
+    let commit = Path::new(&here)
+        .join(".git")
+        .exists()
+        .then(|| git(&here, &["rev-parse", "--short=12", "HEAD"]))
+        .flatten();
+    let Some(commit) = commit else {
+        return "from sources without a commit".to_owned();
+    };
+    for watched in ["HEAD", "logs/HEAD", "index"] {
+        if let Some(path) = git(&here, &["rev-parse", "--git-path", watched]) {
+            println!("cargo:rerun-if-changed={path}");
+        }
+    }
+    let changed = git(&here, &["status", "--porcelain", "--untracked-files=no"]);
+    match changed.as_deref() {
+        Some("") => format!("commit {commit}"),
+        _ => format!("commit {commit} and changes"),
+    }
+}
+
+/// What git says, trimmed; `None` where there is none, or where it refuses.
+fn git(here: &str, args: &[&str]) -> Option<String> {
+    // `status` would refresh the index, which is watched.
+    let output = Command::new("git")
+        .args(["-C", here, "--no-optional-locks"])
+        .args(args)
+        .output()
+        .ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }

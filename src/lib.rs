@@ -27,6 +27,7 @@
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
 //!
+//! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //!
 //! Kept free: `report` (a picture of it), `serve` (a place to look and correct),
@@ -38,7 +39,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, review, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -47,6 +48,7 @@
 //! review        -> clock, domain, store
 //! analysis      -> store
 //! export        -> domain, store, tables
+//! outlook       -> domain, pipeline, store
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
@@ -80,6 +82,9 @@
 //! - **tombstone**: what stays of a purged post, its fullname, when and why, so that it does not come back.
 //! - **token budget**: padded tokens (rows × longest row) that a batch may hold.
 
+/// The version of the program, and what it was built from.
+pub const VERSION: &str = env!("TOPICMILL_VERSION");
+
 pub mod advice;
 pub mod analysis;
 pub mod classify;
@@ -93,6 +98,7 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
+pub mod outlook;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;

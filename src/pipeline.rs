@@ -34,6 +34,9 @@ use topicmill_score::{Cascade, LabelSet, hex};
 
 pub use self::life::dead;
 
+/// The key under which the database has the version of the program whose run began last.
+pub const WRITTEN_BY: &str = "written_by";
+
 /// What a run did, for its record, for `--run-json` and for the exit code.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRecord {
@@ -143,6 +146,10 @@ impl Context {
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
         life::bury(&self.store, &self.worker).await?;
+        // For `db info`. A role may lack the right to it, and works all the same.
+        if let Err(error) = self.store.keep(WRITTEN_BY, crate::VERSION).await {
+            tracing::debug!("the version of this program was not noted: {error}");
+        }
         let id = self.store.begin_run(stage, &self.worker, now()).await?;
         telemetry::in_run(id.0);
         let mut report = T::default();

@@ -71,7 +71,7 @@ impl Classify {
             let cascade = setup.cascade(&self.model)?;
             let store = setup.store(Access::ReadOnly).await?;
             let told = classify::dry_run(&store, &setup.clock, cascade, &set).await?;
-            output::print_table(&table(&told), self.format)?;
+            output::print_reading(&table(&told), self.format)?;
             return Ok(Exit::Done);
         }
         let mut engines = setup.engines(&self.model, self.workers)?;

@@ -61,7 +61,7 @@ impl Config {
             }
             table.rows.push(row);
         }
-        output::print_table(&table, format)?;
+        output::print_reading(&table, format)?;
         Ok(Exit::Done)
     }
 }

@@ -9,6 +9,7 @@ use super::output::{self, OutputFormat};
 use super::purge::rewriting;
 use super::setup::Setup;
 use super::{CliError, Exit};
+use crate::pipeline::WRITTEN_BY;
 use crate::store::{Access, Info, Table};
 use crate::telemetry::Progress;
 
@@ -114,7 +115,9 @@ impl Db {
             Command::Decode { dry_run, format } => return decode(setup, dry_run, format).await,
             Command::Info { format } => {
                 let store = setup.store(Access::ReadOnly).await?;
-                output::print_table(&as_table(&store.info().await?), format)?;
+                let written_by = store.kept(WRITTEN_BY).await?;
+                let table = as_table(&store.info().await?, written_by.as_deref());
+                output::print_reading(&table, format)?;
             }
         }
         Ok(Exit::Done)
@@ -205,11 +208,12 @@ async fn backup(setup: &Setup, file: &Path) -> Result<Exit, CliError> {
     Ok(Exit::Done)
 }
 
-fn as_table(info: &Info) -> Table {
+fn as_table(info: &Info, written_by: Option<&str>) -> Table {
     let mut rows = vec![
         vec!["database".into(), Value::from(info.url.as_str())],
         vec!["server".into(), Value::from(info.server.as_str())],
         vec!["schema version".into(), Value::from(info.schema)],
+        vec!["last run by".into(), Value::from(written_by)],
         vec!["bytes".into(), Value::from(info.bytes)],
     ];
     rows.extend(

@@ -53,7 +53,7 @@ impl Demo {
                      FROM topic_agreement ORDER BY agreement DESC, topic";
         let table = context.store.query(query).await?;
         context.store.close().await?;
-        output::print(&output::for_people(&table))?;
+        output::print(&output::for_people(&output::with_bars(&table, "agreement")))?;
         output::print(&next_steps(url))?;
         Ok(labelled)
     }

@@ -98,7 +98,7 @@ impl Doctor {
             )
             .collect();
         let columns = ["check", "state", "detail"].map(String::from).to_vec();
-        output::print_table(&Table { columns, rows }, self.format)?;
+        output::print_reading(&Table { columns, rows }, self.format)?;
         let first_bad = findings.iter().find_map(|finding| match finding.state {
             State::Bad(exit) => Some(exit),
             State::Missing(exit) => exit,

@@ -23,6 +23,7 @@ mod purge;
 mod remedy;
 mod run;
 mod score;
+mod screen;
 mod setup;
 mod signals;
 mod span;
@@ -47,7 +48,7 @@ use crate::telemetry::LogFormat;
 #[derive(Debug, Parser)]
 #[command(
     name = "topicmill",
-    version,
+    version = crate::VERSION,
     propagate_version = true,
     max_term_width = 80
 )]
@@ -107,6 +108,9 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Try everything on sample posts, without a key
+    ///
+    /// Starts a sample Reddit on this machine, stores its 512 posts in demo.db, labels them, and shows how often the label is
+    /// the topic that a post was collected for. Nothing leaves this machine. It takes less than half a minute.
     Demo(demo::Demo),
     /// Store posts of your topics from Reddit or from an archive
     Collect(collect::Collect),
@@ -128,7 +132,7 @@ enum Command {
     Sql(sql::Sql),
     /// Write the labelled posts to a file, or to a folder that is a data set
     Export(export::Export),
-    /// Show how many posts have a label, the last runs, and what is missing
+    /// Show what runs, what waits for a label, what failed, and what to do
     Status(status::Status),
     /// Fetch, list and verify models
     Model(model::Model),

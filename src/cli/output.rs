@@ -3,29 +3,25 @@
 //! Here, and in `telemetry` for log lines, what others wrote is made harmless to a terminal: in text for people
 //! always, in JSON by escapes that mean the same. CSV is exact, unless a terminal takes it.
 
+mod people;
+
 use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
-use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use super::CliError;
+pub use self::people::{for_people, for_reading, with_bars};
+use super::{CliError, screen};
 use crate::domain::spreadsheet_safe;
 use crate::store::Table;
 use crate::telemetry::{self, LogFormat, harmless};
-
-/// Columns narrower than this, on average, cannot be read.
-const NARROWEST: usize = 8;
 
 /// Rows of a table that are laid out together.
 const ROWS_A_TABLE: usize = 1_000;
 /// And bytes of texts, about.
 const BYTES_A_TABLE: usize = 8 * 1024 * 1024;
-
-/// Nobody reads more of a score or a second.
-const MOST_DECIMALS: usize = 3;
 
 /// How a table is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -61,6 +57,14 @@ pub fn print_table(table: &Table, format: OutputFormat) -> Result<(), CliError> 
     match format {
         OutputFormat::Csv if io::stdout().is_terminal() => print(&text),
         _ => write(&text),
+    }
+}
+
+/// Prints a table whose texts are to be read to their ends.
+pub fn print_reading(table: &Table, format: OutputFormat) -> Result<(), CliError> {
+    match format {
+        OutputFormat::Table => write(&for_reading(table)),
+        _ => print_table(table, format),
     }
 }
 
@@ -191,98 +195,13 @@ fn as_text(value: &Value) -> String {
     }
 }
 
-/// A table that fits the terminal: long texts are wrapped, numbers stand right, with as many decimals as their column
-/// needs, and at most three. Where the columns are too many to stand beside each other, each row is a list.
-pub fn for_people(table: &Table) -> String {
-    let mut out = comfy_table::Table::new();
-    let narrow = usize::from(out.width().unwrap_or(u16::MAX));
-    let decimals: Vec<usize> = (0..table.columns.len())
-        .map(|column| decimals(table.rows.iter().filter_map(|row| row.get(column))))
-        .collect();
-    if table.columns.len() * NARROWEST > narrow {
-        return as_lists(table, &decimals);
-    }
-    out.load_preset(presets::NOTHING)
-        .set_style(TableComponent::HeaderLines, '─')
-        .set_style(TableComponent::MiddleHeaderIntersections, '─')
-        .set_content_arrangement(ContentArrangement::Dynamic);
-    out.set_header(
-        table
-            .columns
-            .iter()
-            .map(|name| Cell::new(harmless::line(name))),
-    );
-    for row in &table.rows {
-        out.add_row(
-            row.iter()
-                .zip(&decimals)
-                .map(|(value, decimals)| cell(value, *decimals)),
-        );
-    }
-    // Cells are filled up to the width of their column; nobody wants to copy that.
-    out.lines()
-        .map(|line| format!("{}\n", line.trim_end()))
-        .collect()
-}
-
-/// A row under the other, a blank line between them.
-fn as_lists(table: &Table, decimals: &[usize]) -> String {
-    let lists = table.rows.iter().map(|row| {
-        let mut list = comfy_table::Table::new();
-        list.load_preset(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Dynamic);
-        for ((name, value), decimals) in table.columns.iter().zip(row).zip(decimals) {
-            let value = cell(value, *decimals).set_alignment(CellAlignment::Left);
-            list.add_row([Cell::new(harmless::line(name)), value]);
-        }
-        list.lines()
-            .map(|line| format!("{}\n", line.trim_end()))
-            .collect::<String>()
-    });
-    lists.collect::<Vec<_>>().join("\n")
-}
-
-/// How many decimals the fractions among some values need, at most.
-fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
-    let needed = |float: f64| {
-        let text = format!("{float:.MOST_DECIMALS$}");
-        let (_, decimals) = text.split_once('.').unwrap_or_default();
-        match decimals.trim_end_matches('0').len() {
-            // A fraction that is nearly whole is not told as if it were.
-            0 if float.fract() != 0.0 => MOST_DECIMALS,
-            needed => needed,
-        }
-    };
-    let fractions = values.filter(|value| value.is_f64());
-    let needed = fractions.filter_map(|value| value.as_f64().map(needed));
-    needed.max().unwrap_or(0)
-}
-
-fn cell(value: &Value, decimals: usize) -> Cell {
-    match value {
-        Value::Number(number) => {
-            let text = match number.as_f64() {
-                Some(float) if number.is_f64() => format!("{float:.decimals$}"),
-                _ => number.to_string(),
-            };
-            Cell::new(text).set_alignment(CellAlignment::Right)
-        }
-        // A line break or a tab inside a cell would tear the table.
-        other => {
-            let text = as_text(other);
-            let words: Vec<&str> = text.split_whitespace().collect();
-            Cell::new(harmless::line(&words.join(" ")))
-        }
-    }
-}
-
 /// A text in lines of 80 columns, or as many as the terminal has where they are fewer.
 pub fn wrapped(text: &str) -> String {
-    let width = comfy_table::Table::new().width().map_or(80, usize::from);
+    let width = screen::width().map_or(screen::USUAL, |width| width.min(screen::USUAL));
     let (mut lines, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width.min(80) {
+        let length = screen::columns(word);
+        if column > 0 && column + 1 + length > width {
             lines.push('\n');
             column = 0;
         } else if column > 0 {
@@ -299,15 +218,24 @@ pub fn wrapped(text: &str) -> String {
 /// The beginning of a text that has `beside` columns of other things beside it, as long as the terminal is wide;
 /// whole where there is none.
 pub fn shortened(text: &str, beside: usize) -> String {
-    let Some(width) = comfy_table::Table::new().width() else {
+    let Some(width) = screen::width() else {
         return text.to_owned();
     };
-    let room = usize::from(width).saturating_sub(beside).max(16);
-    if text.chars().count() <= room {
-        return text.to_owned();
+    let room = width.saturating_sub(beside).max(16);
+    screen::cut(text, room).into_owned()
+}
+
+/// `1,480`
+pub fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
     }
-    let head: String = text.chars().take(room - 1).collect();
-    format!("{}…", head.trim_end())
+    text
 }
 
 /// One sentence on stderr after a panic has told its place.
@@ -377,39 +305,6 @@ mod tests {
     }
 
     #[test]
-    fn a_table_for_people_keeps_a_row_on_a_line() {
-        let text = for_people(&sample());
-        assert!(text.contains("a \"b\", c"), "{text}");
-        assert_eq!(text.lines().count(), 4, "{text}");
-    }
-
-    #[test]
-    fn a_column_has_as_many_decimals_as_it_needs() {
-        let table = Table {
-            columns: ["n", "mib", "posts/s", "score"].map(String::from).to_vec(),
-            rows: vec![
-                vec![json!(1), json!(324.0), json!(71.9), json!(0.5)],
-                vec![json!(20), json!(90.0), json!(106.25), json!(0.123_456)],
-                vec![json!(3), json!(null), json!(7.0), json!(1.0)],
-            ],
-        };
-        let lines = for_people(&table);
-        let cells = |line: usize| -> Vec<&str> {
-            lines
-                .lines()
-                .nth(line)
-                .unwrap()
-                .split_whitespace()
-                .collect()
-        };
-        assert_eq!(cells(2), ["1", "324", "71.90", "0.500"]);
-        assert_eq!(cells(3), ["20", "90", "106.25", "0.123"]);
-        assert_eq!(cells(4), ["3", "7.00", "1.000"]);
-        let nearly = decimals([json!(0.9997), json!(3)].iter());
-        assert_eq!((nearly, decimals([json!(2.0)].iter())), (3, 0));
-    }
-
-    #[test]
     fn a_long_text_is_broken_between_words() {
         let text = format!("{} {} ende", "a".repeat(40), "b".repeat(39));
         let lines = format!("{} {}\nende\n", "a".repeat(40), "b".repeat(39));
@@ -418,11 +313,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_too_many_columns_is_a_list() {
-        let text = as_lists(&sample(), &[0, 0, 1]);
-        assert_eq!(
-            text,
-            " topic  a \"b\", c\n n      3\n score  0.5\n\n topic\n n      40\n score\n"
-        );
+    fn thousands_have_their_comma() {
+        for (n, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (1_234_567, "1,234,567"),
+        ] {
+            assert_eq!(thousands(n), text);
+        }
     }
 }

@@ -63,7 +63,7 @@ pub struct Sql {
 impl Sql {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if self.list {
-            output::print_table(&analysis::list(), self.format)?;
+            output::print_reading(&analysis::list(), self.format)?;
             return Ok(Exit::Done);
         }
         if let Some(table) = &self.schema {

@@ -1,5 +1,8 @@
 //! `topicmill status`
 
+mod screen;
+
+use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -7,77 +10,142 @@ use super::output::{self, OutputFormat};
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::classify;
-use crate::domain::RunStatus;
-use crate::pipeline;
-use crate::store::{Access, Failure, Gap, RunRow, Standing, Table};
+use crate::outlook::{Limits, Outlook, Problem};
+use crate::store::{Access, Standing, Table};
 
-/// Runs shown.
-const RUNS: u32 = 5;
+/// What `status --help` adds.
+const EXAMPLES: &str = "\
+Examples:\n\
+\x20 topicmill status\n\
+\x20 topicmill status --format json\n\
+\x20 topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
+
+With --check the exit code is 0 if nothing is wrong, 1 if something is, 2 for a wrong flag, and 4 if the database cannot be \
+read.";
 
 /// Flags of `status`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill status\n\
-\x20 topicmill status --format json")]
+#[command(after_help = EXAMPLES)]
 pub struct Status {
+    /// Count every post, however long it takes; without it, numbers of more than 200,000 posts are estimates
+    #[arg(long)]
+    exact: bool,
+    /// Print one line for each problem, and exit with 1 if there is one: for monitors
+    #[arg(long)]
+    check: bool,
+    /// Call it a problem if the last new post was stored longer ago: `30m`, `2h`, `1d`
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
+    max_age_post: Option<TimeDelta>,
+    /// Call it a problem if the last good collect or import ended longer ago
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
+    max_age_collect: Option<TimeDelta>,
+    /// Call it a problem if a post has waited longer for its label
+    #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
+    max_age_unlabelled: Option<TimeDelta>,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
+/// `30m`, `2h`, `1d`, `2w`; and seconds, which nobody needs but a test.
+fn age(text: &str) -> Result<TimeDelta, String> {
+    let wrong = || format!("`{text}` is no length of time: write 90s, 30m, 2h, 1d or 2w");
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let number = text.strip_suffix(unit).unwrap_or_default();
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let number: i64 = number.parse().map_err(|_| wrong())?;
+    let length = match unit {
+        's' => TimeDelta::try_seconds(number),
+        'm' => TimeDelta::try_minutes(number),
+        'h' => TimeDelta::try_hours(number),
+        'd' => TimeDelta::try_days(number),
+        'w' => TimeDelta::try_weeks(number),
+        _ => None,
+    };
+    length.ok_or_else(wrong)
+}
+
 impl Status {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
-        let standing = store
-            .standing(
-                setup.settings().classify.max_attempts,
-                setup.clock.now().into(),
-            )
-            .await?;
-        let mut runs = store.recent_runs(None, RUNS).await?;
-        // Recorded by the next run that begins; this one only reads.
-        for (dead, why) in pipeline::dead(&store, &classify::worker_name()).await? {
-            if let Some(run) = runs.iter_mut().find(|run| run.id == dead.id.0) {
-                RunStatus::Died.as_str().clone_into(&mut run.status);
-                run.finished_at = Some(dead.seen_at);
-                run.error = Some(why.to_owned());
-            }
+        let attempts = setup.settings().classify.max_attempts;
+        let me = classify::worker_name();
+        let now = setup.clock.now();
+        let outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
+        if self.check {
+            return self.check(&outlook);
         }
-        let gaps = store.gaps().await?;
-        let failures = store
-            .failures(setup.settings().classify.max_attempts)
-            .await?;
         match self.format {
             OutputFormat::Json | OutputFormat::Ndjson => {
-                let all = json!({ "backlog": standing, "failures": failures, "runs": runs, "gaps": gaps });
-                output::print_json(&all, self.format)?;
+                output::print_json(&as_json(&outlook), self.format)?;
             }
-            OutputFormat::Csv => output::print_table(&backlog(&standing), self.format)?,
+            OutputFormat::Csv => output::print_table(&backlog(&outlook.backlog), self.format)?,
             OutputFormat::Table => {
-                output::print(&output::for_people(&backlog(&standing)))?;
-                if !failures.is_empty() {
-                    output::print(
-                        "\nSet aside after failing; `topicmill classify --select failed` tries again\n",
-                    )?;
-                    output::print(&output::for_people(&failures_table(&failures)))?;
-                }
-                output::print("\nLatest runs\n")?;
-                output::print(&output::for_people(&runs_table(&runs)))?;
-                if !gaps.is_empty() {
-                    output::print(
-                        "\nGaps: posts of these times may be missing; collect more often\n",
-                    )?;
-                    output::print(&output::for_people(&gaps_table(&gaps)))?;
-                }
+                let url = crate::domain::redact_url(setup.settings().database.url.reveal());
+                output::print(&screen::of(&outlook, &url))?;
             }
         }
-        if store.is_rewrite_due().await? {
+        // On the screen it is what to do next, unless something else comes before it.
+        if outlook.is_rewrite_due {
             tracing::warn!(
                 "bytes of purged posts may be in the database's files still: `topicmill db vacuum` rewrites them"
             );
         }
         Ok(Exit::Done)
+    }
+
+    fn check(&self, outlook: &Outlook) -> Result<Exit, CliError> {
+        let limits = Limits {
+            post: self.max_age_post,
+            collect: self.max_age_collect,
+            unlabelled: self.max_age_unlabelled,
+        };
+        let problems = limits.problems(outlook);
+        match self.format {
+            OutputFormat::Table => {
+                let lines = problems
+                    .iter()
+                    .map(|found| format!("problem: {}\n", found.problem));
+                let lines: String = lines.collect();
+                output::print(if problems.is_empty() { "ok\n" } else { &lines })?;
+            }
+            OutputFormat::Json => {
+                let all = json!({ "ok": problems.is_empty(), "problems": problems, "status": as_json(outlook) });
+                output::print_json(&all, self.format)?;
+            }
+            OutputFormat::Csv | OutputFormat::Ndjson => {
+                output::print_table(&problems_table(&problems), self.format)?;
+            }
+        }
+        Ok(if problems.is_empty() {
+            Exit::Done
+        } else {
+            Exit::Partial
+        })
+    }
+}
+
+fn as_json(outlook: &Outlook) -> Value {
+    let mut all = json!(outlook);
+    all["next"] = json!(outlook.next());
+    all
+}
+
+fn problems_table(problems: &[Problem]) -> Table {
+    let row = |found: &Problem| {
+        vec![
+            json!(found.check),
+            json!(found.problem),
+            json!(found.age_secs),
+            json!(found.limit_secs),
+        ]
+    };
+    let columns = ["check", "problem", "age_secs", "limit_secs"];
+    Table {
+        columns: columns.map(String::from).to_vec(),
+        rows: problems.iter().map(row).collect(),
     }
 }
 
@@ -116,75 +184,13 @@ fn backlog(standing: &Standing) -> Table {
             ),
             row("current model", json!(model)),
             row("current label set", json!(label_set)),
-            row("its version", json!(label_set_hash.as_deref().map(short))),
+            row(
+                "its version",
+                json!(label_set_hash.as_deref().map(screen::short)),
+            ),
             row("without text, purged unlabelled", json!(text_purged)),
             row("not seen on Reddit, or removed there", json!(unchecked)),
             row("reconciled with Reddit as of", json!(reconciled_at)),
         ],
-    }
-}
-
-/// As much of a hash as `labels list` shows.
-fn short(hash: &str) -> &str {
-    hash.get(..12).unwrap_or(hash)
-}
-
-fn runs_table(runs: &[RunRow]) -> Table {
-    let columns = [
-        "id", "stage", "status", "started", "seconds", "posts", "posts/s",
-    ]
-    .map(String::from)
-    .to_vec();
-    let row = |run: &RunRow| {
-        let seconds = run
-            .finished_at
-            .map(|end| (end.as_datetime() - run.started_at.as_datetime()).num_seconds());
-        vec![
-            json!(run.id),
-            json!(run.stage),
-            json!(run.status),
-            json!(
-                run.started_at
-                    .as_datetime()
-                    .format("%Y-%m-%d %H:%M:%S")
-                    .to_string()
-            ),
-            json!(seconds),
-            run.counts.get("posts").cloned().unwrap_or(Value::Null),
-            run.counts
-                .get("posts_per_sec")
-                .cloned()
-                .unwrap_or(Value::Null),
-        ]
-    };
-    Table {
-        columns,
-        rows: runs.iter().map(row).collect(),
-    }
-}
-
-fn failures_table(failures: &[Failure]) -> Table {
-    let row = |failure: &Failure| vec![json!(failure.posts), json!(failure.error)];
-    Table {
-        columns: vec!["posts".into(), "error".into()],
-        rows: failures.iter().map(row).collect(),
-    }
-}
-
-fn gaps_table(gaps: &[Gap]) -> Table {
-    let columns = ["topic", "subreddit", "from", "until"]
-        .map(String::from)
-        .to_vec();
-    let row = |gap: &Gap| {
-        vec![
-            json!(gap.topic),
-            json!(gap.subreddit),
-            json!(gap.from_at),
-            json!(gap.until_at),
-        ]
-    };
-    Table {
-        columns,
-        rows: gaps.iter().map(row).collect(),
     }
 }

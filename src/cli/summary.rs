@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::output::thousands;
 use super::setup::Setup;
 use crate::domain::{Outcome, TopicReport};
 use crate::source::http::Traffic;
@@ -112,19 +113,6 @@ fn count(n: u64, what: &str) -> String {
     format!("{} {what}{s}", thousands(n))
 }
 
-/// `1,480`
-fn thousands(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,17 +177,5 @@ mod tests {
             line(&[], &Traffic::default()),
             "collected 0 topics: 0 posts in 0 requests"
         );
-    }
-
-    #[test]
-    fn thousands_have_their_comma() {
-        for (n, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1_000, "1,000"),
-            (1_234_567, "1,234,567"),
-        ] {
-            assert_eq!(thousands(n), text);
-        }
     }
 }

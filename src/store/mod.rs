@@ -7,6 +7,7 @@
 mod bulk;
 mod dialect;
 mod failure;
+mod outlook;
 mod query;
 mod rows;
 mod sql;
@@ -25,6 +26,7 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
+pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
@@ -382,6 +384,20 @@ face! {
 
     /// How far the labelling is.
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
+    /// How far the labelling is; in a large database estimated, at a cost that does not grow with it.
+    fn about(&self, max_attempts: u32, now: Timestamp) -> About;
+    /// When the newest posts came.
+    fn newest(&self) -> Newest;
+    /// Label sets that posts wait for beside the current one, the latest first.
+    fn beside(&self) -> Vec<Beside>;
+    /// The runs of each stage that began at a time or later, summed up.
+    fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
+    /// How each stage ended last, of those that ever ran.
+    fn last_runs(&self) -> Vec<LastRun>;
+    /// When the latest runs of `collect` began, and what came of their topics, the newest first.
+    fn outcomes(&self, runs: u32) -> Vec<(Timestamp, Value)>;
+    /// Posts a second of the latest run that labelled this many or more.
+    fn pace(&self, posts: u32) -> Option<f64>;
     /// What database this is.
     fn info(&self) -> Info;
     /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.

@@ -30,6 +30,7 @@ mod schema;
 mod shortlist;
 mod source;
 mod spans;
+mod status;
 mod store;
 mod suggest;
 mod support;

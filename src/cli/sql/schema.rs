@@ -27,7 +27,7 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
             .try_for_each(|relation| output::print_json(&json!(relation), format)),
         OutputFormat::Csv => output::print_table(&columns(&all), format),
         OutputFormat::Table => {
-            output::print(&output::for_people(&list(&all)))?;
+            output::print(&output::for_reading(&list(&all)))?;
             output::print("\n`topicmill sql --schema NAME` shows the columns of one of them.\n")
         }
     }
@@ -53,7 +53,7 @@ fn one(relation: &Relation) -> Result<(), CliError> {
         rows: columns.iter().map(row).collect(),
     };
     output::print(&format!("{kind} {name}: {meaning}\n\n"))?;
-    output::print(&output::for_people(&table))
+    output::print(&output::for_reading(&table))
 }
 
 fn kind_of(column: &Column) -> String {

@@ -4,12 +4,14 @@
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
 //! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`.
+//! `vectors`, `versions`, `predictions`, `work`, `looking`, `outlook`.
 
 mod escaped;
 mod gaps;
 mod known;
 mod looking;
 mod models;
+mod outlook;
 mod posts;
 mod predictions;
 mod purging;

@@ -31,7 +31,7 @@ pub(super) const OTHER_TEXT: &str =
 const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
 
 /// Deaths of its workers after which a post is set aside: `max_attempts` of them with no other post to blame.
-fn most_deaths(max_attempts: u32) -> i64 {
+pub(super) fn most_deaths(max_attempts: u32) -> i64 {
     i64::from(max_attempts) + i64::from(ALONE_AFTER)
 }
 

@@ -9,4 +9,5 @@ pub mod program;
 pub mod proxy;
 pub mod reddit;
 pub mod replay;
+pub mod terminal;
 pub mod wire;

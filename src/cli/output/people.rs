@@ -1,0 +1,388 @@
+//! Tables for people: columns that fit the terminal, numbers that stand right, bars.
+//!
+//! What enters are the values of a query. What leaves is text that a terminal obeys nothing of, a row a line there, and
+//! whole in a pipe or a file.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, TableComponent, presets};
+use serde_json::Value;
+
+use super::as_text;
+use crate::cli::screen;
+use crate::store::Table;
+use crate::telemetry::harmless;
+
+/// Columns narrower than this, on average, cannot be read.
+const NARROWEST: usize = 8;
+
+/// What is left of a text, at least, that was cut: enough to tell it from its neighbours.
+const READABLE: usize = 12;
+
+/// And of the text that names a row: as long as the names of topics and models are.
+const NAME: usize = 24;
+
+/// A bar longer than this says no more, and one shorter than that nothing.
+const LONGEST_BAR: usize = 24;
+/// Columns.
+const SHORTEST_BAR: usize = 6;
+/// Eyes lose the line on the way to a bar that is farther off.
+const WIDEST_WITH_BARS: usize = 100;
+
+/// Nobody reads more of a score or a second.
+const MOST_DECIMALS: usize = 3;
+
+/// What becomes of a text that is longer than the terminal has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Long {
+    /// It ends in an ellipsis.
+    Cut,
+    /// It goes on below.
+    Wrapped,
+}
+
+/// A table that fits the terminal: a row is a line, and long texts end in an ellipsis. In a pipe or a file they are whole.
+/// Numbers stand right, with as many decimals as their column needs, and at most three. Where the columns are too many
+/// to stand beside each other, each row is a list.
+pub fn for_people(table: &Table) -> String {
+    match screen::width() {
+        Some(width) => cut(table, width),
+        None => wrapped_cells(table, None),
+    }
+}
+
+/// The same with long texts wrapped: for tables that say what to do.
+pub fn for_reading(table: &Table) -> String {
+    wrapped_cells(table, screen::width())
+}
+
+fn wrapped_cells(table: &Table, width: Option<usize>) -> String {
+    let decimals = all_decimals(table);
+    if let Some(width) = width.filter(|width| table.columns.len() * NARROWEST > *width) {
+        return as_lists(table, &decimals, width, Long::Wrapped);
+    }
+    let mut out = comfy_table::Table::new();
+    out.load_preset(presets::NOTHING)
+        .set_style(TableComponent::HeaderLines, '─')
+        .set_style(TableComponent::MiddleHeaderIntersections, '─')
+        .set_content_arrangement(ContentArrangement::Dynamic);
+    if let Some(width) = width {
+        out.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    }
+    out.set_header(
+        table
+            .columns
+            .iter()
+            .map(|name| Cell::new(harmless::line(name))),
+    );
+    for row in &table.rows {
+        out.add_row(
+            row.iter()
+                .zip(&decimals)
+                .map(|(value, decimals)| cell(value, *decimals)),
+        );
+    }
+    lines(&out)
+}
+
+/// A row on a line of at most `width` columns.
+fn cut(table: &Table, width: usize) -> String {
+    let decimals = all_decimals(table);
+    let rows: Vec<Vec<String>> = table
+        .rows
+        .iter()
+        .map(|row| {
+            let cells = row.iter().zip(&decimals);
+            cells.map(|(value, d)| cell_text(value, *d)).collect()
+        })
+        .collect();
+    let wants = |(column, name): (usize, &String)| {
+        let cells = table.rows.iter().zip(&rows);
+        let cells =
+            cells.filter_map(|(values, texts)| Some((values.get(column)?, texts.get(column)?)));
+        let (mut texts, mut numbers) = (0, 0);
+        for (value, text) in cells {
+            let widest = if value.is_number() {
+                &mut numbers
+            } else {
+                &mut texts
+            };
+            *widest = screen::columns(text).max(*widest);
+        }
+        let wide = screen::columns(&harmless::line(name))
+            .max(texts)
+            .max(numbers);
+        // Half a number is another one.
+        (wide, wide.min(numbers.max(READABLE)))
+    };
+    let mut wants: Vec<(usize, usize)> = table.columns.iter().enumerate().map(wants).collect();
+    // Three spaces between cells, and one before the first.
+    let room = (width + 2).saturating_sub(3 * wants.len());
+    // The first column names the row, and stays whole where the others leave it so.
+    let fallback = wants.first_mut().map(|(wide, keep)| {
+        let least = *keep;
+        *keep = (*wide).min(NAME.max(least));
+        least
+    });
+    let mut widths = screen::shares(&wants, room);
+    if let (None, Some(first), Some(least)) = (&widths, wants.first_mut(), fallback) {
+        first.1 = least;
+        widths = screen::shares(&wants, room);
+    }
+    let Some(widths) = widths else {
+        return as_lists(table, &decimals, width, Long::Cut);
+    };
+    let mut out = comfy_table::Table::new();
+    out.load_preset(presets::NOTHING)
+        .set_style(TableComponent::HeaderLines, '─')
+        .set_style(TableComponent::MiddleHeaderIntersections, '─')
+        .set_content_arrangement(ContentArrangement::Disabled);
+    let names = table.columns.iter().zip(&widths);
+    out.set_header(names.map(|(name, room)| Cell::new(screen::cut(&harmless::line(name), *room))));
+    for (values, texts) in table.rows.iter().zip(&rows) {
+        let cells = values.iter().zip(texts).zip(&widths);
+        out.add_row(cells.map(|((value, text), room)| aligned(value, &screen::cut(text, *room))));
+    }
+    // The rule under the header is as wide as the cells with their spaces.
+    lines(&out)
+        .lines()
+        .map(|line| {
+            format!(
+                "{}\n",
+                line.strip_suffix('─')
+                    .filter(|_| line.starts_with('─'))
+                    .unwrap_or(line)
+            )
+        })
+        .collect()
+}
+
+/// Cells are filled up to the width of their column; nobody wants to copy that.
+fn lines(table: &comfy_table::Table) -> String {
+    table
+        .lines()
+        .map(|line| format!("{}\n", line.trim_end()))
+        .collect()
+}
+
+/// A row under the other, a blank line between them.
+fn as_lists(table: &Table, decimals: &[usize], width: usize, long: Long) -> String {
+    let names = table.columns.iter().map(|name| harmless::line(name));
+    let names: Vec<_> = names.collect();
+    let widest = names.iter().map(|name| screen::columns(name)).max();
+    let names_room = widest.unwrap_or(0).min(width / 2);
+    // A space on each side of a cell, but not behind the last one.
+    let room = width.saturating_sub(names_room + 3).max(1);
+    let lists = table.rows.iter().map(|row| {
+        let mut list = comfy_table::Table::new();
+        list.load_preset(presets::NOTHING);
+        if long == Long::Wrapped {
+            list.set_content_arrangement(ContentArrangement::Dynamic)
+                .set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        }
+        for ((name, value), decimals) in names.iter().zip(row).zip(decimals) {
+            let text = cell_text(value, *decimals);
+            match long {
+                Long::Cut => {
+                    list.add_row([screen::cut(name, names_room), screen::cut(&text, room)])
+                }
+                Long::Wrapped => list.add_row([&**name, &text]),
+            };
+        }
+        lines(&list)
+    });
+    lists.collect::<Vec<_>>().join("\n")
+}
+
+/// The same table with one more column, which shows the shares of another one as bars, where there is room for them.
+pub fn with_bars(table: &Table, shares: &str) -> Table {
+    let mut with = table.clone();
+    let Some(column) = table.columns.iter().position(|name| name == shares) else {
+        return with;
+    };
+    let decimals = all_decimals(table);
+    let wide = |column: usize| {
+        let cells = table
+            .rows
+            .iter()
+            .map(|row| cell_text(&row[column], decimals[column]));
+        let widest = cells.map(|text| screen::columns(&text)).max().unwrap_or(0);
+        widest.max(screen::columns(&table.columns[column])) + 3
+    };
+    let beside = (0..table.columns.len()).map(wide).sum::<usize>();
+    let room = screen::width()
+        .unwrap_or(screen::USUAL)
+        .min(WIDEST_WITH_BARS);
+    let room = room.saturating_sub(beside + 1).min(LONGEST_BAR);
+    if room < SHORTEST_BAR {
+        return with;
+    }
+    with.columns.push(String::new());
+    let plain = screen::is_plain();
+    for row in &mut with.rows {
+        let share = row[column].as_f64().unwrap_or(0.0);
+        row.push(screen::bar(share, room, plain).into());
+    }
+    with
+}
+
+fn all_decimals(table: &Table) -> Vec<usize> {
+    (0..table.columns.len())
+        .map(|column| decimals(table.rows.iter().filter_map(|row| row.get(column))))
+        .collect()
+}
+
+/// How many decimals the fractions among some values need, at most.
+fn decimals<'a>(values: impl Iterator<Item = &'a Value>) -> usize {
+    let needed = |float: f64| {
+        let text = format!("{float:.MOST_DECIMALS$}");
+        let (_, decimals) = text.split_once('.').unwrap_or_default();
+        match decimals.trim_end_matches('0').len() {
+            // A fraction that is nearly whole is not told as if it were.
+            0 if float.fract() != 0.0 => MOST_DECIMALS,
+            needed => needed,
+        }
+    };
+    let fractions = values.filter(|value| value.is_f64());
+    let needed = fractions.filter_map(|value| value.as_f64().map(needed));
+    needed.max().unwrap_or(0)
+}
+
+fn cell(value: &Value, decimals: usize) -> Cell {
+    aligned(value, &cell_text(value, decimals))
+}
+
+/// Numbers stand right.
+fn aligned(value: &Value, text: &str) -> Cell {
+    let cell = Cell::new(text);
+    if value.is_number() {
+        cell.set_alignment(CellAlignment::Right)
+    } else {
+        cell
+    }
+}
+
+/// What a cell shows.
+fn cell_text(value: &Value, decimals: usize) -> String {
+    match value {
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => format!("{float:.decimals$}"),
+            _ => number.to_string(),
+        },
+        // A line break or a tab inside a cell would tear the table.
+        other => {
+            let text = as_text(other);
+            let words: Vec<&str> = text.split_whitespace().collect();
+            harmless::line(&words.join(" ")).into_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sample() -> Table {
+        let row = |a: Value, b: Value, c: Value| vec![a, b, c];
+        Table {
+            columns: vec!["topic".into(), "n".into(), "score".into()],
+            rows: vec![
+                row(json!("a \"b\",\nc"), json!(3), json!(0.5)),
+                row(json!(null), json!(40), json!(null)),
+            ],
+        }
+    }
+
+    #[test]
+    fn a_table_for_people_keeps_a_row_on_a_line() {
+        let text = for_people(&sample());
+        assert!(text.contains("a \"b\", c"), "{text}");
+        assert_eq!(text.lines().count(), 4, "{text}");
+    }
+
+    #[test]
+    fn a_column_has_as_many_decimals_as_it_needs() {
+        let table = Table {
+            columns: ["n", "mib", "posts/s", "score"].map(String::from).to_vec(),
+            rows: vec![
+                vec![json!(1), json!(324.0), json!(71.9), json!(0.5)],
+                vec![json!(20), json!(90.0), json!(106.25), json!(0.123_456)],
+                vec![json!(3), json!(null), json!(7.0), json!(1.0)],
+            ],
+        };
+        let lines = for_people(&table);
+        let cells = |line: usize| -> Vec<&str> {
+            lines
+                .lines()
+                .nth(line)
+                .unwrap()
+                .split_whitespace()
+                .collect()
+        };
+        assert_eq!(cells(2), ["1", "324", "71.90", "0.500"]);
+        assert_eq!(cells(3), ["20", "90", "106.25", "0.123"]);
+        assert_eq!(cells(4), ["3", "7.00", "1.000"]);
+        let nearly = decimals([json!(0.9997), json!(3)].iter());
+        assert_eq!((nearly, decimals([json!(2.0)].iter())), (3, 0));
+    }
+
+    #[test]
+    fn a_row_of_too_many_columns_is_a_list() {
+        for long in [Long::Cut, Long::Wrapped] {
+            let text = as_lists(&sample(), &[0, 0, 1], 80, long);
+            assert_eq!(
+                text,
+                " topic  a \"b\", c\n n      3\n score  0.5\n\n topic\n n      40\n score\n"
+            );
+        }
+        let text = as_lists(&sample(), &[0, 0, 1], 11, Long::Cut);
+        assert!(text.starts_with(" topic  a…\n n      3\n"), "{text}");
+    }
+
+    #[test]
+    fn a_row_is_a_line_of_the_terminal() {
+        let row = |n: u64, title: &str| vec![json!(format!("t3_{n}")), json!(title), json!(n)];
+        let table = Table {
+            columns: ["fullname", "title", "n"].map(String::from).to_vec(),
+            rows: vec![
+                row(1, &"words of a long title ".repeat(3_000)),
+                row(2, &"日本語の長い題名".repeat(40)),
+                row(
+                    3,
+                    &format!("Z{}algo \u{1b}[31m red", "\u{336}".repeat(4_000)),
+                ),
+                row(1_234_567, "short"),
+            ],
+        };
+        for width in [40, 60, 80, 200] {
+            let text = cut(&table, width);
+            assert_eq!(text.lines().count(), table.rows.len() + 2, "{text}");
+            for line in text.lines() {
+                assert!(screen::columns(line) <= width, "{width}: {line}");
+            }
+            assert!(text.contains("1234567"), "a number is whole: {text}");
+            assert!(text.contains("…\n") || text.contains("… "), "{text}");
+            assert!(!text.contains('\u{1b}'), "{text}");
+        }
+        let list = cut(&table, 25);
+        assert!(list.contains(" n         1234567\n"), "{list}");
+        assert!(
+            list.lines().all(|line| screen::columns(line) <= 25),
+            "{list}"
+        );
+        // What fits stays as it is.
+        assert_eq!(
+            cut(&sample(), 200).replace('─', ""),
+            wrapped_cells(&sample(), None).replace('─', "")
+        );
+    }
+
+    #[test]
+    fn bars_stand_behind_the_column_whose_shares_they_show() {
+        let table = with_bars(&sample(), "score");
+        assert_eq!(table.columns.len(), 4);
+        assert_eq!(table.rows[0][3], "█".repeat(LONGEST_BAR / 2));
+        assert_eq!(table.rows[1][3], "", "no share, no bar");
+        assert_eq!(with_bars(&sample(), "no such").columns.len(), 3);
+    }
+}

@@ -1,0 +1,198 @@
+//! How it stands: is it running, is it behind, what failed, what to do.
+//!
+//! What enters is the store. What leaves is an [`Outlook`] for the screen and for programs, the one thing that is to be
+//! done next, and for a monitor what is too old. Nothing is written.
+
+mod limits;
+mod next;
+mod topics;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::Serialize;
+
+use crate::domain::{RunStatus, Timestamp};
+use crate::pipeline;
+use crate::store::{
+    Beside, Failure, Gap, LastRun, Newest, RunRow, StageRuns, Standing, Store, StoreError,
+};
+
+pub(crate) use self::limits::ago;
+pub use self::limits::{Limits, Problem};
+pub use self::next::Next;
+pub use self::topics::FailedTopic;
+
+/// The latest runs, for programs.
+const RUNS: u32 = 5;
+/// Runs of `collect` that are looked back upon for topics that failed.
+const COLLECTIONS: u32 = 100;
+/// A run that labelled fewer posts says little of the pace: most of its time is loading the model.
+const PACED: u32 = 50;
+
+/// How it stands.
+#[derive(Debug, Serialize)]
+pub struct Outlook {
+    /// When this was looked at.
+    pub now: Timestamp,
+    /// The labelling under the current model and label set.
+    pub backlog: Standing,
+    /// Whether the numbers of `backlog` are estimates.
+    pub is_estimate: bool,
+    /// The newest posts.
+    pub newest: Newest,
+    /// Runs under way.
+    pub running: Vec<Underway>,
+    /// How each stage ended last.
+    pub stages: Vec<LastRun>,
+    /// What each stage did in the last 24 hours.
+    pub last_day: Vec<StageRuns>,
+    /// Posts a second of the latest run that labelled some.
+    pub posts_per_sec: Option<f64>,
+    /// How long the backlog takes at that pace.
+    pub seconds_left: Option<u64>,
+    /// Topics whose latest reading failed.
+    pub failed_topics: Vec<FailedTopic>,
+    /// Why posts were set aside.
+    pub failures: Vec<Failure>,
+    /// Label sets that posts wait for beside the current one.
+    pub beside: Vec<Beside>,
+    /// Times of which posts are missing.
+    pub gaps: Vec<Gap>,
+    /// The latest runs.
+    pub runs: Vec<RunRow>,
+    /// Whether bytes of purged posts may be in the database's files still.
+    pub is_rewrite_due: bool,
+}
+
+/// A run that is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Underway {
+    /// Its key.
+    pub id: i64,
+    /// The stage.
+    pub stage: String,
+    /// Host and process.
+    pub worker: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// When it last showed that it lives.
+    pub seen_at: Timestamp,
+}
+
+impl Outlook {
+    /// Looks. `me` is this process among workers; posts that failed `max_attempts` times are set aside.
+    /// `exact` counts where a large database would be estimated.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn read(
+        store: &Store,
+        max_attempts: u32,
+        now: DateTime<Utc>,
+        me: &str,
+        exact: bool,
+    ) -> Result<Self, StoreError> {
+        let (backlog, is_estimate) = if exact {
+            (store.standing(max_attempts, now.into()).await?, false)
+        } else {
+            let about = store.about(max_attempts, now.into()).await?;
+            (about.standing, about.is_estimate)
+        };
+        let mut runs = store.recent_runs(None, RUNS).await?;
+        let mut stages = store.last_runs().await?;
+        let mut running = Vec::new();
+        let dead = pipeline::dead(store, me).await?;
+        for run in store.running().await? {
+            // Recorded by the next run that begins; this one only reads.
+            if let Some((_, why)) = dead.iter().find(|(dead, _)| dead.id == run.id) {
+                bury(&mut runs, run.id.0, run.seen_at, why);
+                if let Some(row) = store.run(run.id).await? {
+                    note_death(&mut stages, &row, run.seen_at, why);
+                }
+            } else if let Some(row) = store.run(run.id).await? {
+                running.push(Underway {
+                    id: row.id,
+                    stage: row.stage,
+                    worker: run.worker,
+                    started_at: row.started_at,
+                    seen_at: run.seen_at,
+                });
+            }
+        }
+        let failures = if backlog.set_aside > 0 {
+            store.failures(max_attempts).await?
+        } else {
+            Vec::new()
+        };
+        let posts_per_sec = store.pace(PACED).await?;
+        Ok(Self {
+            now: now.into(),
+            seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
+            backlog,
+            is_estimate,
+            newest: store.newest().await?,
+            running,
+            stages,
+            last_day: store.runs_since((now - TimeDelta::days(1)).into()).await?,
+            posts_per_sec,
+            failed_topics: topics::failed(&store.outcomes(COLLECTIONS).await?),
+            failures,
+            beside: store.beside().await?,
+            gaps: store.gaps().await?,
+            runs,
+            is_rewrite_due: store.is_rewrite_due().await?,
+        })
+    }
+
+    /// Posts that wait for a label and are not set aside.
+    pub fn waiting(&self) -> i64 {
+        (self.backlog.unlabelled - self.backlog.set_aside).max(0)
+    }
+
+    /// Whether a run of a stage is under way.
+    pub fn runs_now(&self, stage: &str) -> bool {
+        self.running.iter().any(|run| run.stage == stage)
+    }
+
+    /// How long ago something was.
+    pub fn since(&self, time: Timestamp) -> TimeDelta {
+        self.now.as_datetime() - time.as_datetime()
+    }
+}
+
+fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {
+    if let Some(run) = runs.iter_mut().find(|run| run.id == id) {
+        RunStatus::Died.as_str().clone_into(&mut run.status);
+        run.finished_at = Some(seen_at);
+        run.error = Some(why.to_owned());
+    }
+}
+
+/// A run that died is the last of its stage, unless a later one ended.
+fn note_death(stages: &mut Vec<LastRun>, row: &RunRow, seen_at: Timestamp, why: &str) {
+    let died = LastRun {
+        stage: row.stage.clone(),
+        id: row.id,
+        status: RunStatus::Died.as_str().to_owned(),
+        finished_at: seen_at,
+        error: Some(why.to_owned()),
+        good_at: None,
+    };
+    match stages.iter_mut().find(|last| last.stage == row.stage) {
+        Some(last) if last.id > row.id => {}
+        Some(last) => {
+            let good_at = last.good_at;
+            *last = LastRun { good_at, ..died };
+        }
+        None => stages.push(died),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a time that nobody takes for exact"
+)]
+fn seconds(posts: i64, pace: f64) -> Option<u64> {
+    (posts > 0).then(|| (posts as f64 / pace).ceil() as u64)
+}

@@ -1,0 +1,166 @@
+//! For a monitor: what is older than it may be.
+
+use chrono::TimeDelta;
+use serde::Serialize;
+
+use super::Outlook;
+use crate::domain::{RunStatus, Stage, Timestamp};
+
+/// How old things may be; what has no limit is not looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Since the last new post was stored.
+    pub post: Option<TimeDelta>,
+    /// Since the last good run of `collect` or `import` ended.
+    pub collect: Option<TimeDelta>,
+    /// Since the oldest post was stored that waits for a label.
+    pub unlabelled: Option<TimeDelta>,
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed` or `set_aside`.
+    pub check: &'static str,
+    /// In a line, with what to do.
+    pub problem: String,
+    /// How old it is, in seconds.
+    pub age_secs: Option<i64>,
+    /// How old it may be.
+    pub limit_secs: Option<i64>,
+}
+
+impl Limits {
+    /// What is not as it should be, the worst first; whatever the limits, a stage whose last run failed, and posts
+    /// that were set aside.
+    pub fn problems(&self, outlook: &Outlook) -> Vec<Problem> {
+        let mut problems: Vec<Problem> = outlook
+            .stages
+            .iter()
+            .filter(|last| {
+                let failed = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
+                failed.contains(&last.status.as_str()) && !outlook.runs_now(&last.stage)
+            })
+            .map(|last| {
+                let error = last.error.as_deref().unwrap_or("no reason is recorded");
+                Problem {
+                    check: "run_failed",
+                    problem: format!(
+                        "the last run of {} ({}) {}: {error}",
+                        last.stage, last.id, last.status
+                    ),
+                    age_secs: Some(outlook.since(last.finished_at).num_seconds()),
+                    limit_secs: None,
+                }
+            })
+            .collect();
+        problems.extend(self.too_old(outlook));
+        if outlook.backlog.set_aside > 0 {
+            let posts = outlook.backlog.set_aside;
+            problems.push(Problem {
+                check: "set_aside",
+                problem: format!("{posts} posts were set aside after failing: `topicmill classify --select failed` tries them again"),
+                age_secs: None,
+                limit_secs: None,
+            });
+        }
+        problems
+    }
+
+    fn too_old(&self, outlook: &Outlook) -> Vec<Problem> {
+        let collected = outlook.stages.iter().filter(|last| {
+            [Stage::Collect.as_str(), Stage::Import.as_str()].contains(&last.stage.as_str())
+        });
+        let collected = collected.filter_map(|last| last.good_at).max();
+        let newest = outlook.newest.collected_at;
+        let found = [
+            older(
+                outlook,
+                "max_age_collect",
+                self.collect,
+                collected,
+                "the last good run of `collect` ended",
+                "`collect` never ended well",
+            ),
+            older(
+                outlook,
+                "max_age_post",
+                self.post,
+                newest,
+                "the last new post was stored",
+                "no post is stored",
+            ),
+        ];
+        // That nothing waits is as it should be.
+        let waiting = outlook.backlog.oldest_unlabelled.and_then(|oldest| {
+            older(
+                outlook,
+                "max_age_unlabelled",
+                self.unlabelled,
+                Some(oldest),
+                "a post waits for a label that was stored",
+                "",
+            )
+        });
+        found.into_iter().chain([waiting]).flatten().collect()
+    }
+}
+
+fn older(
+    outlook: &Outlook,
+    check: &'static str,
+    limit: Option<TimeDelta>,
+    time: Option<Timestamp>,
+    what: &str,
+    never: &str,
+) -> Option<Problem> {
+    let limit = limit?;
+    let age = time.map(|time| outlook.since(time));
+    if age.is_some_and(|age| age <= limit) {
+        return None;
+    }
+    let allowed = ago(limit);
+    let problem = match age {
+        Some(age) => format!("{what} {} ago, and {allowed} are allowed", ago(age)),
+        None => format!("{never}, and {allowed} are allowed"),
+    };
+    Some(Problem {
+        check,
+        problem,
+        age_secs: age.map(|age| age.num_seconds()),
+        limit_secs: Some(limit.num_seconds()),
+    })
+}
+
+/// A stretch of time in its largest unit: `40 s`, `12 min`, `3 h`, `2 days`.
+pub(crate) fn ago(time: TimeDelta) -> String {
+    let seconds = time.num_seconds().max(0);
+    match seconds {
+        0..=89 => format!("{seconds} s"),
+        90..=5_399 => format!("{} min", (seconds + 30) / 60),
+        5_400..=172_799 => format!("{} h", (seconds + 1_800) / 3_600),
+        _ => format!("{} days", (seconds + 43_200) / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stretch_of_time_is_told_in_its_largest_unit() {
+        for (seconds, told) in [
+            (-5, "0 s"),
+            (0, "0 s"),
+            (89, "89 s"),
+            (90, "2 min"),
+            (3_600, "60 min"),
+            (5_400, "2 h"),
+            (86_400, "24 h"),
+            (172_800, "2 days"),
+            (10_000_000, "116 days"),
+        ] {
+            assert_eq!(ago(TimeDelta::seconds(seconds)), told);
+        }
+    }
+}

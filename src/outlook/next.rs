@@ -1,0 +1,114 @@
+//! The one thing to do next: the first that holds of a list, from what stops everything to what can wait.
+
+use serde::Serialize;
+
+use super::Outlook;
+use crate::domain::{RunStatus, Stage};
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Next {
+    /// The command; none where nothing is to be done, or something is under way.
+    pub command: Option<&'static str>,
+    /// Why, in a sentence without its full stop.
+    pub why: String,
+}
+
+impl Next {
+    fn run(command: &'static str, why: impl Into<String>) -> Self {
+        Self {
+            command: Some(command),
+            why: why.into(),
+        }
+    }
+}
+
+impl Outlook {
+    /// What to do next.
+    pub fn next(&self) -> Next {
+        let standing = &self.backlog;
+        if standing.posts == 0 && self.running.is_empty() {
+            return Next::run(
+                "topicmill run --source arctic-shift",
+                "no post is stored yet; `topicmill demo` shows how it works",
+            );
+        }
+        if let Some(next) = self.broken() {
+            return next;
+        }
+        let waiting = self.waiting();
+        if waiting > 0 && !self.runs_now(Stage::Classify.as_str()) {
+            let posts = if waiting == 1 {
+                "post waits"
+            } else {
+                "posts wait"
+            };
+            return Next::run(
+                "topicmill classify",
+                format!("{waiting} {posts} for a label, and nobody is labelling"),
+            );
+        }
+        if standing.set_aside > 0 {
+            return Next::run(
+                "topicmill classify --select failed",
+                "posts were set aside after failing: mend what is wrong, then try them again",
+            );
+        }
+        if !self.failed_topics.is_empty() {
+            return Next::run(
+                "topicmill labels validate",
+                "topics fail: look at their subreddits in your pipeline file",
+            );
+        }
+        if self.is_rewrite_due {
+            return Next::run(
+                "topicmill db vacuum",
+                "bytes of purged posts may be in the database's files still",
+            );
+        }
+        self.at_leisure()
+    }
+
+    /// A stage whose last run failed, while none of that stage is under way.
+    fn broken(&self) -> Option<Next> {
+        let bad = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
+        let last = self
+            .stages
+            .iter()
+            .filter(|last| bad.contains(&last.status.as_str()));
+        let last = last
+            .filter(|last| !self.runs_now(&last.stage))
+            .max_by_key(|last| last.id)?;
+        let command = match last.stage.parse() {
+            _ if last.status == RunStatus::Failed.as_str() => "topicmill doctor",
+            Ok(Stage::Collect) => "topicmill collect",
+            Ok(Stage::Import) => "topicmill import FILE",
+            Ok(Stage::Classify) => "topicmill classify",
+            Ok(Stage::Purge) => "topicmill purge --check-deleted",
+            Err(_) => "topicmill doctor",
+        };
+        let stage = &last.stage;
+        let why = if last.status == RunStatus::Died.as_str() {
+            format!("the last {stage} was killed; it goes on")
+        } else {
+            format!("the last {stage} failed; see what is missing")
+        };
+        Some(Next::run(command, why))
+    }
+
+    /// Nothing is wrong.
+    fn at_leisure(&self) -> Next {
+        if !self.gaps.is_empty() {
+            return Next::run(
+                "topicmill collect --since 2d",
+                "posts of some hours may be missing: read them by time, or collect more often",
+            );
+        }
+        let why = if let Some(run) = self.running.first() {
+            format!("{} is under way; nothing to do", run.stage)
+        } else {
+            "nothing: every post has a label".to_owned()
+        };
+        Next { command: None, why }
+    }
+}

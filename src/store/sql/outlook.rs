@@ -1,0 +1,391 @@
+//! Statements for whoever asks how it stands: each bounded, so that a million posts cost no more than a thousand.
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+
+use super::super::dialect::Dialect;
+use super::super::{About, Beside, LastRun, Newest, Result, StageRuns, Standing, Target};
+use super::work::most_deaths;
+use super::{Doing, SqlStore, at};
+use crate::domain::{RunStatus, Stage, Timestamp};
+
+/// Posts up to which everything is counted: it takes a fifth of a second.
+const COUNTED: i64 = 200_000;
+/// Posts of a sample. A share of a half is then told to 2.2 points with 95 % certainty, and reading them takes
+/// about 30 ms at 1,000,000 posts.
+const SAMPLE: i64 = 2_000;
+/// The newest posts, among which those wait that nobody got round to.
+const NEWEST: i64 = 4_000;
+/// Posts of a backlog beyond which nobody counts.
+const MOST_WAITING: i64 = 100_000;
+/// Runs that are looked back upon: a week of one each minute.
+const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
+                            ORDER BY id DESC LIMIT 10000) latest";
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
+    for<'q> bool: Encode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn about(&self, max_attempts: u32, now: Timestamp) -> Result<About> {
+        let posts = self.number(DB::ABOUT_POSTS, "count the posts").await?;
+        if posts <= COUNTED {
+            return Ok(About {
+                standing: self.standing(max_attempts, now).await?,
+                is_estimate: false,
+            });
+        }
+        Ok(About {
+            standing: self.estimated(posts, max_attempts, now).await?,
+            is_estimate: true,
+        })
+    }
+
+    /// How far the labelling is, from a sample of the texts, the newest posts and the backlog. Hashes of texts are as
+    /// good as random, so the texts whose hashes are the lowest are a random sample, which an index finds.
+    async fn estimated(&self, posts: i64, max_attempts: u32, now: Timestamp) -> Result<Standing> {
+        const WHAT: &str = "estimate how far the labelling is";
+        let named = self.named_target().await?;
+        let target = named.as_ref().map_or(NOBODY, |(target, ..)| *target);
+        let below = u64::MAX / (posts / SAMPLE).max(1).unsigned_abs();
+        let mut below = below.to_be_bytes().to_vec();
+        below.resize(16, 0);
+        let sampled = "FROM posts WHERE text_hash < $4 ORDER BY text_hash LIMIT $3";
+        let sample = self.look(target, 2 * SAMPLE, sampled, Some(&below)).await?;
+        let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
+        let newest = self.look(target, NEWEST, newest, None).await?;
+        let backlog = sqlx::query::<DB>(
+            "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(MOST_WAITING)
+        .fetch_one(&self.pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0))
+        .doing(WHAT)?;
+        let (held, set_aside) = self.held_and_set_aside(target, max_attempts, now).await?;
+        let of_all = |part: i64| scaled(part, sample.posts, posts);
+        let unlabelled = of_all(sample.unlabelled)
+            .max(newest.unlabelled)
+            .max(backlog);
+        let text_purged = of_all(sample.text_purged);
+        let labelled = (posts - unlabelled - text_purged).max(0);
+        let (other, unsure) = (
+            scaled(sample.other, sample.labelled, labelled),
+            scaled(sample.unsure, sample.labelled, labelled),
+        );
+        let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
+        let (model, label_set, label_set_hash) = match named {
+            Some((_, model, label_set, hash)) => (Some(model), Some(label_set), Some(hash)),
+            None => (None, None, None),
+        };
+        Ok(Standing {
+            posts,
+            labelled,
+            none_of_these: other + unsure,
+            other,
+            unsure,
+            unlabelled,
+            set_aside,
+            claimed: held,
+            text_purged,
+            unchecked: of_all(sample.unchecked),
+            reconciled_at: self.reconciled_at().await?,
+            oldest_unlabelled: oldest.into_iter().flatten().min(),
+            model,
+            label_set,
+            label_set_hash,
+        })
+    }
+
+    /// What the views show, with the names of model and label set, and the version.
+    async fn named_target(&self) -> Result<Option<(Target, String, String, String)>> {
+        let decode = |row: DB::Row| -> Result<_, sqlx::Error> {
+            let target = Target {
+                model: row.try_get(0)?,
+                label_set: row.try_get(1)?,
+            };
+            Ok((target, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
+        };
+        sqlx::query::<DB>(
+            "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
+               JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .and_then(|row| row.map(decode).transpose())
+        .doing("read whose labels the views show")
+    }
+
+    /// What became of some posts.
+    async fn look(
+        &self,
+        target: Target,
+        limit: i64,
+        from: &str,
+        below: Option<&[u8]>,
+    ) -> Result<Looked> {
+        const WHAT: &str = "look at a sample of the posts";
+        let select = format!(
+            "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
+                    COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
+                    COUNT(CASE WHEN c.fullname IS NULL AND p.text_purged_at IS NULL THEN 1 END), \
+                    COUNT(CASE WHEN c.fullname IS NULL AND p.text_purged_at IS NOT NULL THEN 1 END), \
+                    COUNT(CASE WHEN p.checked_at IS NULL THEN 1 END), \
+                    MIN(CASE WHEN c.fullname IS NULL AND p.text_purged_at IS NULL THEN p.collected_at END) \
+               FROM (SELECT fullname, text_hash, text_purged_at, checked_at, collected_at {from}) p \
+               LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
+                    AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+        );
+        let mut query = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(limit);
+        if let Some(below) = below {
+            query = query.bind(below);
+        }
+        let decode = |row: DB::Row| -> Result<Looked, sqlx::Error> {
+            Ok(Looked {
+                posts: row.try_get(0)?,
+                labelled: row.try_get(1)?,
+                other: row.try_get(2)?,
+                unsure: row.try_get(3)?,
+                unlabelled: row.try_get(4)?,
+                text_purged: row.try_get(5)?,
+                unchecked: row.try_get(6)?,
+                oldest_unlabelled: row
+                    .try_get::<Option<DateTime<Utc>>, _>(7)?
+                    .map(Timestamp::from),
+            })
+        };
+        query
+            .fetch_one(&self.pool)
+            .await
+            .and_then(decode)
+            .doing(WHAT)
+    }
+
+    /// Posts of a backlog that a worker holds, and those that nobody tries any more; by indexes, however long it is.
+    async fn held_and_set_aside(
+        &self,
+        target: Target,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<(i64, i64)> {
+        const WHAT: &str = "count who holds the backlog";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        sqlx::query::<DB>(
+            "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
+                      WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
+                    (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                        AND b.lease_id IS NULL AND b.deaths = 0 AND b.attempts >= $4) + \
+                    (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
+                        AND b.lease_id IS NULL AND b.deaths > 0 AND (b.attempts >= $4 OR b.deaths >= $5))",
+        )
+        .bind(target.model)
+        .bind(target.label_set)
+        .bind(now)
+        .bind(i64::from(max_attempts))
+        .bind(most_deaths(max_attempts))
+        .fetch_one(&mut *connection)
+        .await
+        .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .doing(WHAT)
+    }
+
+    pub(in crate::store) async fn newest(&self) -> Result<Newest> {
+        const WHAT: &str = "read when the newest post came";
+        let row = sqlx::query::<DB>(
+            "SELECT (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL), \
+                    (SELECT MAX(created_at) FROM posts)",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let time = |column: usize| -> Result<Option<Timestamp>> {
+            let time = row
+                .try_get::<Option<DateTime<Utc>>, _>(column)
+                .doing(WHAT)?;
+            Ok(time.map(Timestamp::from))
+        };
+        Ok(Newest {
+            collected_at: time(0)?,
+            created_at: time(1)?,
+        })
+    }
+
+    pub(in crate::store) async fn beside(&self) -> Result<Vec<Beside>> {
+        let decode = |row: &DB::Row| -> Result<Beside, sqlx::Error> {
+            Ok(Beside {
+                model: row.try_get(0)?,
+                label_set: row.try_get(1)?,
+                label_set_hash: row.try_get(2)?,
+                posts: row.try_get(3)?,
+            })
+        };
+        sqlx::query::<DB>(
+            "SELECT m.name, s.name, s.hash, (SELECT COUNT(*) FROM ( \
+                      SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id LIMIT $1) waiting) \
+               FROM label_sets s CROSS JOIN models m \
+              WHERE EXISTS (SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id) \
+                AND NOT EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) \
+              ORDER BY s.id DESC, m.id DESC",
+        )
+        .bind(MOST_WAITING)
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read what waits beside the current label set")
+    }
+
+    pub(in crate::store) async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {
+        let select = format!(
+            "SELECT stage, COUNT(*), COUNT(CASE WHEN status IN ($2, $3) THEN 1 END), COUNT(CASE WHEN status = $4 THEN 1 END), \
+                    CAST(COALESCE(SUM(CAST(counts ->> 'posts' AS BIGINT)), 0) AS BIGINT), \
+                    CAST(COALESCE(SUM(CAST(counts ->> 'new' AS BIGINT)), 0) AS BIGINT) \
+               FROM {LATEST_RUNS} WHERE started_at >= $1 GROUP BY stage ORDER BY stage"
+        );
+        let decode = |row: &DB::Row| -> Result<StageRuns, sqlx::Error> {
+            Ok(StageRuns {
+                stage: row.try_get(0)?,
+                runs: row.try_get(1)?,
+                failed: row.try_get(2)?,
+                partial: row.try_get(3)?,
+                posts: row.try_get(4)?,
+                new: row.try_get(5)?,
+            })
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(at(since))
+            .bind(RunStatus::Failed.as_str())
+            .bind(RunStatus::Died.as_str())
+            .bind(RunStatus::Partial.as_str())
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(decode).collect())
+            .doing("sum up the latest runs")
+    }
+
+    pub(in crate::store) async fn last_runs(&self) -> Result<Vec<LastRun>> {
+        const WHAT: &str = "read how each stage ended last";
+        // One whose posts or topics failed in part did what there was to do.
+        let select = format!(
+            "SELECT r.id, r.stage, r.status, r.started_at, r.finished_at, r.error, judged.good FROM ( \
+               SELECT MAX(id) AS id, good FROM ( \
+                 SELECT id, stage, CAST(CASE WHEN status = $2 OR status = $3 AND ( \
+                          COALESCE(CAST(counts ->> 'posts' AS BIGINT), 0) > 0 \
+                          OR COALESCE(CAST(counts -> 'by_outcome' ->> 'ok' AS BIGINT), 0) > 0) \
+                        THEN 1 ELSE 0 END AS BIGINT) AS good \
+                   FROM {LATEST_RUNS} WHERE status <> $1) ended \
+                GROUP BY stage, good) judged \
+               JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
+        );
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(RunStatus::Running.as_str())
+            .bind(RunStatus::Done.as_str())
+            .bind(RunStatus::Partial.as_str())
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        let mut stages: Vec<LastRun> = Vec::new();
+        for row in &rows {
+            let (run, is_good) = Self::last_run(row).doing(WHAT)?;
+            let good_at = is_good.then_some(run.finished_at);
+            match stages.iter_mut().find(|known| known.stage == run.stage) {
+                Some(known) => known.good_at = known.good_at.or(good_at),
+                None => stages.push(LastRun { good_at, ..run }),
+            }
+        }
+        Ok(stages)
+    }
+
+    fn last_run(row: &DB::Row) -> Result<(LastRun, bool), sqlx::Error> {
+        let started: DateTime<Utc> = row.try_get(3)?;
+        let finished: Option<DateTime<Utc>> = row.try_get(4)?;
+        let run = LastRun {
+            id: row.try_get(0)?,
+            stage: row.try_get(1)?,
+            status: row.try_get(2)?,
+            finished_at: finished.unwrap_or(started).into(),
+            error: row.try_get(5)?,
+            good_at: None,
+        };
+        Ok((run, row.try_get::<i64, _>(6)? == 1))
+    }
+
+    pub(in crate::store) async fn outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
+        let select = format!(
+            "SELECT started_at, outcomes FROM {LATEST_RUNS} WHERE stage = $1 AND status <> $2 ORDER BY id DESC LIMIT $3"
+        );
+        let decode = |row: &DB::Row| -> Result<(Timestamp, Value), sqlx::Error> {
+            let started: DateTime<Utc> = row.try_get(0)?;
+            Ok((started.into(), row.try_get::<Json<Value>, _>(1)?.0))
+        };
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(Stage::Collect.as_str())
+            .bind(RunStatus::Running.as_str())
+            .bind(i64::from(runs))
+            .fetch_all(&self.pool)
+            .await
+            .and_then(|rows| rows.iter().map(decode).collect())
+            .doing("read what came of the topics")
+    }
+
+    pub(in crate::store) async fn pace(&self, posts: u32) -> Result<Option<f64>> {
+        let select = format!(
+            "SELECT CAST(counts ->> 'posts_per_sec' AS DOUBLE PRECISION) FROM {LATEST_RUNS} \
+              WHERE stage = $1 AND status <> $2 AND CAST(counts ->> 'posts' AS BIGINT) >= $3 \
+                AND counts ->> 'posts_per_sec' IS NOT NULL ORDER BY id DESC LIMIT 1"
+        );
+        let pace = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(Stage::Classify.as_str())
+            .bind(RunStatus::Running.as_str())
+            .bind(i64::from(posts))
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(|row| row.try_get::<f64, _>(0)).transpose())
+            .doing("read how fast labelling is")?;
+        Ok(pace.filter(|pace| *pace > 0.0))
+    }
+}
+
+/// A target that no post has a label under.
+const NOBODY: Target = Target {
+    model: -1,
+    label_set: -1,
+};
+
+/// What became of the posts that were looked at.
+struct Looked {
+    posts: i64,
+    labelled: i64,
+    other: i64,
+    unsure: i64,
+    unlabelled: i64,
+    text_purged: i64,
+    unchecked: i64,
+    oldest_unlabelled: Option<Timestamp>,
+}
+
+/// `part` of `of`, for `all`.
+fn scaled(part: i64, of: i64, all: i64) -> i64 {
+    let scaled = i128::from(part) * i128::from(all) / i128::from(of.max(1));
+    i64::try_from(scaled).unwrap_or(i64::MAX).min(all)
+}

@@ -1,0 +1,512 @@
+//! `status`: the screen, what it says to do next, and `--check` for a monitor; tables on a terminal; versions.
+
+use serde_json::{Value, json};
+use topicmill::classify::worker_name;
+use topicmill::clock::SystemClock;
+use topicmill::domain::{RunStatus, Stage, Timestamp};
+use topicmill::store::{Access, Store};
+use unicode_width::UnicodeWidthStr;
+
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran};
+use crate::support::terminal::on_a_terminal;
+
+/// A database, and the program on it.
+struct Scene {
+    program: Program,
+    database: TestDatabase,
+}
+
+impl Scene {
+    /// One a backend, without posts.
+    fn each() -> impl Iterator<Item = Self> {
+        databases().into_iter().map(|database| {
+            let scene = Self {
+                program: Program::new(),
+                database,
+            };
+            assert_eq!(scene.run(&["db", "create"]).code, 0);
+            scene
+        })
+    }
+
+    fn args<'a>(&'a self, args: &[&'a str]) -> Vec<&'a str> {
+        [&["--database", self.database.url.as_str()], args].concat()
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.program.run(&self.args(args))
+    }
+
+    fn status(&self) -> String {
+        let ran = self.run(&["status"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stdout
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let ran = self.run(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}{}", ran.stdout, ran.stderr))
+    }
+
+    fn import(&self, n: usize) {
+        let rows = (0..n).map(|i| {
+            let title = ["a new boss fight in this game", "how long to roast a chicken"][i % 2];
+            let row = json!({
+                "id": format!("k{i:05}"), "title": format!("{title} {i}"), "subreddit": "gaming", "selftext": "",
+                "created_utc": 1_700_000_000 + i,
+            });
+            format!("{row}\n")
+        });
+        let file = self.program.write("posts.ndjson", rows.collect::<String>());
+        let ran = self.run(&["import", &file]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+
+    async fn store(&self) -> Store {
+        Store::open(&self.database.url, Access::Existing)
+            .await
+            .unwrap()
+    }
+}
+
+fn now() -> Timestamp {
+    SystemClock::shared().now().into()
+}
+
+/// What stands behind a word of the screen.
+fn answer<'s>(screen: &'s str, word: &str) -> Option<&'s str> {
+    let line = screen
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!(" {word} ")));
+    line.map(str::trim)
+}
+
+#[test]
+fn the_screen_says_what_to_do_from_the_first_post_to_the_last_label() {
+    for scene in Scene::each() {
+        let empty = scene.status();
+        assert_eq!(answer(&empty, "Posts"), Some("0"), "{empty}");
+        assert!(
+            answer(&empty, "Next").unwrap().contains("topicmill run"),
+            "{empty}"
+        );
+
+        scene.import(30);
+        let waiting = scene.status();
+        assert!(
+            answer(&waiting, "Posts")
+                .unwrap()
+                .starts_with("30; the last new one came"),
+            "{waiting}"
+        );
+        assert!(
+            answer(&waiting, "Waiting")
+                .unwrap()
+                .starts_with("30, the oldest for"),
+            "{waiting}"
+        );
+        assert!(
+            answer(&waiting, "Next")
+                .unwrap()
+                .starts_with("`topicmill classify`: 30 posts wait"),
+            "{waiting}"
+        );
+
+        assert_eq!(scene.run(&["classify"]).code, 0);
+        let done = scene.status();
+        assert!(
+            answer(&done, "Labelled").unwrap().starts_with("30 (all)"),
+            "{done}"
+        );
+        assert_eq!(answer(&done, "Waiting"), Some("none"), "{done}");
+        assert_eq!(
+            answer(&done, "Next"),
+            Some("nothing: every post has a label"),
+            "{done}"
+        );
+        assert!(
+            answer(&done, "Labels")
+                .unwrap()
+                .starts_with("sixteen-topics, version "),
+            "{done}"
+        );
+        for stage in ["classify", "import"] {
+            let row: Vec<&str> = answer(&done, stage).unwrap().split_whitespace().collect();
+            assert_eq!(row[2..6], ["ago", "1", "0", "30"], "{done}");
+        }
+        let all = scene.json(&["status"]);
+        assert_eq!(all["last_day"][1]["new"], 30, "{all:#}");
+        assert_eq!(all["next"]["command"], Value::Null);
+        assert_eq!(all["is_estimate"], false);
+        assert!(all["newest"]["collected_at"].is_string(), "{all:#}");
+
+        // 80 columns and 24 lines; a narrower terminal has more lines, and none that is too long.
+        for columns in [40, 80] {
+            let args = scene.args(&["status"]);
+            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &args) else {
+                continue;
+            };
+            assert_eq!(code, 0);
+            for line in shown.lines() {
+                assert!(line.width() <= columns as usize, "{line}");
+            }
+            assert!(columns < 80 || shown.lines().count() < 24, "{shown}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_lives_is_running_and_one_whose_process_is_gone_died() {
+    for scene in Scene::each() {
+        scene.import(30);
+        let store = scene.store().await;
+        let elsewhere = store
+            .begin_run(Stage::Classify, "elsewhere:boot:1:4242", now())
+            .await
+            .unwrap();
+        store.beat(elsewhere).await.unwrap();
+        let status = scene.status();
+        let running = answer(&status, "Running").unwrap();
+        assert!(
+            running.starts_with("classify for") && running.contains("process 4242"),
+            "{status}"
+        );
+        assert!(
+            answer(&status, "Next").unwrap().contains("under way"),
+            "{status}"
+        );
+        let checked = scene.run(&["status", "--check"]);
+        assert_eq!((checked.code, checked.stdout.as_str()), (0, "ok\n"));
+        store.note_death(elsewhere, "it was buried").await.unwrap();
+
+        // A process of this machine with a number that Linux never gives.
+        let me = worker_name();
+        let (place, _) = me.rsplit_once(':').unwrap();
+        let killed = store
+            .begin_run(Stage::Classify, &format!("{place}:99999999"), now())
+            .await
+            .unwrap();
+        let status = scene.status();
+        assert_eq!(answer(&status, "Running"), Some("nothing"), "{status}");
+        assert!(
+            answer(&status, "Died")
+                .unwrap()
+                .contains("its process was killed"),
+            "{status}"
+        );
+        assert!(
+            answer(&status, "Next")
+                .unwrap()
+                .starts_with("`topicmill classify`"),
+            "{status}"
+        );
+        let all = scene.json(&["status"]);
+        assert_eq!(all["runs"][0]["status"], "died");
+        let checked = scene.run(&["status", "--check"]);
+        assert_eq!(checked.code, 1);
+        assert!(
+            checked
+                .stdout
+                .contains(&format!("classify ({}) died", killed.0)),
+            "{}",
+            checked.stdout
+        );
+        // Only looking records nothing.
+        let found = store.run(killed).await.unwrap().unwrap();
+        assert_eq!(found.status, "running");
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn topics_that_fail_are_named_with_the_time_since_when() {
+    for scene in Scene::each() {
+        scene.import(3);
+        let store = scene.store().await;
+        let report = |topic: &str, outcome: &str| {
+            let detail = "evil\u{1b}[2J";
+            json!({"topic": topic, "subreddit": topic, "outcome": outcome, "detail": detail})
+        };
+        for (climate, days) in [("ok", 3), ("private", 2), ("private", 1)] {
+            let began = now().as_datetime() - chrono::TimeDelta::days(days);
+            let run = store
+                .begin_run(Stage::Collect, "w", began.into())
+                .await
+                .unwrap();
+            let outcomes = json!([report("climate", climate), report("books", "ok")]);
+            let counts = json!({"posts": 3, "new": 0, "by_outcome": {"ok": 1, "private": 1}});
+            let status = RunStatus::Partial;
+            store
+                .finish_run(run, status, &counts, &outcomes, None, began.into())
+                .await
+                .unwrap();
+        }
+        let status = scene.status();
+        let failing = answer(&status, "Failing").unwrap();
+        assert!(
+            failing.starts_with("climate (r/climate: private) since"),
+            "{status}"
+        );
+        assert!(failing.ends_with("2 runs"), "{status}");
+        // What was collected in part is a good run: two days would be too long, and it was one.
+        let checked = |age: &str| {
+            scene
+                .run(&["status", "--check", "--max-age-collect", age])
+                .code
+        };
+        assert_eq!(checked("2d"), 0);
+        // The import, too, brought posts.
+        assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
+        let words = "it fell\u{1b}[2J\u{7} over".to_owned() + &" and over".repeat(100);
+        let run = store.begin_run(Stage::Purge, "w", now()).await.unwrap();
+        store
+            .finish_run(
+                run,
+                RunStatus::Failed,
+                &json!({}),
+                &json!([]),
+                Some(&words),
+                now(),
+            )
+            .await
+            .unwrap();
+        if let Some((shown, _)) = on_a_terminal(&scene.program, 80, &scene.args(&["status"])) {
+            assert!(
+                !shown.contains('\u{1b}') && shown.contains("it fell␛[2J␇ over"),
+                "{shown}"
+            );
+            assert!(shown.lines().all(|line| line.width() <= 80), "{shown}");
+            assert!(shown.lines().count() < 24, "{shown}");
+        }
+        let piped = scene.status();
+        let piped: Vec<&str> = piped.split_whitespace().collect();
+        assert!(
+            piped.join(" ").contains(&words[20..]),
+            "a pipe gets all of it"
+        );
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
+    for scene in Scene::each() {
+        let never = scene.run(&[
+            "status",
+            "--check",
+            "--max-age-post",
+            "1d",
+            "--max-age-collect",
+            "1d",
+        ]);
+        assert_eq!(never.code, 1);
+        assert_eq!(never.stdout.lines().count(), 2, "{}", never.stdout);
+        assert!(
+            never
+                .stdout
+                .contains("no post is stored, and 24 h are allowed"),
+            "{}",
+            never.stdout
+        );
+
+        scene.import(3);
+        let limits = [
+            "--max-age-post",
+            "2h",
+            "--max-age-collect",
+            "1h",
+            "--max-age-unlabelled",
+            "6h",
+        ];
+        let check = [&["status", "--check"], &limits[..]].concat();
+        let fine = scene.run(&check);
+        assert_eq!(
+            (fine.code, fine.stdout.as_str()),
+            (0, "ok\n"),
+            "{}",
+            fine.stderr
+        );
+
+        scene
+            .database
+            .run("UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00'")
+            .await;
+        let old = scene.run(&check);
+        assert_eq!(old.code, 1);
+        let lines: Vec<&str> = old.stdout.lines().collect();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(
+            lines[0].starts_with("problem: the last new post was stored"),
+            "{lines:?}"
+        );
+        assert!(
+            lines[1].contains("waits for a label") && lines[1].ends_with("6 h are allowed"),
+            "{lines:?}"
+        );
+        let all = scene.json(&check);
+        assert_eq!(all["ok"], false);
+        assert_eq!(all["problems"][0]["check"], "max_age_post");
+        assert_eq!(all["problems"][1]["limit_secs"], 6 * 3_600);
+        let csv = scene.run(&[&check[..], &["--format", "csv"]].concat());
+        assert!(
+            csv.stdout
+                .starts_with("check,problem,age_secs,limit_secs\nmax_age_post,"),
+            "{}",
+            csv.stdout
+        );
+        // What has its label waits no more.
+        assert_eq!(scene.run(&["classify"]).code, 0);
+        let labelled = scene.run(&["status", "--check", "--max-age-unlabelled", "6h"]);
+        assert_eq!(labelled.code, 0, "{}", labelled.stdout);
+
+        for wrong in [
+            &["--max-age-post", "2h"][..],
+            &["--check", "--max-age-post", "soon"],
+            &["--check", "--max-age-post", ""],
+            &["--check", "--max-age-post", "-1h"],
+            &["--check", "--max-age-post", "99999999999999999999d"],
+            &["--check", "--max-age-post", "9999999999999999w"],
+            &["--check", "--max-age-post", "２h"],
+        ] {
+            let ran = scene.run(&[&["status"], wrong].concat());
+            assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.stderr);
+        }
+    }
+    let nowhere = Program::new().run(&["status", "--check"]);
+    assert_eq!(nowhere.code, 4, "{}", nowhere.stderr);
+}
+
+/// 240,000 posts, of which one in ten waits for a label and one in five of the others is unsure.
+const MANY: [(&str, &str); 2] = [
+    (
+        "sqlite",
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) \
+      INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, collected_at, updated_at) \
+      SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), '2026-01-01T00:00:00+00:00', \
+             '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n;",
+    ),
+    (
+        "postgres",
+        "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, collected_at, updated_at) \
+      SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), 'hex'), '2026-01-01T00:00:00+00:00', \
+             '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM generate_series(1, 240000) AS n (i); ANALYZE posts;",
+    ),
+];
+
+const LABELS: &str = "\
+INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, classified_at) \
+SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, p.fullname LIKE '%3' OR p.fullname LIKE '%7', 'single', \
+       '2026-01-03T00:00:00+00:00' FROM posts p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_posts_are_estimated_and_counted_only_when_asked() {
+    for scene in Scene::each() {
+        scene.import(2);
+        assert_eq!(scene.run(&["classify"]).code, 0);
+        let backend = scene.database.url.split(':').next().unwrap();
+        let posts = MANY.iter().find(|(name, _)| *name == backend).unwrap().1;
+        scene.database.run(posts).await;
+        scene.database.run(LABELS).await;
+        let exact = scene.json(&["status", "--exact"]);
+        let about = scene.json(&["status"]);
+        assert_eq!(
+            (&exact["is_estimate"], &about["is_estimate"]),
+            (&json!(false), &json!(true))
+        );
+        let (exact, about) = (&exact["backlog"], &about["backlog"]);
+        assert_eq!(exact["unlabelled"], 24_000);
+        for figure in ["posts", "labelled", "unsure", "unlabelled", "unchecked"] {
+            let share = |all: &Value| all[figure].as_f64().unwrap() / 240_002.0;
+            // Five standard errors of a sample of 2,000, whatever the share.
+            let apart = (share(about) - share(exact)).abs();
+            assert!(apart < 0.056, "{figure}: {about} {exact}");
+        }
+        assert_eq!(about["other"], 0);
+        assert_eq!(about["oldest_unlabelled"], exact["oldest_unlabelled"]);
+        let screen = scene.status();
+        assert!(
+            answer(&screen, "Waiting").unwrap().starts_with("about 2"),
+            "{screen}"
+        );
+        assert!(
+            answer(&screen, "Posts").unwrap().starts_with("about 240,0"),
+            "{screen}"
+        );
+    }
+}
+
+#[test]
+fn a_title_ends_in_an_ellipsis_on_a_terminal_and_nowhere_else() {
+    let titles = [
+        "words of a title that is long enough to be cut somewhere ".repeat(1_000),
+        "日本語の長い題名がここにあります".repeat(20),
+        "👩‍👩‍👧‍👦".repeat(120),
+        format!("Z{}algo", "\u{336}".repeat(4_000)),
+        format!("{} \u{1b}[2J\u{202e}evil", "שלום עולם ".repeat(30)),
+        "plain".to_owned(),
+    ];
+    for scene in Scene::each() {
+        let rows = titles.iter().enumerate().map(|(i, title)| {
+            let row = json!({"id": format!("t{i}"), "title": title, "subreddit": "s", "selftext": "", "created_utc": 1_700_000_000 + i});
+            format!("{row}\n")
+        });
+        let file = scene
+            .program
+            .write("posts.ndjson", rows.collect::<String>());
+        assert_eq!(scene.run(&["import", &file]).code, 0);
+        let sql = [
+            "sql",
+            "SELECT fullname, title, reddit_score FROM posts ORDER BY created_at",
+        ];
+        for columns in [40, 80, 200] {
+            let Some((shown, code)) = on_a_terminal(&scene.program, columns, &scene.args(&sql))
+            else {
+                return; // There is no `script` here.
+            };
+            assert_eq!(code, 0);
+            let lines: Vec<&str> = shown.lines().collect();
+            assert_eq!(lines.len(), titles.len() + 3, "a row is a line: {shown}");
+            for line in &lines {
+                assert!(line.width() <= columns as usize, "{columns}: {line}");
+                assert!(line.matches('\u{336}').count() < 16, "a heap of marks");
+                assert!(!line.contains(['\u{1b}', '\u{202e}']), "{line}");
+            }
+            assert_eq!(
+                lines.iter().filter(|line| line.contains('…')).count(),
+                4,
+                "{shown}"
+            );
+        }
+        let piped = scene.run(&sql).stdout;
+        assert!(
+            piped.contains(titles[0].trim()) && !piped.contains('…'),
+            "whole in a pipe"
+        );
+        assert!(piped.contains(&titles[1]) && piped.contains(&titles[3]));
+    }
+}
+
+#[test]
+fn the_database_and_the_program_tell_their_versions() {
+    let version = concat!(env!("CARGO_PKG_VERSION"), " (");
+    for scene in Scene::each() {
+        let before = scene.json(&["db", "info"]);
+        let by = |info: &Value| {
+            let rows = info.as_array().unwrap().clone();
+            rows.into_iter()
+                .find(|row| row["what"] == "last run by")
+                .unwrap()["value"]
+                .clone()
+        };
+        assert_eq!(by(&before), Value::Null, "nothing ran yet");
+        scene.import(1);
+        let after = by(&scene.json(&["db", "info"]));
+        assert!(after.as_str().unwrap().starts_with(version), "{after}");
+        let told = scene.run(&["--version"]).stdout;
+        assert_eq!(
+            told.trim(),
+            format!("topicmill {}", after.as_str().unwrap())
+        );
+    }
+}

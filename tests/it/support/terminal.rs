@@ -1,0 +1,36 @@
+//! A terminal of a given size, which `script` of util-linux makes.
+
+use std::process::Stdio;
+
+use super::program::Program;
+
+/// What the program writes to a terminal of 24 lines, and its exit code; `None` where there is no `script`.
+pub fn on_a_terminal(program: &Program, columns: u32, args: &[&str]) -> Option<(String, i32)> {
+    let command = program.command(args);
+    let quoted =
+        |word: &std::ffi::OsStr| format!("'{}'", word.to_str().unwrap().replace('\'', r"'\''"));
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<String> = words.map(quoted).collect();
+    // Its log goes elsewhere: a terminal mixes both.
+    let line = format!(
+        "stty cols {columns} rows 24; {} 2>/dev/null; echo code=$?",
+        words.join(" ")
+    );
+    let mut script = std::process::Command::new("script");
+    script
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(program.folder.path());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    script.env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
+    let output = script.stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout)
+        .unwrap()
+        .replace("\r\n", "\n");
+    let (shown, code) = text.rsplit_once("code=").expect("the shell tells the code");
+    Some((shown.to_owned(), code.trim().parse().unwrap()))
+}
