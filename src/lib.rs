@@ -28,9 +28,9 @@
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
 //!
 //! - `export`: the labelled posts as a data set to hand on.
-//! - `look`: what pages and charts look like.
+//! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
 //!
-//! Kept free: `report` (a picture of it), `serve` (a place to look and correct),
+//! Kept free: `serve` (a place to look and correct),
 //! `schedule` (runs at given times).
 //!
 //! # Who may use whom
@@ -39,7 +39,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, report, review, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -48,6 +48,7 @@
 //! review        -> clock, domain, store
 //! analysis      -> store
 //! export        -> domain, store, tables
+//! report        -> domain, look, store
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
@@ -99,6 +100,7 @@ pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;
 pub mod record;
+pub mod report;
 pub mod review;
 pub mod source;
 pub mod store;
