@@ -201,6 +201,9 @@ mod tests {
                 let ratio = contrast(&text, &ground);
                 assert!(ratio >= 4.5, "{text} on {ground}: {ratio:.2}");
             }
+            // Of marks that are no text, 3 is asked for.
+            let ratio = contrast("quiet", "ground");
+            assert!(ratio >= 3.0, "grey marks: {ratio:.2}");
         }
     }
 }
