@@ -60,6 +60,9 @@ pub fn width(text: &str) -> f64 {
 }
 
 fn advance(c: char) -> f64 {
+    if look::is_mark(c) {
+        return 0.0;
+    }
     match c {
         'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 4.0,
         'f' | 't' | 'r' | '(' | ')' | '/' | '-' | '[' | ']' | '"' => 5.2,
@@ -95,7 +98,7 @@ pub fn fit(text: &str, room: f64) -> String {
         if used > room {
             break;
         }
-        most += 1;
+        most += usize::from(!look::is_mark(c));
     }
     look::line(&text, most + 1)
 }
