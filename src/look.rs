@@ -112,7 +112,8 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a character takes no room of its own: it stands over, under or in the one before it: Unicode's blocks of such marks, and the joiners.
+/// Whether a character takes no room of its own, because it stands over, under or in the one before it: by Unicode's blocks of
+/// such marks, and the joiners.
 pub fn is_mark(c: char) -> bool {
     matches!(c,
         '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{591}'..='\u{5bd}' | '\u{610}'..='\u{61a}'
