@@ -31,47 +31,75 @@ pub fn headline(report: &Report) -> String {
     let share = real(none) / real(scored);
     let leader = labels.first().filter(|_| share < MOST_NONE);
     let change = report.period.and_then(|_| changed(&labels));
-    let first = match leader {
-        None => format!("{} of the posts fit none of the labels", percent(share)),
-        Some(leader) => leads(report, leader, &labels),
+    let and = |said: String| match &change {
+        Some((label, change)) => format!("{said}, and {} {change}", line(&label.name, NAME)),
+        None => said,
     };
-    // The sentence is about the largest label where that stands out.
-    let named = leader.filter(|leader| {
-        let second = labels.get(1);
-        second.is_none_or(|second| is_ahead(leader.posts, second.posts, labels.len()))
-    });
-    match change {
-        Some((label, said)) if named.is_some_and(|named| named.slug == label.slug) => {
-            format!("{first}: its share {said}")
+    match (
+        leader.map(|leader| (leader, leads(leader, &labels))),
+        &change,
+    ) {
+        (None, _) => and(format!(
+            "{} of the posts fit none of the labels",
+            percent(share)
+        )),
+        (Some((leader, Leads::One(said))), Some((label, change))) if leader.slug == label.slug => {
+            format!("{said}: its share {change}")
         }
-        Some((label, said)) => format!("{first}, and {} {said}", line(&label.name, NAME)),
-        None => first,
+        (Some((_, Leads::One(said) | Leads::Several(said))), _) => and(said),
+        // That something changed says more than that nothing leads.
+        (Some((_, Leads::Nobody)), Some((label, change))) => {
+            format!(
+                "{} {change} of the posts",
+                capital(&line(&label.name, NAME))
+            )
+        }
+        (Some((leader, Leads::Nobody)), None) => nothing(report, leader),
     }
 }
 
+/// Which labels are larger than the others, by more than chance.
+enum Leads {
+    /// One, in a sentence.
+    One(String),
+    /// Two, in a sentence.
+    Several(String),
+    /// None is.
+    Nobody,
+}
+
 /// What there is to say of the largest label.
-fn leads(report: &Report, leader: &Line, labels: &[&Line]) -> String {
+fn leads(leader: &Line, labels: &[&Line]) -> Leads {
     let name = capital(&line(&leader.name, NAME));
     let is_ahead = |a: &Line, b: &Line| is_ahead(a.posts, b.posts, labels.len());
     match labels[1..] {
-        [] => format!("{name}: {} of the posts", percent(leader.share)),
-        [second, ..] if is_ahead(leader, second) => {
-            format!("{name} leads with {} of the posts", percent(leader.share))
-        }
+        [] => Leads::One(format!("{name}: {} of the posts", percent(leader.share))),
+        [second, ..] if is_ahead(leader, second) => Leads::One(format!(
+            "{name} leads with {} of the posts",
+            percent(leader.share)
+        )),
         [second, third, ..] if is_ahead(second, third) => {
             let (one, other) = (percent(leader.share), percent(second.share));
             let second = line(&second.name, NAME);
-            format!("{name} and {second} lead with {one} and {other} of the posts")
+            Leads::Several(format!(
+                "{name} and {second} lead with {one} and {other} of the posts"
+            ))
         }
-        _ if report.agreement.1 > 0 => {
-            let share = percent(real(report.agreement.0) / real(report.agreement.1));
-            format!("{share} of the posts get the label of their topic, and no label stands out")
-        }
-        _ => format!(
-            "No label stands out: {name} has the most posts, {}",
-            percent(leader.share)
-        ),
+        _ => Leads::Nobody,
     }
+}
+
+/// What there is to say where nothing leads and nothing changed.
+fn nothing(report: &Report, leader: &Line) -> String {
+    if report.agreement.1 > 0 {
+        let share = percent(real(report.agreement.0) / real(report.agreement.1));
+        return format!(
+            "{share} of the posts get the label of their topic, and no label stands out"
+        );
+    }
+    let name = capital(&line(&leader.name, NAME));
+    let share = percent(leader.share);
+    format!("No label stands out: {name} has the most posts, {share}")
 }
 
 /// The label whose share changed most, of those that changed by more than chance, and how.

@@ -123,6 +123,11 @@ fn the_headline_says_what_the_numbers_say_and_no_more() {
             "All about a and all about b lead with 49 % and 49 % of the posts",
         ),
         (
+            vec![("a", 200, 100), ("b", 100, 200)],
+            (0, 0),
+            "All about a fell from 67 % to 33 % of the posts",
+        ),
+        (
             vec![("a", 50, 50), ("b", 50, 50)],
             (400, 400),
             "80 % of the posts fit none of the labels",
