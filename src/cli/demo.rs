@@ -108,7 +108,7 @@ fn next_steps(url: &str, report: Option<&Path>) -> String {
         )
     });
     format!(
-        "\nThe database is {path}.{report} Try next:\n\
+        "\nThe database is {path}.{report} Try next:\
          \n  {program} --database {url} sql --named top-posts\
          \n  {program} --database {url} labels evaluate --gold topic\
          \n  {program} --database {url} export labelled.parquet\
