@@ -298,13 +298,11 @@ fn sums_of_the_report_are_those_of_the_views() {
         let program = Program::new();
         let url = database.url.as_str();
         program.write("posts.ndjson", lines(&evil_posts()));
-        program.write(
-            "trial.toml",
-            pipeline(
-                "single",
-                &[("food", "food"), ("travel", "travel"), ("sport", "sport")],
-            ),
-        );
+        let labels = [("food", "food"), ("travel", "travel"), ("sport", "sport")];
+        let pipeline = pipeline("single", &labels);
+        let unsure = format!("threshold = 0.9\nbackground = \"reddit\"\n{pipeline}");
+        program.write("trial.toml", &unsure);
+        program.write("beside.toml", pipeline.replace("\"trial\"", "\"beside\""));
         program.ok(&["--database", url, "import", "posts.ndjson"]);
         program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
         let (page, _) = report(&program, url, &[]);
@@ -314,13 +312,21 @@ fn sums_of_the_report_are_those_of_the_views() {
             .ok(&["--database", url, "sql", query, "--format", "json"])
             .stdout;
         let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
-        assert!(!rows.is_empty());
+        assert!(rows.len() >= 3, "labels, and none of them: {rows:?}");
         for row in rows {
             let (outcome, posts) = (row["outcome"].as_str().unwrap(), row["posts"].to_string());
             let posts = posts.trim_matches('"').split('.').next().unwrap();
             let cells = format!("{outcome}</th><td class=\"n posts\">{posts}</td>");
             assert!(page.contains(&cells), "{cells}: {page}");
         }
+        assert!(page.contains("threshold 0.90"), "{page}");
+        // Labels that stand beside the current ones.
+        program.ok(&["--database", url, "classify", "--pipeline", "beside.toml"]);
+        let (beside, _) = report(&program, url, &["--label-set", "beside"]);
+        assert!(beside.contains("Label set beside,"), "{beside}");
+        assert!(!beside.contains("unsure</th>"), "its threshold is 0");
+        let (current, _) = report(&program, url, &[]);
+        assert!(current.contains("Label set trial,"), "{current}");
     }
 }
 
@@ -346,4 +352,57 @@ fn what_is_purged_is_not_in_the_next_report() {
         let (page, _) = report(&program, url, &[]);
         assert_eq!(quoted(&page), None);
     }
+}
+
+#[test]
+fn nobody_sees_half_a_report() {
+    let program = Program::new();
+    let url = "sqlite:posts.db";
+    program.write("posts.ndjson", lines(&evil_posts()));
+    program.write(
+        "trial.toml",
+        pipeline("single", &[("food", "food"), ("travel", "travel")]),
+    );
+    program.ok(&["--database", url, "import", "posts.ndjson"]);
+    program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
+    // Several at once write one file.
+    let args = ["--database", url, "report", "out.html", "--svg", "charts"];
+    let running: Vec<_> = (0..4)
+        .map(|_| program.command(&args).spawn().unwrap())
+        .collect();
+    for mut child in running {
+        assert!(child.wait().unwrap().success());
+    }
+    let path = program.folder.path().join("out.html");
+    let whole = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        whole.ends_with("</html>\n") || whole.ends_with("</html>"),
+        "{whole}"
+    );
+    // A disk without room: no file grows beyond 48 kB, which SQLite's own notes do not need.
+    let shell = format!(
+        "trap '' XFSZ; ulimit -f 48; exec {} --database {url} report out.html",
+        env!("CARGO_BIN_EXE_topicmill")
+    );
+    let mut full = std::process::Command::new("bash");
+    full.args(["-c", &shell]).current_dir(program.folder.path());
+    let ran = crate::support::program::finished(full.output().unwrap());
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("nothing was put there"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        whole,
+        "what was there stays"
+    );
+    let ran = program.run(&["--database", url, "report", "missing/out.html"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("missing/out.html"), "{}", ran.stderr);
+    let names = std::fs::read_dir(program.folder.path()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let left: Vec<_> = names.filter(|name| name.ends_with(".partial")).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
