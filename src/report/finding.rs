@@ -126,6 +126,10 @@ fn changed<'r>(labels: &[&'r Line]) -> Option<(&'r Line, String)> {
 /// What the report is of.
 pub fn lead(report: &Report) -> String {
     let (Some(first), Some(last)) = (report.first, report.last) else {
+        if report.is_bounded {
+            return "Other times may have posts: --since and --until say which time is shown."
+                .to_owned();
+        }
         return "“topicmill collect” stores posts of your topics, and “topicmill import” those of a file. \
                 “topicmill demo” shows what this page then looks like."
             .to_owned();

@@ -110,6 +110,9 @@ pub fn render_body(report: &Report) -> String {
 }
 
 fn figures(report: &Report) -> Vec<Figure> {
+    if report.posts == 0 {
+        return Vec::new();
+    }
     let scored = report.scored();
     let figure = |value: String, name| Figure {
         value,
@@ -117,13 +120,11 @@ fn figures(report: &Report) -> Vec<Figure> {
         is_warm: false,
     };
     let mut figures = vec![figure(whole(report.posts), "posts")];
-    if report.posts > 0 {
-        figures.push(Figure {
-            value: percent(real(scored) / real(report.posts)),
-            name: "labelled",
-            is_warm: scored < report.posts,
-        });
-    }
+    figures.push(Figure {
+        value: percent(real(scored) / real(report.posts)),
+        name: "labelled",
+        is_warm: scored < report.posts,
+    });
     if scored > 0 {
         let none = report.of(Fate::Other) + report.of(Fate::Unsure);
         figures.push(figure(
@@ -145,17 +146,14 @@ fn figures(report: &Report) -> Vec<Figure> {
             ),
         });
     }
-    if report.posts > 0 {
-        figures.push(Figure {
-            value: whole(report.gaps.len() as u64),
-            name: if report.gaps.len() == 1 {
-                "gap in collecting"
-            } else {
-                "gaps in collecting"
-            },
-            is_warm: !report.gaps.is_empty(),
-        });
-    }
+    figures.push(Figure {
+        value: whole(report.gaps.len() as u64),
+        name: match report.gaps.len() {
+            1 => "gap in collecting",
+            _ => "gaps in collecting",
+        },
+        is_warm: !report.gaps.is_empty(),
+    });
     figures
 }
 

@@ -86,7 +86,8 @@ fn draw(report: &Report, width: f64, height: f64) -> Svg {
 /// Each label in a small chart of its own, all on one scale.
 pub fn labels(report: &Report) -> Option<Chart> {
     let lines: Vec<&Line> = report.lines.iter().filter(|line| line.posts > 0).collect();
-    if lines.is_empty() || report.axis.len() < 2 {
+    // One label is what the chart of all posts shows.
+    if lines.len() < 2 || report.axis.len() < 2 {
         return None;
     }
     let head: Vec<String> = std::iter::once("from".to_owned())
