@@ -16,8 +16,6 @@ use crate::store::{Cell, Drawn, Fate, Gap, ModelRow, RunRow, Sample, Sums};
 const TITLE: usize = 160;
 /// Topics that are told: those behind them are put together.
 const TOPICS: usize = 400;
-/// Stretches that are shown.
-const GAPS: usize = 400;
 
 /// What the report shows beside the sums.
 pub struct Around {
@@ -71,26 +69,26 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
     };
     let tallies = tallies(&sums, set, &axis, period);
     let lines = lines(&tallies, &names);
-    let drift = sums.split.and_then(|_| {
-        let pairs: Vec<_> = tallies
-            .values()
-            .map(|tally| (tally.before, tally.after))
-            .collect();
-        Drift::of(&pairs)
-    });
+    let pairs: Vec<_> = tallies
+        .values()
+        .map(|one| (one.before, one.after))
+        .collect();
+    let drift = sums.split.and_then(|_| Drift::of(&pairs));
     let shown = || {
         let cells = sums.cells.iter();
         cells.filter(move |cell| period == Period::Halves || cell.is_later)
     };
     let posts_of = |fate| {
-        shown()
-            .filter(|cell| cell.fate == fate)
-            .map(|cell| cell.posts)
-            .sum()
+        let cells = shown().filter(|cell| cell.fate == fate);
+        cells.map(|cell| cell.posts).sum()
     };
     let (topics, agreement) = topics(shown(), &lines, &names, &axis);
-    let mut gaps = around.gaps;
-    gaps.truncate(GAPS);
+    let is_bounded = options.since.is_some() || options.until.is_some();
+    let is_shown = |gap: &Gap| {
+        !is_bounded
+            || sums.first.is_some_and(|first| gap.until_at >= first)
+                && sums.last.is_some_and(|last| gap.from_at <= last)
+    };
     Report {
         database: options.database.clone(),
         now: options.now,
@@ -99,7 +97,7 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
             .map(|model| format!("{} ({})", model.name, model.precision)),
         label_set: set.map(|set| (set.name.clone(), set.hash().chars().take(12).collect())),
         threshold: set.map_or(0.0, |set| set.threshold),
-        is_bounded: options.since.is_some() || options.until.is_some(),
+        is_bounded,
         first: sums.first,
         last: sums.last,
         period: drift.map(|_| period),
@@ -114,7 +112,7 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
         drift,
         closest: calls(&sums.closest, scores, set, &names),
         surest: calls(&sums.surest, scores, set, &names),
-        gaps,
+        gaps: around.gaps.into_iter().filter(is_shown).collect(),
         skipped: sums.skipped,
         runs: around.runs,
         reconciled_at: around.reconciled_at,

@@ -11,6 +11,8 @@ use crate::store::Fate;
 
 /// From this share on, a cell on a desk shows its number.
 const TOLD: f64 = 0.045;
+/// Pixels of the name of a column, at most.
+const HEADING: f64 = 175.0;
 /// The largest share of a step of colour; the last step has the rest.
 const STEPS: [f64; 7] = [0.005, 0.04, 0.1, 0.2, 0.35, 0.5, 0.7];
 
@@ -107,82 +109,85 @@ fn step(share: f64) -> usize {
         .unwrap_or(STEPS.len())
 }
 
+/// Where things stand in a heat map.
+struct Grid {
+    left: f64,
+    top: f64,
+    cell: f64,
+    tall: f64,
+    /// Room for the numbers by which a telephone names columns; a desk has their names.
+    numbers: f64,
+}
+
+impl Grid {
+    fn is_wide(&self) -> bool {
+        self.numbers == 0.0
+    }
+}
+
 fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bool) -> Svg {
-    let names = rows
-        .iter()
-        .map(|row| measure(&row.name))
-        .fold(0.0, f64::max);
-    let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 });
+    let widest = |names: &mut dyn Iterator<Item = &String>| {
+        names.map(|name| measure(name)).fold(0.0, f64::max)
+    };
+    let names = widest(&mut rows.iter().map(|row| &row.name));
+    let heading = widest(&mut columns.iter().map(|(_, line)| &line.name)).min(HEADING);
     let numbers = if is_wide { 0.0 } else { 22.0 };
-    let heading = columns
-        .iter()
-        .map(|(_, line)| measure(&line.name))
-        .fold(0.0, f64::max)
-        .min(175.0);
+    let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 }) + numbers;
     // A slanted name climbs as far as it is long, times the sine of 45 degrees, and as far to the right.
     let climb = if is_wide { heading * 0.72 } else { 0.0 };
-    let cell = ((width - left - numbers - climb) / real(columns.len() as u64)).min(44.0);
-    let tall = if is_wide {
-        cell.clamp(24.0, 34.0)
-    } else {
-        cell.clamp(17.0, 26.0)
+    let cell = ((width - left - climb) / real(columns.len() as u64)).min(44.0);
+    let (least, most) = if is_wide { (24.0, 34.0) } else { (17.0, 26.0) };
+    let grid = Grid {
+        left,
+        top: climb + 18.0,
+        cell,
+        tall: cell.clamp(least, most),
+        numbers,
     };
-    let top = climb + 18.0;
-    let mut svg = Svg::new(width, top + tall * real(rows.len() as u64) + 4.0);
-    let left = left + numbers;
+    let mut svg = Svg::new(width, grid.top + grid.tall * real(rows.len() as u64) + 4.0);
     for (n, (_, line)) in columns.iter().enumerate() {
         let x = left + cell * (real(n as u64) + 0.5);
         if is_wide {
-            svg.slanted((x, top - 7.0), "", &line.name, 175.0);
+            svg.slanted((x, grid.top - 7.0), "", &line.name, HEADING);
         } else if cell >= 17.0 || n % 2 == 0 {
-            svg.text(
-                (x, top - 6.0),
-                Anchor::Middle,
-                "",
-                &(n + 1).to_string(),
-                30.0,
-            );
+            let number = (n + 1).to_string();
+            svg.text((x, grid.top - 6.0), Anchor::Middle, "", &number, 30.0);
         }
     }
     for (m, row) in rows.iter().enumerate() {
-        let y = top + tall * real(m as u64);
-        let middle = y + tall / 2.0 + 4.0;
-        let place = columns.iter().position(|(_, line)| line.slug == row.slug);
-        if let (false, Some(place)) = (is_wide, place) {
-            svg.text(
-                (left - 8.0, middle),
-                Anchor::End,
-                "",
-                &(place + 1).to_string(),
-                20.0,
-            );
-        }
-        svg.text(
-            (left - numbers - 8.0, middle),
-            Anchor::End,
-            "name",
-            &row.name,
-            left - numbers - 10.0,
+        draw_row(
+            &mut svg,
+            &grid,
+            row,
+            columns,
+            grid.top + grid.tall * real(m as u64),
         );
-        for (n, (place, line)) in columns.iter().enumerate() {
-            let share = real(row.row[*place]) / real(row.scored.max(1));
-            let x = left + cell * real(n as u64);
-            let step = step(share);
-            let told = format!("{} → {}: {}", row.name, line.name, percent(share));
-            let told = crate::look::line(&told, 200);
-            svg.rect((x, y), (cell - 2.0, tall - 2.0), &format!("h{step}"), &told);
-            if is_wide && cell >= 22.0 && share >= TOLD {
-                let class = if step < 6 { "on-light" } else { "on-dark" };
-                let number = format!("{:.0}", share * 100.0);
-                svg.text(
-                    (x + cell / 2.0 - 1.0, middle),
-                    Anchor::Middle,
-                    class,
-                    &number,
-                    cell,
-                );
-            }
-        }
     }
     svg
+}
+
+fn draw_row(svg: &mut Svg, grid: &Grid, row: &TopicLine, columns: &[(usize, &Line)], y: f64) {
+    let middle = y + grid.tall / 2.0 + 4.0;
+    let place = columns.iter().position(|(_, line)| line.slug == row.slug);
+    if let (false, Some(place)) = (grid.is_wide(), place) {
+        let number = (place + 1).to_string();
+        svg.text((grid.left - 8.0, middle), Anchor::End, "", &number, 20.0);
+    }
+    let name = grid.left - grid.numbers - 8.0;
+    svg.text((name, middle), Anchor::End, "name", &row.name, name - 2.0);
+    for (n, (place, line)) in columns.iter().enumerate() {
+        let share = real(row.row[*place]) / real(row.scored.max(1));
+        let x = grid.left + grid.cell * real(n as u64);
+        let step = step(share);
+        let told = format!("{} → {}: {}", row.name, line.name, percent(share));
+        let told = crate::look::line(&told, 200);
+        let size = (grid.cell - 2.0, grid.tall - 2.0);
+        svg.rect((x, y), size, &format!("h{step}"), &told);
+        if grid.is_wide() && grid.cell >= 22.0 && share >= TOLD {
+            let class = if step < 6 { "on-light" } else { "on-dark" };
+            let number = format!("{:.0}", share * 100.0);
+            let at = (x + grid.cell / 2.0 - 1.0, middle);
+            svg.text(at, Anchor::Middle, class, &number, grid.cell);
+        }
+    }
 }

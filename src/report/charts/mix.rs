@@ -83,61 +83,23 @@ fn index(index: f64) -> String {
     format!("{index:.3}")
 }
 
+/// Pixels of a row.
+const ROW: f64 = 24.0;
+/// Where the first row begins.
+const TOP: f64 = 22.0;
+
 fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
-    const ROW: f64 = 24.0;
-    const TOP: f64 = 22.0;
     let lines = &lines[..lines.len().min(MOST)];
-    let names = lines
-        .iter()
-        .map(|(line, _)| measure(&line.name))
-        .fold(0.0, f64::max);
-    let left = (names + 14.0).min(most);
+    let names = lines.iter().map(|(line, _)| measure(&line.name));
+    let left = (names.fold(0.0, f64::max) + 14.0).min(most);
     let bottom = TOP + ROW * real(lines.len() as u64);
     let mut svg = Svg::new(width, bottom + 22.0);
-    let right = width - 52.0;
-    let largest = lines
-        .iter()
-        .map(|(_, change)| change.from.max(change.to))
-        .fold(0.0, f64::max);
-    // In whole percent, to the next round number.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a percentage"
-    )]
-    let ticks = super::ticks((largest * 100.0).ceil() as u64);
-    let highest = real(ticks.last().copied().unwrap_or(1).max(1)) / 100.0;
-    let x = |share: f64| left + (right - left - 12.0) * share / highest;
-    for tick in &ticks {
-        let share = real(*tick) / 100.0;
-        svg.line((x(share), TOP - 4.0), (x(share), bottom), "axis");
-        svg.text(
-            (x(share), bottom + 16.0),
-            Anchor::Middle,
-            "",
-            &format!("{tick} %"),
-            48.0,
-        );
-    }
-    let (before, after) = match period {
-        Period::Halves => ("earlier half", "later half"),
-        Period::Before => ("period before", "this period"),
-    };
-    svg.dot((5.0, 8.0), 4.0, "ring", before);
-    svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
-    let next = 13.0 + measure(before) + 16.0;
-    svg.dot((next, 8.0), 5.0, "mark", after);
-    svg.text((next + 9.0, 12.0), Anchor::Start, "", after, 120.0);
-    svg.text((width, 12.0), Anchor::End, "", "points", 60.0);
+    let x = scale(&mut svg, lines, left, bottom);
+    let (before, after) = key(&mut svg, period);
     for (place, (line, change)) in lines.iter().enumerate() {
         let y = TOP + ROW * (real(place as u64) + 0.5);
-        svg.text(
-            (left - 12.0, y + 4.0),
-            Anchor::End,
-            "name",
-            &line.name,
-            left - 12.0,
-        );
+        let name = (left - 12.0, y + 4.0);
+        svg.text(name, Anchor::End, "name", &line.name, left - 12.0);
         let (from, to) = (x(change.from), x(change.to));
         let class = match (change.is_real, change.difference() > 0.0) {
             (false, _) => "mark-grey",
@@ -151,13 +113,50 @@ fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg
         svg.dot((from, y), 4.0, "ring", &told(change.from, before));
         svg.dot((to, y), 5.0, class, &told(change.to, after));
         let said = if change.is_real { "strong" } else { "" };
-        svg.text(
-            (width, y + 4.0),
-            Anchor::End,
-            said,
-            &points(change.difference()),
-            46.0,
-        );
+        let number = points(change.difference());
+        svg.text((width, y + 4.0), Anchor::End, said, &number, 46.0);
     }
     svg
+}
+
+/// Lines down the chart with their shares, and where a share stands.
+fn scale(
+    svg: &mut Svg,
+    lines: &[(&Line, Change)],
+    left: f64,
+    bottom: f64,
+) -> impl Fn(f64) -> f64 + use<> {
+    let shares = lines.iter().map(|(_, change)| change.from.max(change.to));
+    // In whole percent, to the next round number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage"
+    )]
+    let ticks = super::ticks((shares.fold(0.0, f64::max) * 100.0).ceil() as u64);
+    let highest = real(ticks.last().copied().unwrap_or(1).max(1)) / 100.0;
+    let room = svg.width - 52.0 - left - 12.0;
+    let x = move |share: f64| left + room * share / highest;
+    for tick in &ticks {
+        let at = x(real(*tick) / 100.0);
+        svg.line((at, TOP - 4.0), (at, bottom), "axis");
+        let said = format!("{tick} %");
+        svg.text((at, bottom + 16.0), Anchor::Middle, "", &said, 48.0);
+    }
+    x
+}
+
+/// What the two marks of a row are.
+fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
+    let (before, after) = match period {
+        Period::Halves => ("earlier half", "later half"),
+        Period::Before => ("period before", "this period"),
+    };
+    svg.dot((5.0, 8.0), 4.0, "ring", before);
+    svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
+    let next = 13.0 + measure(before) + 16.0;
+    svg.dot((next, 8.0), 5.0, "mark", after);
+    svg.text((next + 9.0, 12.0), Anchor::Start, "", after, 120.0);
+    svg.text((svg.width, 12.0), Anchor::End, "", "points", 60.0);
+    (before, after)
 }
