@@ -16,7 +16,9 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 	$(TARGET)/release/topicmill demo
 
 .PHONY: test
-test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL
+test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL and Chromium
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	scripts/with-postgres cargo test --locked
 
 .PHONY: lint
@@ -44,6 +46,11 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
 	.venv-tools/bin/python tools/golden.py
+
+.PHONY: pictures
+pictures: rust onnxruntime ## Draw the README's picture of the report anew (needs Chromium)
+	cargo build --release --locked
+	scripts/pictures $(TARGET)/release/topicmill
 
 .PHONY: clean
 clean: ## Remove what was built and installed here

@@ -29,8 +29,9 @@
 //!
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
+//! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
 //!
-//! Kept free: `report` (a picture of it), `serve` (a place to look and correct),
+//! Kept free: `serve` (a place to look and correct),
 //! `schedule` (runs at given times).
 //!
 //! # Who may use whom
@@ -39,7 +40,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, review, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, report, review, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -49,6 +50,7 @@
 //! analysis      -> store
 //! export        -> domain, store, tables
 //! outlook       -> domain, pipeline, store
+//! report        -> domain, look, store
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
@@ -58,7 +60,7 @@
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config`, `tables` and `telemetry` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `config`, `tables`, `telemetry` and `look` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -98,11 +100,13 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
+pub mod look;
 pub mod outlook;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;
 pub mod record;
+pub mod report;
 pub mod review;
 pub mod source;
 pub mod store;

@@ -15,6 +15,7 @@ use crate::hub::PullError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
+use crate::report::ReportError;
 use crate::review::gold::GoldError;
 use crate::source::SourceError;
 use crate::source::file::dump::DumpError;
@@ -128,6 +129,8 @@ pub enum CliError {
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
+    Report(#[from] ReportError),
+    #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
@@ -186,6 +189,7 @@ impl CliError {
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Store(StoreError::Query(_) | StoreError::Url(_))
+            | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)
                 | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
@@ -210,6 +214,7 @@ impl CliError {
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_))
             | Self::Export(_)
+            | Self::Report(_)
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,

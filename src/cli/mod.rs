@@ -21,6 +21,7 @@ mod model;
 mod output;
 mod purge;
 mod remedy;
+mod report;
 mod run;
 mod score;
 mod screen;
@@ -132,6 +133,8 @@ enum Command {
     Sql(sql::Sql),
     /// Write the labelled posts to a file, or to a folder that is a data set
     Export(export::Export),
+    /// Draw what is stored as one page that opens anywhere
+    Report(report::Report),
     /// Show what runs, what waits for a label, what failed, and what to do
     Status(status::Status),
     /// Fetch, list and verify models
@@ -163,7 +166,8 @@ impl Command {
             | Self::Export(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
-            Self::Status(_)
+            Self::Report(_)
+            | Self::Status(_)
             | Self::Model(_)
             | Self::Doctor(_)
             | Self::Setup(_)
@@ -274,6 +278,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Export(command) => command.run(setup).await,
+        Command::Report(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,

@@ -3,6 +3,7 @@
 mod arctic_shift;
 mod attacks;
 mod bottleneck;
+mod browser;
 mod cli;
 mod collect;
 mod evaluate;
@@ -26,6 +27,7 @@ mod purge;
 mod quota;
 mod readme;
 mod replay;
+mod report;
 mod schema;
 mod shortlist;
 mod source;

@@ -3,8 +3,7 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`.
-//! `vectors`, `versions`, `predictions`, `work`, `looking`, `outlook`.
+//! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `report`.
 
 mod escaped;
 mod gaps;
@@ -16,6 +15,7 @@ mod posts;
 mod predictions;
 mod purging;
 mod quotas;
+mod report;
 mod runs;
 mod unlabelled;
 mod vectors;

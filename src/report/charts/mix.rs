@@ -1,0 +1,162 @@
+//! How the mix of labels changed.
+
+use super::super::Report;
+use super::super::data::{Change, Line, Period};
+use super::super::drift::{Drift, LARGE, MODERATE, Verdict, real};
+use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::table::Table;
+use super::{Chart, MOST, NARROW, WIDE};
+use crate::look::{line, percent, points, whole};
+
+/// Shares before and after.
+pub fn chart(report: &Report) -> Option<Chart> {
+    let (period, drift) = (report.period?, report.drift?);
+    let mut lines: Vec<(&Line, Change)> = report
+        .lines
+        .iter()
+        .filter_map(|line| Some((line, line.change?)))
+        .filter(|(_, change)| change.before + change.after > 0)
+        .collect();
+    lines.sort_by(|a, b| b.1.difference().abs().total_cmp(&a.1.difference().abs()));
+    let (before, after) = period.words();
+    let rows = lines.iter().map(|(one, change)| {
+        vec![
+            line(&one.name, 60),
+            whole(change.before),
+            whole(change.after),
+            percent(change.from),
+            percent(change.to),
+            points(change.difference()),
+            if change.is_real { "yes" } else { "no" }.to_owned(),
+        ]
+    });
+    let head = [
+        "label",
+        "posts before",
+        "posts after",
+        "share before",
+        "share after",
+        "points",
+        "more than chance",
+    ];
+    Some(Chart {
+        id: "mix-of-labels",
+        title: "Change of the mix".to_owned(),
+        read: format!("{} {}", read(&drift), legend(before, after)),
+        table: Table::new(1, &head, rows),
+        wide: draw(&lines, period, WIDE, 230.0),
+        narrow: draw(&lines, period, NARROW, 130.0),
+    })
+}
+
+fn legend(before: &str, after: &str) -> String {
+    format!(
+        "The ring is a label's share in {before}, the dot its share in {after}; the dot is coloured only where the change is \
+         larger than chance would make it."
+    )
+}
+
+/// What the index says, with how it is read.
+fn read(drift: &Drift) -> String {
+    let (before, after) = (whole(drift.before), whole(drift.after));
+    let verdict = match drift.verdict() {
+        Verdict::Chance => format!(
+            "no more than chance, which makes up to {} of two samples of {before} and {after} posts",
+            index(drift.chance)
+        ),
+        Verdict::Small => "more than chance, and small".to_owned(),
+        Verdict::Moderate => "a shift that deserves a look".to_owned(),
+        Verdict::Large => "another mix".to_owned(),
+    };
+    format!(
+        "The population stability index is {}: {verdict}. By the usual thresholds, a mix is stable under {MODERATE}, \
+         deserves a look up to {LARGE}, and is another one beyond.",
+        index(drift.index)
+    )
+}
+
+/// An index with the digits that mean something.
+fn index(index: f64) -> String {
+    if index < 0.0005 {
+        return "less than 0.001".to_owned();
+    }
+    format!("{index:.3}")
+}
+
+/// Pixels of a row.
+const ROW: f64 = 24.0;
+/// Where the first row begins.
+const TOP: f64 = 22.0;
+
+fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
+    let lines = &lines[..lines.len().min(MOST)];
+    let names = lines.iter().map(|(line, _)| measure(&line.name));
+    let left = (names.fold(0.0, f64::max) + 14.0).min(most);
+    let bottom = TOP + ROW * real(lines.len() as u64);
+    let mut svg = Svg::new(width, bottom + 22.0);
+    let x = scale(&mut svg, lines, left, bottom);
+    let (before, after) = key(&mut svg, period);
+    for (place, (line, change)) in lines.iter().enumerate() {
+        let y = TOP + ROW * (real(place as u64) + 0.5);
+        let name = (left - 12.0, y + 4.0);
+        svg.text(name, Anchor::End, "name", &line.name, left - 12.0);
+        let (from, to) = (x(change.from), x(change.to));
+        let class = match (change.is_real, change.difference() > 0.0) {
+            (false, _) => "mark-grey",
+            (true, true) => "mark",
+            (true, false) => "mark-warm",
+        };
+        svg.rect((from.min(to), y - 1.0), ((to - from).abs(), 2.0), class, "");
+        let told = |share: f64, when: &str| {
+            crate::look::line(&format!("{}: {} in {when}", line.name, percent(share)), 200)
+        };
+        svg.dot((from, y), 4.0, "ring", &told(change.from, before));
+        svg.dot((to, y), 5.0, class, &told(change.to, after));
+        let said = if change.is_real { "strong" } else { "" };
+        let number = points(change.difference());
+        svg.text((width, y + 4.0), Anchor::End, said, &number, 46.0);
+    }
+    svg
+}
+
+/// Lines down the chart with their shares, and where a share stands.
+fn scale(
+    svg: &mut Svg,
+    lines: &[(&Line, Change)],
+    left: f64,
+    bottom: f64,
+) -> impl Fn(f64) -> f64 + use<> {
+    let shares = lines.iter().map(|(_, change)| change.from.max(change.to));
+    // In whole percent, to the next round number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage"
+    )]
+    let ticks = super::ticks((shares.fold(0.0, f64::max) * 100.0).ceil() as u64);
+    let highest = real(ticks.last().copied().unwrap_or(1).max(1)) / 100.0;
+    let room = svg.width - 52.0 - left - 12.0;
+    let x = move |share: f64| left + room * share / highest;
+    for tick in &ticks {
+        let at = x(real(*tick) / 100.0);
+        svg.line((at, TOP - 4.0), (at, bottom), "axis");
+        let said = format!("{tick} %");
+        svg.text((at, bottom + 16.0), Anchor::Middle, "", &said, 48.0);
+    }
+    x
+}
+
+/// What the two marks of a row are.
+fn key(svg: &mut Svg, period: Period) -> (&'static str, &'static str) {
+    let (before, after) = match period {
+        Period::Halves => ("earlier half", "later half"),
+        Period::Before => ("period before", "this period"),
+    };
+    svg.dot((5.0, 8.0), 4.0, "ring", before);
+    svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
+    let next = 13.0 + measure(before) + 16.0;
+    svg.dot((next, 8.0), 5.0, "mark", after);
+    svg.text((next + 9.0, 12.0), Anchor::Start, "", after, 120.0);
+    svg.text((svg.width, 12.0), Anchor::End, "", "points", 60.0);
+    (before, after)
+}
