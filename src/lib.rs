@@ -28,11 +28,10 @@
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
 //!
 //! - `export`: the labelled posts as a data set to hand on.
-//! - `look`: what pages and charts look like.
-//!
+//! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
 //! - `serve`: a web server to look at what is stored.
 //!
-//! Kept free: `report` (a picture of it), `schedule` (runs at given times).
+//! Kept free: `schedule` (runs at given times).
 //!
 //! # Who may use whom
 //!
@@ -40,7 +39,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, report, review, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -50,6 +49,7 @@
 //! analysis      -> store
 //! serve         -> analysis, clock, domain, look, store
 //! export        -> domain, store, tables
+//! report        -> domain, look, store
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
@@ -101,6 +101,7 @@ pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;
 pub mod record;
+pub mod report;
 pub mod review;
 pub mod serve;
 pub mod source;

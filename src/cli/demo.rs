@@ -1,12 +1,16 @@
 //! `topicmill demo`: the whole way, from posts to SQL, on the sample Reddit.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 
 use super::collect::{Collecting, What};
+use super::report::database_name;
 use super::setup::{ModelFlags, Setup};
 use super::{CliError, Exit, classify, output};
 use crate::config::Origin;
 use crate::domain::redact_url;
+use crate::report::{self, ReportOptions};
 use crate::store::{Access, Store};
 
 /// The demo's own database, unless one is named: a trial does not belong among real posts.
@@ -52,16 +56,41 @@ impl Demo {
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
                      FROM topic_agreement ORDER BY agreement DESC, topic";
         let table = context.store.query(query).await?;
+        let picture = picture(setup, &context.store, url).await?;
         context.store.close().await?;
         output::print(&output::for_people(&table))?;
-        output::print(&next_steps(url))?;
+        output::print(&next_steps(url, picture.as_deref()))?;
         Ok(labelled)
+    }
+}
+
+/// Draws the report beside the database, and says where it is. A file of this name that is no report stays, and there
+/// is none then.
+async fn picture(setup: &Setup, store: &Store, url: &str) -> Result<Option<PathBuf>, CliError> {
+    let path = url.strip_prefix("sqlite:");
+    let path = path.map(|path| {
+        path.trim_start_matches("//")
+            .split('?')
+            .next()
+            .unwrap_or_default()
+    });
+    let folder = path.and_then(|path| Path::new(path).parent());
+    let path = folder.unwrap_or(Path::new("")).join("report.html");
+    let now = setup.clock.now().into();
+    let options = ReportOptions::of_all(store, &database_name(url), now).await?;
+    let page = report::render_page(&report::gather(store, &options).await?);
+    match report::place_page(&path, &page, false) {
+        Ok(()) => Ok(Some(path)),
+        Err(error) => {
+            tracing::warn!("the report was not written: {error}");
+            Ok(None)
+        }
     }
 }
 
 /// Where the data is, and three commands that work as they are printed, but for a password in the URL, which is
 /// not shown.
-fn next_steps(url: &str) -> String {
+fn next_steps(url: &str, report: Option<&Path>) -> String {
     let program = std::env::args_os()
         .next()
         .unwrap_or_else(|| "topicmill".into());
@@ -72,8 +101,14 @@ fn next_steps(url: &str) -> String {
         url if url.contains(char::is_whitespace) => format!("'{url}'"),
         url => url,
     };
+    let report = report.map_or_else(String::new, |report| {
+        format!(
+            " Open {} in a browser for the whole picture.",
+            report.display()
+        )
+    });
     format!(
-        "\nThe database is {path}. Try next:\n\
+        "\nThe database is {path}.{report} Try next:\n\
          \n  {program} --database {url} sql --named top-posts\
          \n  {program} --database {url} labels evaluate --gold topic\
          \n  {program} --database {url} export labelled.parquet\

@@ -14,6 +14,7 @@ use crate::hub::PullError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
+use crate::report::ReportError;
 use crate::review::gold::GoldError;
 use crate::serve::ServeError;
 use crate::source::SourceError;
@@ -126,6 +127,8 @@ pub enum CliError {
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
+    Report(#[from] ReportError),
+    #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
     Import(#[from] ImportError),
@@ -189,6 +192,7 @@ impl CliError {
                 ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
             )
             | Self::Store(StoreError::Query(_) | StoreError::Url(_))
+            | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)
                 | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
@@ -213,6 +217,7 @@ impl CliError {
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_))
             | Self::Export(_)
+            | Self::Report(_)
             | Self::Serve(ServeError::Ended(_))
             | Self::Runtime(_)
             | Self::Timeout(_)

@@ -20,6 +20,7 @@ mod model;
 mod output;
 mod purge;
 mod remedy;
+mod report;
 mod run;
 mod score;
 mod serve;
@@ -128,6 +129,8 @@ enum Command {
     Sql(sql::Sql),
     /// Write the labelled posts to a file, or to a folder that is a data set
     Export(export::Export),
+    /// Draw what is stored as one page that opens anywhere
+    Report(report::Report),
     /// Open what is stored in a browser: overview, posts, search, SQL
     Serve(serve::Serve),
     /// Show how many posts have a label, the last runs, and what is missing
@@ -160,7 +163,8 @@ impl Command {
             | Self::Serve(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
-            Self::Status(_)
+            Self::Report(_)
+            | Self::Status(_)
             | Self::Model(_)
             | Self::Doctor(_)
             | Self::Db(_)
@@ -270,6 +274,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Export(command) => command.run(setup).await,
+        Command::Report(command) => command.run(setup).await,
         Command::Serve(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
         Command::Model(command) => command.run(setup).await,

@@ -15,7 +15,7 @@ use sqlx::{
 
 use super::bulk::Insert;
 use super::failure::{connect_hint, is_busy, is_missing_database, known_failure};
-use super::{Access, Result, StoreError};
+use super::{Access, Result, Step, StoreError};
 use crate::domain::redact_url;
 
 /// How long a writer waits for another one before it gives up: as long as it may take to rewrite a large file.
@@ -87,6 +87,11 @@ pub trait Dialect: Database {
     /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
     /// when another process wrote in between, so it takes the write lock at once.
     const BEGIN_WRITE: &'static str;
+    /// Begins a transaction that only reads, and sees the database as of one moment.
+    const BEGIN_READ: &'static str;
+    /// Behind `posts p`: that it is read by the index that has all of a post but its texts, in the order of the names,
+    /// which is that of the labels; and not by date, post after post.
+    const POSTS_IN_ORDER: &'static str;
     /// Locks the rows of a SELECT and passes over those that others have locked.
     const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
@@ -121,6 +126,10 @@ pub trait Dialect: Database {
     /// What time it is for everybody who uses the database, where it has a clock of its own.
     const TIME: Option<&'static str>;
 
+    /// What the times of a step have in common, made of `p.created_at`, and its text, made of that as `bucket`.
+    fn bucket(step: Step) -> (&'static str, &'static str);
+    /// The whole number that a positive number begins with.
+    fn floor(number: &str) -> String;
     /// Inserts rows in their order.
     fn insert(
         connection: &mut Self::Connection,
@@ -176,6 +185,8 @@ fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) ->
 impl Dialect for Sqlite {
     const BACKEND: &'static str = "sqlite";
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
+    const BEGIN_READ: &'static str = "BEGIN";
+    const POSTS_IN_ORDER: &'static str = "INDEXED BY posts_current";
     const SKIP_LOCKED: &'static str = "";
     const FOR_UPDATE: &'static str = "";
     // `BEGIN IMMEDIATE` has no other writer beside it.
@@ -194,6 +205,19 @@ impl Dialect for Sqlite {
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
     // All who use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
+
+    fn bucket(step: Step) -> (&'static str, &'static str) {
+        let key = match step {
+            Step::Hour => "substr(p.created_at, 1, 13)",
+            Step::Day => "substr(p.created_at, 1, 10)",
+            Step::Month => "substr(p.created_at, 1, 7)",
+        };
+        (key, "bucket")
+    }
+
+    fn floor(number: &str) -> String {
+        format!("CAST({number} AS INTEGER)")
+    }
 
     async fn insert(
         connection: &mut Self::Connection,
@@ -312,6 +336,8 @@ pub(super) fn is_settled(path: &Path) -> bool {
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
     const BEGIN_WRITE: &'static str = "BEGIN";
+    const BEGIN_READ: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    const POSTS_IN_ORDER: &'static str = "";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
@@ -329,6 +355,27 @@ impl Dialect for Postgres {
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
     const TOKEN: &'static str = "gen_random_uuid()::text";
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
+
+    fn bucket(step: Step) -> (&'static str, &'static str) {
+        match step {
+            Step::Hour => (
+                "date_trunc('hour', p.created_at AT TIME ZONE 'UTC')",
+                "to_char(bucket, 'YYYY-MM-DD\"T\"HH24')",
+            ),
+            Step::Day => (
+                "date_trunc('day', p.created_at AT TIME ZONE 'UTC')",
+                "to_char(bucket, 'YYYY-MM-DD')",
+            ),
+            Step::Month => (
+                "date_trunc('month', p.created_at AT TIME ZONE 'UTC')",
+                "to_char(bucket, 'YYYY-MM')",
+            ),
+        }
+    }
+
+    fn floor(number: &str) -> String {
+        format!("CAST(FLOOR({number}) AS BIGINT)")
+    }
 
     async fn insert(
         connection: &mut Self::Connection,

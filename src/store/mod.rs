@@ -9,6 +9,7 @@ mod bulk;
 mod dialect;
 mod failure;
 mod query;
+mod report;
 mod rows;
 mod sql;
 mod upkeep;
@@ -28,6 +29,7 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 
 use self::browsed::{ListedPost, News, OutlinedPost, WholePost};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
+pub use self::report::{Bin, Cell, Drawn, Fate, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
     Missing, ModelRow, Page, Purged, RunId, RunRow, Running, Sought, Standing, StoredLabels,
@@ -234,6 +236,9 @@ face! {
     fn save_block(&self, pages: &[Page<'_>], state: Option<&ImportState>) -> Upserted;
     /// How far a file was imported, under its fingerprint and what was asked for of it.
     fn import_state(&self, file: &str, selection: &str) -> Option<ImportState>;
+    /// Reddit was asked at this time or later about every post that was stored when the latest
+    /// `purge --check-deleted` came to its end.
+    fn reconciled_at(&self) -> Option<Timestamp>;
     /// Posts whose texts may be escaped for HTML, as earlier versions stored them.
     fn count_escaped(&self) -> u64;
     /// Decodes the texts of up to `limit` of these posts, by fullname from the one after `after` on, in one transaction;
@@ -388,6 +393,10 @@ face! {
 
     /// How far the labelling is.
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
+    /// What a report is made of, as of one moment.
+    fn report_sums(&self, question: &ReportQuestion) -> Sums;
+    /// All scores of some posts, as far as they are there.
+    fn report_scores(&self, question: &ReportQuestion, fullnames: &[String]) -> Vec<Drawn>;
     /// What database this is.
     fn info(&self) -> Info;
     /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.

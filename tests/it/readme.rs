@@ -95,6 +95,7 @@ pages! {
     every_command_about_scoring_files_runs: "docs/scoring.md",
     every_command_about_labels_runs: "docs/labels.md",
     every_command_about_exporting_runs: "docs/exporting.md",
+    every_command_about_reports_runs: "docs/report.md",
     every_command_about_models_runs: "docs/models.md",
     every_command_about_gpus_runs: "docs/gpu.md",
     every_command_about_postgresql_runs: "docs/postgres.md",

@@ -3,7 +3,7 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `work`, `looking`, `browsing`.
+//! `vectors`, `versions`, `predictions`, `work`, `looking`, `browsing`, `report`.
 
 mod browsing;
 mod escaped;
@@ -15,6 +15,7 @@ mod posts;
 mod predictions;
 mod purging;
 mod quotas;
+mod report;
 mod runs;
 mod vectors;
 mod versions;

@@ -551,7 +551,7 @@ where
         Ok(DB::rows_affected(&done) == 1)
     }
 
-    pub(super) async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
+    pub(in crate::store) async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
         let value: Option<String> =
             sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'reconciled_at'")
                 .fetch_optional(&self.pool)

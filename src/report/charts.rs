@@ -1,0 +1,134 @@
+//! The charts of the report, each drawn for a desk and for a telephone, with the table behind it.
+
+mod coverage;
+mod heat;
+mod mix;
+mod over_time;
+mod scores;
+mod throughput;
+
+use super::Report;
+use super::drift::real;
+use super::svg::{Anchor, Svg};
+use super::table::Table;
+
+/// Pixels of a chart on a desk: the column of the page that shows it.
+const WIDE: f64 = 780.0;
+/// And on a telephone of 380 pixels.
+const NARROW: f64 = 340.0;
+/// Labels or topics of a chart, at most; the table behind it has all.
+const MOST: usize = 24;
+
+/// A picture of one thing.
+pub struct Chart {
+    /// Its name in a file system and in a page.
+    pub id: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// How to read it, in a sentence.
+    pub read: String,
+    /// Its numbers.
+    pub table: Table,
+    wide: Svg,
+    narrow: Svg,
+}
+
+impl Chart {
+    /// As part of a page: both drawings, of which the style sheet shows one.
+    pub fn html(&self) -> String {
+        let told = format!("{}. {}", self.title, self.read);
+        self.wide.inline("wide", &told) + &self.narrow.inline("narrow", &told)
+    }
+
+    /// As a file of its own.
+    pub fn file(&self) -> String {
+        self.wide.alone(&self.title, &self.read)
+    }
+}
+
+/// All charts that there is something to show in.
+pub fn charts(report: &Report) -> Vec<Chart> {
+    [
+        over_time::posts(report),
+        over_time::labels(report),
+        heat::chart(report),
+        scores::all(report),
+        scores::by_label(report),
+        mix::chart(report),
+        coverage::chart(report),
+        throughput::chart(report),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Round numbers from 0 up to the first that is not below the largest, about three of them.
+fn ticks(largest: u64) -> Vec<u64> {
+    let largest = largest.max(1);
+    let mut step = 1_u64;
+    'found: for power in 0..19 {
+        for factor in [1, 2, 5] {
+            step = factor * 10_u64.pow(power);
+            if largest.div_ceil(step) <= 3 {
+                break 'found;
+            }
+        }
+    }
+    (0..=largest.div_ceil(step)).map(|n| n * step).collect()
+}
+
+/// Lines across a chart with their numbers, and how high a number stands.
+fn grid(
+    svg: &mut Svg,
+    left: f64,
+    top: f64,
+    bottom: f64,
+    largest: u64,
+) -> impl Fn(u64) -> f64 + use<> {
+    let ticks = ticks(largest);
+    let highest = real(*ticks.last().expect("there is a first tick")).max(1.0);
+    let height = move |n: u64| bottom - (bottom - top) * real(n) / highest;
+    for tick in ticks {
+        let y = height(tick);
+        svg.line((left, y), (svg.width, y), "axis");
+        let number = crate::look::whole(tick);
+        svg.text((left - 7.0, y + 4.0), Anchor::End, "", &number, left - 7.0);
+    }
+    height
+}
+
+/// Names of columns of time below a chart.
+fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
+    let room = 92.0;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a few"
+    )]
+    let most = ((svg.width - left) / room).floor().max(1.0) as usize;
+    for tick in report.axis.ticks(most) {
+        let x = left + column * real(tick as u64);
+        let name = report.axis.name(tick);
+        // A name that would not be whole is none.
+        if tick > 0 && x + super::svg::width(&name) > svg.width {
+            continue;
+        }
+        svg.line((x, y - 20.0), (x, y - 15.0), "axis");
+        svg.text((x, y), Anchor::Start, "", &name, svg.width - x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_a_few_round_numbers() {
+        assert_eq!(ticks(0), [0, 1]);
+        assert_eq!(ticks(7), [0, 5, 10]);
+        assert_eq!(ticks(512), [0, 200, 400, 600]);
+        assert_eq!(ticks(1_000_000), [0, 500_000, 1_000_000]);
+        assert!(ticks(u64::MAX / 4).len() <= 4);
+    }
+}

@@ -1,0 +1,131 @@
+//! Of which times there are posts of each topic, and of which some are missing.
+
+use std::collections::BTreeSet;
+
+use super::super::data::TopicLine;
+use super::super::drift::real;
+use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::table::Table;
+use super::super::{Report, time};
+use super::{Chart, MOST, NARROW, WIDE, time_ticks};
+use crate::look::{line, whole};
+
+/// Posts by topic and time, with the gaps that collecting recorded.
+pub fn chart(report: &Report) -> Option<Chart> {
+    if report.topics.is_empty() || report.axis.len() < 2 {
+        return None;
+    }
+    let rows = report.gaps.iter().map(|gap| {
+        vec![
+            line(&gap.topic, 60),
+            format!("r/{}", line(&gap.subreddit, 40)),
+            gap.source.to_string(),
+            time::moment(gap.from_at),
+            time::moment(gap.until_at),
+        ]
+    });
+    let head = ["topic", "subreddit", "source", "from", "until"];
+    let empty = report
+        .topics
+        .iter()
+        .map(|topic| topic.series.iter().filter(|n| **n == 0).count());
+    let share =
+        real(empty.sum::<usize>() as u64) / real((report.topics.len() * report.axis.len()) as u64);
+    let gaps = match report.gaps.len() {
+        0 => "Collecting recorded no gap.".to_owned(),
+        1 => {
+            "Collecting recorded one gap, drawn in the warm colour: posts of that time are missing."
+                .to_owned()
+        }
+        n => format!(
+            "Collecting recorded {n} gaps, drawn in the warm colour: posts of these times are missing."
+        ),
+    };
+    Some(Chart {
+        id: "coverage",
+        title: "What was collected".to_owned(),
+        read: format!(
+            "A row is a topic, a cell a {}: the stronger its colour, the more posts of the topic's most. {} of the cells have \
+             no post. {gaps}",
+            report.axis.unit(),
+            crate::look::percent(share)
+        ),
+        table: Table::new(5, &head, rows),
+        wide: draw(report, WIDE, 180.0),
+        narrow: draw(report, NARROW, 104.0),
+    })
+}
+
+/// Columns that a recorded gap of a topic touches.
+fn missing(report: &Report, topic: &TopicLine) -> BTreeSet<usize> {
+    let mut columns = BTreeSet::new();
+    for gap in report.gaps.iter().filter(|gap| gap.topic == topic.slug) {
+        let last = report.axis.len() - 1;
+        let (Some(first), Some(shown)) = (report.first, report.last) else {
+            continue;
+        };
+        if gap.until_at < first || gap.from_at > shown {
+            continue;
+        }
+        let from = report.axis.column_of(gap.from_at).unwrap_or(0);
+        let until = report.axis.column_of(gap.until_at).unwrap_or(last);
+        columns.extend(from..=until.min(last));
+    }
+    columns
+}
+
+fn draw(report: &Report, width: f64, most: f64) -> Svg {
+    const ROW: f64 = 20.0;
+    let topics = &report.topics[..report.topics.len().min(MOST)];
+    let names = topics
+        .iter()
+        .map(|topic| measure(&topic.name))
+        .fold(0.0, f64::max);
+    let left = (names + 14.0).min(most);
+    let bottom = ROW * real(topics.len() as u64);
+    let mut svg = Svg::new(width, bottom + 26.0);
+    let column = (width - left) / real(report.axis.len() as u64);
+    let gap = if column > 5.0 { 1.5 } else { 0.0 };
+    for (place, topic) in topics.iter().enumerate() {
+        let y = ROW * real(place as u64);
+        svg.text(
+            (left - 10.0, y + 14.0),
+            Anchor::End,
+            "name",
+            &topic.name,
+            left - 12.0,
+        );
+        let largest = topic.series.iter().max().copied().unwrap_or(0).max(1);
+        let missing = missing(report, topic);
+        for (n, posts) in topic.series.iter().enumerate() {
+            let x = left + column * real(n as u64);
+            let step = match posts {
+                0 => 0,
+                // One post is told from none.
+                n => 1 + (5 * n / largest).min(5),
+            };
+            let told = format!(
+                "{}, {}: {}",
+                line(&topic.name, 60),
+                report.axis.name(n),
+                whole(*posts)
+            );
+            svg.rect(
+                (x, y + 2.0),
+                ((column - gap).max(0.5), ROW - 5.0),
+                &format!("h{step}"),
+                &told,
+            );
+            if missing.contains(&n) {
+                svg.rect(
+                    (x, y + ROW - 5.0),
+                    ((column - gap).max(0.5), 3.0),
+                    "mark-warm",
+                    "posts are missing",
+                );
+            }
+        }
+    }
+    time_ticks(&mut svg, report, left, bottom + 20.0, column);
+    svg
+}

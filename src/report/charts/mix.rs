@@ -1,0 +1,155 @@
+//! How the mix of labels changed.
+
+use super::super::Report;
+use super::super::data::{Change, Line, Period};
+use super::super::drift::{Drift, LARGE, MODERATE, Verdict, real};
+use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::table::Table;
+use super::{Chart, MOST, NARROW, WIDE};
+use crate::look::{line, percent, points, whole};
+
+/// Shares before and after.
+pub fn chart(report: &Report) -> Option<Chart> {
+    let (period, drift) = (report.period?, report.drift?);
+    let mut lines: Vec<(&Line, Change)> = report
+        .lines
+        .iter()
+        .filter_map(|line| Some((line, line.change?)))
+        .filter(|(_, change)| change.before + change.after > 0)
+        .collect();
+    lines.sort_by(|a, b| b.1.difference().abs().total_cmp(&a.1.difference().abs()));
+    let (before, after) = period.words();
+    let rows = lines.iter().map(|(one, change)| {
+        vec![
+            line(&one.name, 60),
+            whole(change.before),
+            whole(change.after),
+            percent(change.from),
+            percent(change.to),
+            points(change.difference()),
+            if change.is_real { "yes" } else { "no" }.to_owned(),
+        ]
+    });
+    let head = [
+        "label",
+        "posts before",
+        "posts after",
+        "share before",
+        "share after",
+        "points",
+        "more than chance",
+    ];
+    Some(Chart {
+        id: "mix-of-labels",
+        title: "Change of the mix".to_owned(),
+        read: format!("{} {}", read(&drift), legend(before, after)),
+        table: Table::new(1, &head, rows),
+        wide: draw(&lines, period, WIDE, 190.0),
+        narrow: draw(&lines, period, NARROW, 112.0),
+    })
+}
+
+fn legend(before: &str, after: &str) -> String {
+    format!(
+        "The grey dot is a label's share in {before}, the other one its share in {after}; the second one is coloured only \
+         where the change is larger than chance would make it."
+    )
+}
+
+/// What the index says, with how it is read.
+fn read(drift: &Drift) -> String {
+    let verdict = match drift.verdict() {
+        Verdict::Chance => "no more than chance makes of so many posts",
+        Verdict::Small => "more than chance, and small",
+        Verdict::Moderate => "a shift that deserves a look",
+        Verdict::Large => "another mix",
+    };
+    format!(
+        "The population stability index is {:.3}: {verdict}. By the usual thresholds, a mix is stable under {MODERATE}, \
+         deserves a look from there on, and is another one over {LARGE}; of two samples of {} and {} posts of one mix, 95 in \
+         100 stay under {:.3}.",
+        drift.index,
+        whole(drift.before),
+        whole(drift.after),
+        drift.chance
+    )
+}
+
+fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
+    const ROW: f64 = 24.0;
+    const TOP: f64 = 22.0;
+    let lines = &lines[..lines.len().min(MOST)];
+    let names = lines
+        .iter()
+        .map(|(line, _)| measure(&line.name))
+        .fold(0.0, f64::max);
+    let left = (names + 14.0).min(most);
+    let bottom = TOP + ROW * real(lines.len() as u64);
+    let mut svg = Svg::new(width, bottom + 22.0);
+    let right = width - 52.0;
+    let largest = lines
+        .iter()
+        .map(|(_, change)| change.from.max(change.to))
+        .fold(0.0, f64::max);
+    // In whole percent, to the next round number.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a percentage"
+    )]
+    let ticks = super::ticks((largest * 100.0).ceil() as u64);
+    let highest = real(ticks.last().copied().unwrap_or(1).max(1)) / 100.0;
+    let x = |share: f64| left + (right - left - 12.0) * share / highest;
+    for tick in &ticks {
+        let share = real(*tick) / 100.0;
+        svg.line((x(share), TOP - 4.0), (x(share), bottom), "axis");
+        svg.text(
+            (x(share), bottom + 16.0),
+            Anchor::Middle,
+            "",
+            &format!("{tick} %"),
+            48.0,
+        );
+    }
+    let (before, after) = match period {
+        Period::Halves => ("earlier half", "later half"),
+        Period::Before => ("period before", "this period"),
+    };
+    svg.dot((5.0, 8.0), 4.0, "mark-grey", before);
+    svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
+    let next = 13.0 + measure(before) + 16.0;
+    svg.dot((next, 8.0), 5.0, "mark", after);
+    svg.text((next + 9.0, 12.0), Anchor::Start, "", after, 120.0);
+    svg.text((width, 12.0), Anchor::End, "", "points", 60.0);
+    for (place, (line, change)) in lines.iter().enumerate() {
+        let y = TOP + ROW * (real(place as u64) + 0.5);
+        svg.text(
+            (left - 12.0, y + 4.0),
+            Anchor::End,
+            "name",
+            &line.name,
+            left - 12.0,
+        );
+        let (from, to) = (x(change.from), x(change.to));
+        let class = match (change.is_real, change.difference() > 0.0) {
+            (false, _) => "mark-grey",
+            (true, true) => "mark",
+            (true, false) => "mark-warm",
+        };
+        svg.rect((from.min(to), y - 1.0), ((to - from).abs(), 2.0), class, "");
+        let told = |share: f64, when: &str| {
+            crate::look::line(&format!("{}: {} in {when}", line.name, percent(share)), 200)
+        };
+        svg.dot((from, y), 4.0, "mark-grey", &told(change.from, before));
+        svg.dot((to, y), 5.0, class, &told(change.to, after));
+        let said = if change.is_real { "strong" } else { "" };
+        svg.text(
+            (width, y + 4.0),
+            Anchor::End,
+            said,
+            &points(change.difference()),
+            46.0,
+        );
+    }
+    svg
+}

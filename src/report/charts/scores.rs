@@ -1,0 +1,238 @@
+//! How sure the model is: scores of all posts, and of each label.
+
+use super::super::Report;
+use super::super::data::{BINS, Line};
+use super::super::drift::real;
+use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::table::Table;
+use super::{Chart, MOST, NARROW, WIDE, grid};
+use crate::look::{line, percent, score, whole};
+use crate::store::Fate;
+
+/// Columns of the drawing: two of the numbers each.
+const COLUMNS: usize = BINS / 2;
+
+/// What is drawn, from the ground up.
+const KINDS: [(Fate, &str, &str); 3] = [
+    (Fate::Labelled, "mark", "label"),
+    (Fate::Unsure, "mark-warm", "unsure"),
+    (Fate::Other, "mark-grey", "other"),
+];
+
+fn counts(report: &Report) -> [[u64; COLUMNS]; 3] {
+    KINDS.map(|(fate, ..)| {
+        let mut columns = [0; COLUMNS];
+        for line in report.lines.iter().filter(|line| line.fate == fate) {
+            for (bin, posts) in line.bins.iter().enumerate() {
+                columns[(bin / 2).min(COLUMNS - 1)] += posts;
+            }
+        }
+        columns
+    })
+}
+
+/// The best scores of all posts.
+pub fn all(report: &Report) -> Option<Chart> {
+    let scored = report.scored();
+    if scored == 0 {
+        return None;
+    }
+    let counts = counts(report);
+    let rows = (0..COLUMNS).map(|column| {
+        let from = real(column as u64) / real(COLUMNS as u64);
+        let numbers = counts.iter().map(|columns| whole(columns[column]));
+        std::iter::once(score(from)).chain(numbers).collect()
+    });
+    let share = |fate| percent(real(report.of(fate)) / real(scored));
+    Some(Chart {
+        id: "scores",
+        title: "How sure the labels are".to_owned(),
+        read: format!(
+            "The best score of each post: the further right, the surer. {} of the posts have a label; {} are other, \
+             because a topic beside the labels fits better; {} are unsure, because their best score lies under the \
+             threshold of {}.",
+            share(Fate::Labelled),
+            share(Fate::Other),
+            share(Fate::Unsure),
+            score(report.threshold),
+        ),
+        table: Table::new(1, &["score from", "with a label", "unsure", "other"], rows),
+        wide: draw(report, &counts, WIDE, 220.0),
+        narrow: draw(report, &counts, NARROW, 190.0),
+    })
+}
+
+fn draw(report: &Report, counts: &[[u64; COLUMNS]; 3], width: f64, height: f64) -> Svg {
+    let mut svg = Svg::new(width, height);
+    let (top, bottom) = (44.0, height - 26.0);
+    let mut x = 0.0;
+    for (kind, (_, class, name)) in KINDS.iter().enumerate() {
+        if counts[kind].iter().all(|n| *n == 0) {
+            continue;
+        }
+        svg.rect((x, 3.0), (10.0, 10.0), class, "");
+        svg.text((x + 15.0, 12.0), Anchor::Start, "", name, 90.0);
+        x += 15.0 + measure(name) + 12.0;
+    }
+    let largest = (0..COLUMNS).map(|column| counts.iter().map(|kind| kind[column]).sum::<u64>());
+    let largest = largest.max().unwrap_or(0);
+    let left = measure(&whole(super::ticks(largest).pop().unwrap_or(0))) + 9.0;
+    let tall = grid(&mut svg, left, top, bottom, largest);
+    let column = (width - left) / real(COLUMNS as u64);
+    for place in 0..COLUMNS {
+        let mut below = 0;
+        for (kind, (_, class, name)) in KINDS.iter().enumerate() {
+            let posts = counts[kind][place];
+            if posts == 0 {
+                continue;
+            }
+            let x = left + column * real(place as u64);
+            let (foot, head) = (tall(below), tall(below + posts));
+            let from = real(place as u64) / real(COLUMNS as u64);
+            let told = format!(
+                "{} to {}: {} {name}",
+                score(from),
+                score(from + 0.04),
+                whole(posts)
+            );
+            svg.rect((x, head), (column - 1.5, foot - head), class, &told);
+            below += posts;
+        }
+    }
+    for tenth in [0_u32, 2, 4, 6, 8, 10] {
+        let share = f64::from(tenth) / 10.0;
+        let x = left + (width - left) * share;
+        let anchor = match tenth {
+            0 => Anchor::Start,
+            10 => Anchor::End,
+            _ => Anchor::Middle,
+        };
+        svg.text((x, bottom + 18.0), anchor, "", &format!("{share:.1}"), 40.0);
+    }
+    if report.threshold > 0.0 && report.threshold <= 1.0 {
+        let x = left + (width - left) * report.threshold;
+        svg.line((x, top - 14.0), (x, bottom), "stroke-warm");
+        let said = format!("threshold {}", score(report.threshold));
+        let (anchor, at) = if x > width / 2.0 {
+            (Anchor::End, x - 6.0)
+        } else {
+            (Anchor::Start, x + 6.0)
+        };
+        svg.text((at, top - 5.0), anchor, "warm", &said, width / 2.0);
+    }
+    svg
+}
+
+/// The score under which a share of a line's posts lies, from its columns.
+fn quantile(line: &Line, share: f64) -> Option<f64> {
+    let all: u64 = line.bins.iter().sum();
+    let wanted = real(all) * share;
+    let mut below = 0.0;
+    for (bin, posts) in line.bins.iter().enumerate() {
+        let posts = real(*posts);
+        if posts > 0.0 && below + posts >= wanted {
+            // Between the ends of the column, as if its posts lay evenly in it.
+            let within = ((wanted - below) / posts).clamp(0.0, 1.0);
+            return Some((real(bin as u64) + within) / real(BINS as u64));
+        }
+        below += posts;
+    }
+    None
+}
+
+/// The middle and the width of each label's scores.
+pub fn by_label(report: &Report) -> Option<Chart> {
+    let mut lines: Vec<(&Line, [f64; 3])> = report
+        .lines
+        .iter()
+        .filter_map(|line| {
+            let quantiles = [
+                quantile(line, 0.1)?,
+                quantile(line, 0.5)?,
+                quantile(line, 0.9)?,
+            ];
+            Some((line, quantiles))
+        })
+        .collect();
+    if lines.len() < 2 {
+        return None;
+    }
+    lines.sort_by(|a, b| b.1[1].total_cmp(&a.1[1]));
+    let rows = lines.iter().map(|(one, [low, middle, high])| {
+        vec![
+            line(&one.name, 60),
+            whole(one.posts),
+            score(*low),
+            score(*middle),
+            score(*high),
+        ]
+    });
+    let head = [
+        "label",
+        "posts",
+        "one in ten lies under",
+        "half lie under",
+        "one in ten lies over",
+    ];
+    Some(Chart {
+        id: "scores-by-label",
+        title: "Scores of each label".to_owned(),
+        read: "The dot is the middle score of a label's posts; eight in ten of them lie on the line. A long line far to \
+               the left is a label whose words could say more."
+            .to_owned(),
+        table: Table::new(1, &head, rows),
+        wide: ranges(&lines, WIDE, 190.0),
+        narrow: ranges(&lines, NARROW, 120.0),
+    })
+}
+
+fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
+    const ROW: f64 = 24.0;
+    let lines = &lines[..lines.len().min(MOST)];
+    let names = lines
+        .iter()
+        .map(|(line, _)| measure(&line.name))
+        .fold(0.0, f64::max);
+    let left = (names + 14.0).min(most);
+    let bottom = ROW * real(lines.len() as u64) + 2.0;
+    let mut svg = Svg::new(width, bottom + 22.0);
+    let right = width - 40.0;
+    let x = |score: f64| left + (right - left - 8.0) * score;
+    for quarter in [0.0, 0.25, 0.5, 0.75, 1.0] {
+        svg.line((x(quarter), 0.0), (x(quarter), bottom), "axis");
+        svg.text(
+            (x(quarter), bottom + 16.0),
+            Anchor::Middle,
+            "",
+            &format!("{quarter}"),
+            40.0,
+        );
+    }
+    for (place, (line, [low, middle, high])) in lines.iter().enumerate() {
+        let y = ROW * (real(place as u64) + 0.5);
+        svg.text(
+            (left - 12.0, y + 4.0),
+            Anchor::End,
+            "name",
+            &line.name,
+            left - 12.0,
+        );
+        let is_label = line.fate == Fate::Labelled;
+        let (bar, dot) = if is_label {
+            ("mark-soft", "mark")
+        } else {
+            ("h2", "mark-grey")
+        };
+        svg.rect((x(*low), y - 4.0), (x(*high) - x(*low), 8.0), bar, "");
+        let told = format!(
+            "{}: half under {}, eight in ten from {} to {}",
+            line.name,
+            score(*middle),
+            score(*low),
+            score(*high)
+        );
+        svg.dot((x(*middle), y), 5.0, dot, &crate::look::line(&told, 200));
+        svg.text((width, y + 4.0), Anchor::End, "", &score(*middle), 36.0);
+    }
+    svg
+}

@@ -1,0 +1,165 @@
+//! Whether the mix of labels changed, and by more than chance.
+
+/// Above this, a population stability index is read as a shift that deserves a look, and above [`LARGE`] as another
+/// population: the rule of thumb of credit scoring, where the index comes from (Siddiqi, Credit Risk Scorecards, 2006).
+pub const MODERATE: f64 = 0.1;
+/// See [`MODERATE`].
+pub const LARGE: f64 = 0.25;
+/// How rarely chance alone may call a change real, over all labels together.
+const ERROR: f64 = 0.05;
+/// Half a post is added to each count, so that a label that is new, or gone, counts and does not make the index infinite.
+const HALF: f64 = 0.5;
+
+/// How far two mixes are apart.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Drift {
+    /// The population stability index: over all outcomes, the difference of the shares times the logarithm of their
+    /// ratio.
+    pub index: f64,
+    /// What the index stays under in 95 of 100 comparisons of two samples of these sizes from one mix.
+    pub chance: f64,
+    /// Posts before.
+    pub before: u64,
+    /// Posts after.
+    pub after: u64,
+}
+
+/// How a drift is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// No more than chance.
+    Chance,
+    /// More than chance, and small.
+    Small,
+    /// It deserves a look.
+    Moderate,
+    /// It is another mix.
+    Large,
+}
+
+impl Drift {
+    /// Compares counts of the same outcomes; `None` where one side is empty or there is but one outcome.
+    pub fn of(pairs: &[(u64, u64)]) -> Option<Self> {
+        let pairs: Vec<_> = pairs.iter().filter(|(a, b)| a + b > 0).collect();
+        let before: u64 = pairs.iter().map(|(a, _)| a).sum();
+        let after: u64 = pairs.iter().map(|(_, b)| b).sum();
+        if before == 0 || after == 0 || pairs.len() < 2 {
+            return None;
+        }
+        let kinds = real(pairs.len() as u64);
+        let share = |n: u64, all: u64| (real(n) + HALF) / (real(all) + HALF * kinds);
+        let index = pairs.iter().map(|(a, b)| {
+            let (a, b) = (share(*a, before), share(*b, after));
+            (b - a) * (b / a).ln()
+        });
+        // The index of two samples of one mix, divided by the sum of the inverse sizes, is a chi-square of one degree of
+        // freedom fewer than outcomes (Yurdakul & Naranjo 2020, <https://doi.org/10.21314/JRMV.2020.227>). Its 95th
+        // percentile by Wilson and Hilferty's approximation.
+        let degrees = kinds - 1.0;
+        let ninth = 2.0 / (9.0 * degrees);
+        let chi = degrees * (1.0 - ninth + 1.6449 * ninth.sqrt()).powi(3);
+        Some(Self {
+            index: index.sum(),
+            chance: chi * (1.0 / real(before) + 1.0 / real(after)),
+            before,
+            after,
+        })
+    }
+
+    /// What it is called.
+    pub fn verdict(&self) -> Verdict {
+        match self.index {
+            index if index <= self.chance => Verdict::Chance,
+            index if index < MODERATE => Verdict::Small,
+            index if index < LARGE => Verdict::Moderate,
+            _ => Verdict::Large,
+        }
+    }
+}
+
+/// Whether a share changed by more than chance, where `labels` shares are looked at: the test of two proportions, with
+/// its error divided among them.
+pub fn is_real(before: (u64, u64), after: (u64, u64), labels: usize) -> bool {
+    let (a, all_a, b, all_b) = (before.0, before.1, after.0, after.1);
+    if all_a == 0 || all_b == 0 {
+        return false;
+    }
+    let pooled = real(a + b) / real(all_a + all_b);
+    let spread = (pooled * (1.0 - pooled) * (1.0 / real(all_a) + 1.0 / real(all_b))).sqrt();
+    if spread == 0.0 {
+        return false;
+    }
+    let z = (real(b) / real(all_b) - real(a) / real(all_a)) / spread;
+    both_tails(z) * real(labels.max(1) as u64) < ERROR
+}
+
+/// Whether one of `labels` counts is larger than another by more than chance.
+pub fn is_ahead(first: u64, second: u64, labels: usize) -> bool {
+    let z = real(first.saturating_sub(second)) / real(first + second).max(1.0).sqrt();
+    both_tails(z) * real(labels.max(1) as u64) < ERROR
+}
+
+/// How often a normal variable is as far from its mean as `z`, or further: Abramowitz and Stegun 7.1.26, right to 2e-7.
+fn both_tails(z: f64) -> f64 {
+    let x = z.abs() / std::f64::consts::SQRT_2;
+    let t = 1.0 / (1.0 + 0.327_591_1 * x);
+    let factors = [
+        1.061_405_429,
+        -1.453_152_027,
+        1.421_413_741,
+        -0.284_496_736,
+        0.254_829_592,
+    ];
+    let sum = factors.iter().fold(0.0, |sum, factor| sum * t + factor);
+    sum * t * (-x * x).exp()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "posts are fewer than 2^52")]
+pub(super) fn real(n: u64) -> f64 {
+    n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_index_is_the_one_of_the_books() {
+        // 50/50 to 60/40: 0.1·ln(1.2) + (−0.1)·ln(0.8).
+        let drift = Drift::of(&[(500_000, 600_000), (500_000, 400_000)]).unwrap();
+        assert!((drift.index - 0.040_547).abs() < 1e-5, "{drift:?}");
+        assert_eq!(drift.verdict(), Verdict::Small);
+        // χ² of one degree of freedom: 3.84.
+        let expected = 3.841 * (2.0 / 1_000_000.0);
+        assert!((drift.chance / expected - 1.0).abs() < 0.03, "{drift:?}");
+        let large = Drift::of(&[(500, 800), (500, 200)]).unwrap();
+        assert_eq!(large.verdict(), Verdict::Large);
+        assert_eq!(
+            Drift::of(&[(6, 5), (4, 5)]).unwrap().verdict(),
+            Verdict::Chance
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_not() {
+        assert_eq!(Drift::of(&[]), None);
+        assert_eq!(Drift::of(&[(5, 5)]), None, "one outcome");
+        assert_eq!(Drift::of(&[(0, 5), (0, 9)]), None);
+        // A label that is new does not make it infinite.
+        assert!(Drift::of(&[(0, 50), (100, 50)]).unwrap().index.is_finite());
+        assert!(!is_real((0, 0), (5, 10), 3));
+        assert!(!is_real((10, 10), (10, 10), 3));
+    }
+
+    #[test]
+    fn a_change_is_real_if_chance_hardly_makes_it() {
+        assert!(is_real((100, 1000), (150, 1000), 16));
+        assert!(!is_real((100, 1000), (120, 1000), 16));
+        assert!(is_real((100_000, 1_000_000), (102_000, 1_000_000), 16));
+        assert!(is_ahead(120, 60, 16));
+        assert!(!is_ahead(120, 110, 16));
+        for (z, p) in [(0.0, 1.0), (1.96, 0.05), (2.5758, 0.01), (-3.2905, 0.001)] {
+            assert!((both_tails(z) - p).abs() < 1e-5, "{z}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The first line of the report: what the numbers say, in a sentence, and no more than they say.
+
+use super::data::{Change, Line, Report};
+use super::drift::{Verdict, is_ahead, real};
+use super::time;
+use crate::look::{line, percent, whole};
+use crate::store::Fate;
+
+/// Characters of a label in a headline.
+const NAME: usize = 48;
+/// From this share on, that posts have no label is what there is to say.
+const MOST_NONE: f64 = 0.5;
+
+/// The headline.
+pub fn headline(report: &Report) -> String {
+    if report.posts == 0 && report.is_bounded {
+        return "No post was posted in this time".to_owned();
+    }
+    if report.posts == 0 {
+        return "No post is stored yet".to_owned();
+    }
+    let scored = report.scored();
+    if scored == 0 {
+        return match report.posts {
+            1 => "One post waits for its label".to_owned(),
+            posts => format!("{} posts wait for their labels", whole(posts)),
+        };
+    }
+    let labels: Vec<&Line> = report.labels().collect();
+    let none = report.of(Fate::Other) + report.of(Fate::Unsure);
+    let share = real(none) / real(scored);
+    let leader = labels.first().filter(|_| share < MOST_NONE);
+    let change = report.period.and_then(|_| changed(&labels));
+    let first = match leader {
+        None => format!("{} of the posts fit none of the labels", percent(share)),
+        Some(leader) => leads(report, leader, &labels),
+    };
+    // The sentence is about the largest label where that stands out.
+    let named = leader.filter(|leader| {
+        let second = labels.get(1);
+        second.is_none_or(|second| is_ahead(leader.posts, second.posts, labels.len()))
+    });
+    match change {
+        Some((label, said)) if named.is_some_and(|named| named.slug == label.slug) => {
+            format!("{first}: its share {said}")
+        }
+        Some((label, said)) => format!("{first}, and {} {said}", line(&label.name, NAME)),
+        None => first,
+    }
+}
+
+/// What there is to say of the largest label.
+fn leads(report: &Report, leader: &Line, labels: &[&Line]) -> String {
+    let name = capital(&line(&leader.name, NAME));
+    let is_ahead = |a: &Line, b: &Line| is_ahead(a.posts, b.posts, labels.len());
+    match labels[1..] {
+        [] => format!("{name}: {} of the posts", percent(leader.share)),
+        [second, ..] if is_ahead(leader, second) => {
+            format!("{name} leads with {} of the posts", percent(leader.share))
+        }
+        [second, third, ..] if is_ahead(second, third) => {
+            let (one, other) = (percent(leader.share), percent(second.share));
+            let second = line(&second.name, NAME);
+            format!("{name} and {second} lead with {one} and {other} of the posts")
+        }
+        _ if report.agreement.1 > 0 => {
+            let share = percent(real(report.agreement.0) / real(report.agreement.1));
+            format!("{share} of the posts get the label of their topic, and no label stands out")
+        }
+        _ => format!(
+            "No label stands out: {name} has the most posts, {}",
+            percent(leader.share)
+        ),
+    }
+}
+
+/// The label whose share changed most, of those that changed by more than chance, and how.
+fn changed<'r>(labels: &[&'r Line]) -> Option<(&'r Line, String)> {
+    // Of equal changes the one of the larger label: it comes last.
+    let changes = labels.iter().rev();
+    let changes = changes.filter_map(|line| Some((*line, line.change?)));
+    let real = changes.filter(|(_, change)| change.is_real);
+    let size = |change: &Change| (change.difference().abs() * 1e9).round();
+    let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
+    let verb = if change.difference() > 0.0 {
+        "grew"
+    } else {
+        "fell"
+    };
+    let said = format!(
+        "{verb} from {} to {}",
+        percent(change.from),
+        percent(change.to)
+    );
+    Some((label, said))
+}
+
+/// What the report is of.
+pub fn lead(report: &Report) -> String {
+    let (Some(first), Some(last)) = (report.first, report.last) else {
+        return "“topicmill collect” stores posts of your topics, and “topicmill import” those of a file. \
+                “topicmill demo” shows what this page then looks like."
+            .to_owned();
+    };
+    let period = time::period(first, last);
+    let posts = match report.posts {
+        1 => "One post".to_owned(),
+        posts => format!("{} posts", whole(posts)),
+    };
+    let Some(model) = report.model.as_ref().filter(|_| report.scored() > 0) else {
+        return format!("{posts}, {period}. “topicmill classify” labels them.");
+    };
+    let labels = match report.labels().count() {
+        1 => "one label".to_owned(),
+        labels => format!("{} labels", whole(labels as u64)),
+    };
+    let compared = match (report.period, report.drift.map(|drift| drift.verdict())) {
+        (Some(_), Some(Verdict::Chance)) => {
+            " The mix of labels changed no more than chance would change it."
+        }
+        _ => "",
+    };
+    format!(
+        "{posts}, {period}. {} gave them {labels}.{compared}",
+        line(model, 80)
+    )
+}
+
+/// A text with a capital letter.
+pub fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(first) => first.to_uppercase().chain(chars).collect(),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Files that get their names when they are whole.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::{Chart, ReportError};
+
+/// By this a page or a chart of topicmill is known again: it may be replaced without a question.
+pub const SIGN: &str = "made by topicmill report";
+/// How far into a file the sign is looked for: the head of a page, with its style sheet behind it.
+const HEAD: u64 = 1_024;
+
+/// Whether a file is one that we made.
+fn is_ours(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
+    read.is_ok() && head.windows(SIGN.len()).any(|part| part == SIGN.as_bytes())
+}
+
+/// Writes a page. What was there is replaced if it was a report, or if `overwrite` says so.
+///
+/// # Errors
+/// [`ReportError::Exists`] and [`ReportError::Write`].
+pub fn place_page(path: &Path, page: &str, overwrite: bool) -> Result<(), ReportError> {
+    if path.symlink_metadata().is_ok() && !overwrite && !is_ours(path) {
+        return Err(ReportError::Exists(path.to_owned()));
+    }
+    put(path, page).map_err(|source| ReportError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Writes each chart as a file of a folder, which is made if it is not there; what they are called.
+///
+/// # Errors
+/// [`ReportError::Exists`] and [`ReportError::Write`].
+pub fn place_charts(
+    folder: &Path,
+    charts: &[Chart],
+    overwrite: bool,
+) -> Result<Vec<PathBuf>, ReportError> {
+    fs::create_dir_all(folder).map_err(|source| ReportError::Write {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let mut placed = Vec::new();
+    for chart in charts {
+        let path = folder.join(format!("{}.svg", chart.id));
+        place_page(&path, &chart.file(), overwrite)?;
+        placed.push(path);
+    }
+    Ok(placed)
+}
+
+/// On the same disk without a name, then a rename: nobody ever sees half of it.
+fn put(path: &Path, text: &str) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let prefix = format!(".{}.", name.to_string_lossy());
+    let mut file = tempfile::Builder::new()
+        .prefix(&prefix)
+        .suffix(".partial")
+        .tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        // As readable as a file that a shell makes.
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
+    }
+    file.persist(path).map(drop).map_err(|error| error.error)
+}

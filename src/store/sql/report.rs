@@ -1,0 +1,313 @@
+//! What the report is made of: sums by time, topic and outcome, and a few posts.
+//!
+//! Everything is read in one transaction, so that the sums are of one moment whoever writes meanwhile. Two statements
+//! pass over all posts, and read nothing but what two indexes hold.
+
+use std::collections::BTreeMap;
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
+};
+
+use super::super::dialect::Dialect;
+use super::super::report::{Bin, Cell, Drawn, Fate, ReportQuestion, Sample, Skipped, Step, Sums};
+use super::super::{Result, StoreError};
+use super::{Doing, SqlStore, at};
+
+/// Columns of a histogram of scores: 0.02 each.
+const BINS: i64 = 50;
+/// Posts among which the closest and the surest are chosen.
+const DRAWN: i64 = 400;
+/// Runs of collecting whose outcomes are told.
+const COLLECTIONS: i64 = 50;
+
+/// Posts that a report may quote: what is marked as not safe for work is not for a page that is passed around.
+const QUOTABLE: &str = "p.text_purged_at IS NULL AND NOT p.over_18";
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn report_sums(&self, question: &ReportQuestion) -> Result<Sums> {
+        const WHAT: &str = "read what the report is made of";
+        let mut tx = self.pool.begin_with(DB::BEGIN_READ).await.doing(WHAT)?;
+        let mut sums = Sums::default();
+        let span = Self::span(&mut tx, question).await.doing(WHAT)?;
+        let Some((first, last)) = span else {
+            return Ok(sums);
+        };
+        sums.first = Some(first.into());
+        sums.last = Some(last.into());
+        sums.split = question.split_of(first.into(), last.into());
+        sums.step = Step::for_span(first, last);
+        sums.cells = Self::cells(&mut tx, question, &sums).await.doing(WHAT)?;
+        sums.skipped = Self::skipped(&mut tx).await.doing(WHAT)?;
+        if question.target.is_some() {
+            sums.bins = Self::bins(&mut tx, question).await.doing(WHAT)?;
+            sums.closest = Self::closest(&mut tx, question).await?;
+            sums.surest = Self::surest(&mut tx, question, &sums).await?;
+        }
+        tx.rollback().await.doing(WHAT)?;
+        Ok(sums)
+    }
+
+    /// When the first and the last post of the period were posted; the period before it counts where there is one.
+    async fn span(
+        tx: &mut Transaction<'static, DB>,
+        question: &ReportQuestion,
+    ) -> Result<Option<(DateTime<Utc>, DateTime<Utc>)>, sqlx::Error> {
+        // Two statements, because SQLite looks only one end up in an index.
+        let mut ends = [None, None];
+        for (end, of) in ends.iter_mut().zip(["MIN", "MAX"]) {
+            let select = format!(
+                "SELECT {of}(created_at) FROM posts WHERE created_at >= $1 AND created_at < $2"
+            );
+            *end = sqlx::query::<DB>(AssertSqlSafe(select))
+                .bind(at(question.since))
+                .bind(at(question.until))
+                .fetch_one(&mut **tx)
+                .await?
+                .try_get::<Option<DateTime<Utc>>, _>(0)?;
+        }
+        Ok(ends[0].zip(ends[1]))
+    }
+
+    /// Posts by half, time, topic and outcome.
+    async fn cells(
+        tx: &mut Transaction<'static, DB>,
+        question: &ReportQuestion,
+        sums: &Sums,
+    ) -> Result<Vec<Cell>, sqlx::Error> {
+        let (key, text) = DB::bucket(sums.step);
+        let select = format!(
+            "SELECT later, {text} AS time, topic, label, fate, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
+               SELECT CASE WHEN p.created_at < $3 THEN FALSE ELSE TRUE END AS later, {key} AS bucket, p.topic AS topic, \
+                      CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, c.score AS score, \
+                      CAST(CASE WHEN c.fullname IS NULL THEN CASE WHEN p.text_purged_at IS NULL THEN 3 ELSE 4 END \
+                                WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS fate \
+                 FROM posts p {by} \
+                 LEFT JOIN classifications c ON c.model_id = $4 AND c.label_set_id = $5 \
+                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
+              GROUP BY later, bucket, topic, label, fate",
+            by = DB::POSTS_IN_ORDER,
+        );
+        let (model, set) = question.keys();
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(at(question.before()))
+            .bind(at(question.until))
+            .bind(at(sums.split.unwrap_or(question.since)))
+            .bind(model)
+            .bind(set)
+            .fetch_all(&mut **tx)
+            .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Cell {
+                    is_later: row.try_get(0)?,
+                    time: row.try_get(1)?,
+                    topic: row.try_get(2)?,
+                    label: row.try_get(3)?,
+                    fate: Fate::of(row.try_get(4)?),
+                    posts: row.try_get::<i64, _>(5)?.cast_unsigned(),
+                    score_sum: row.try_get(6)?,
+                })
+            })
+            .collect()
+    }
+
+    /// How the scores lie.
+    async fn bins(
+        tx: &mut Transaction<'static, DB>,
+        question: &ReportQuestion,
+    ) -> Result<Vec<Bin>, sqlx::Error> {
+        let select = format!(
+            "SELECT label, fate, bin, COUNT(*) FROM ( \
+               SELECT CASE WHEN c.abstained THEN NULL ELSE c.label END AS label, \
+                      CAST(CASE WHEN c.other THEN 1 WHEN c.abstained THEN 2 ELSE 0 END AS BIGINT) AS fate, {bin} AS bin \
+                 FROM posts p {by} \
+                 JOIN classifications c ON c.model_id = $3 AND c.label_set_id = $4 \
+                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
+                WHERE p.created_at >= $1 AND p.created_at < $2) AS each_post \
+              GROUP BY label, fate, bin",
+            by = DB::POSTS_IN_ORDER,
+            bin = DB::floor(&format!("c.score * {BINS}")),
+        );
+        let (model, set) = question.keys();
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(at(question.since))
+            .bind(at(question.until))
+            .bind(model)
+            .bind(set)
+            .fetch_all(&mut **tx)
+            .await?;
+        let bin = |row: &DB::Row| {
+            let bin: i64 = row.try_get(2)?;
+            Ok(Bin {
+                label: row.try_get(0)?,
+                fate: Fate::of(row.try_get(1)?),
+                // A score of 1 belongs to the last column.
+                bin: usize::try_from(bin.clamp(0, BINS - 1)).expect("it is not negative"),
+                posts: row.try_get::<i64, _>(3)?.cast_unsigned(),
+            })
+        };
+        rows.iter().map(bin).collect()
+    }
+
+    /// Posts whose best two labels are closest.
+    async fn closest(
+        tx: &mut Transaction<'static, DB>,
+        question: &ReportQuestion,
+    ) -> Result<Vec<Sample>> {
+        // The condition of an index, and its order.
+        let condition = "(c.margin < 0.2 OR c.abstained) AND NOT c.other";
+        Self::samples(
+            tx,
+            question,
+            condition,
+            0.0,
+            "ORDER BY c.margin, c.fullname",
+        )
+        .await
+    }
+
+    /// Some posts of the highest scores that there are.
+    async fn surest(
+        tx: &mut Transaction<'static, DB>,
+        question: &ReportQuestion,
+        sums: &Sums,
+    ) -> Result<Vec<Sample>> {
+        let mut by_bin: BTreeMap<usize, u64> = BTreeMap::new();
+        for bin in sums.bins.iter().filter(|bin| bin.fate == Fate::Labelled) {
+            *by_bin.entry(bin.bin).or_default() += bin.posts;
+        }
+        // The columns from the top down that hold as many as are drawn. No order: that would sort all of them.
+        let mut held = 0;
+        let least = by_bin.iter().rev().find_map(|(bin, posts)| {
+            held += posts;
+            (held >= DRAWN.cast_unsigned()).then_some(*bin)
+        });
+        #[expect(clippy::cast_precision_loss, reason = "fifty columns")]
+        let least = least.unwrap_or(0) as f64 / BINS as f64;
+        let condition = "NOT c.abstained";
+        let mut samples = Self::samples(tx, question, condition, least, "").await?;
+        samples.sort_by(|a, b| {
+            b.score
+                .total_cmp(&a.score)
+                .then(a.fullname.cmp(&b.fullname))
+        });
+        Ok(samples)
+    }
+
+    async fn samples(
+        tx: &mut Transaction<'static, DB>,
+        question: &ReportQuestion,
+        condition: &str,
+        least: f64,
+        order: &str,
+    ) -> Result<Vec<Sample>> {
+        const WHAT: &str = "read posts for the report";
+        let select = format!(
+            "SELECT p.fullname, substr(p.title, 1, 1000), p.subreddit, p.permalink, p.source, p.topic, \
+                    CASE WHEN c.abstained THEN NULL ELSE c.label END, c.score, c.margin \
+               FROM classifications c JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash \
+              WHERE c.model_id = $3 AND c.label_set_id = $4 AND p.created_at >= $1 AND p.created_at < $2 \
+                AND {QUOTABLE} AND c.score >= $5 AND {condition} {order} LIMIT {DRAWN}"
+        );
+        let (model, set) = question.keys();
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(at(question.since))
+            .bind(at(question.until))
+            .bind(model)
+            .bind(set)
+            .bind(least)
+            .fetch_all(&mut **tx)
+            .await
+            .doing(WHAT)?;
+        let sample = |row: &DB::Row| {
+            Ok(Sample {
+                fullname: row.try_get(0)?,
+                title: row.try_get(1)?,
+                subreddit: row.try_get(2)?,
+                permalink: row.try_get(3)?,
+                source: row.try_get(4)?,
+                topic: row.try_get(5)?,
+                label: row.try_get(6)?,
+                score: row.try_get(7)?,
+                margin: row.try_get(8)?,
+            })
+        };
+        rows.iter()
+            .map(sample)
+            .collect::<Result<_, sqlx::Error>>()
+            .doing(WHAT)
+    }
+
+    /// Subreddits that were passed over for another one, in the latest runs.
+    async fn skipped(tx: &mut Transaction<'static, DB>) -> Result<Vec<Skipped>, sqlx::Error> {
+        let select = format!(
+            "SELECT started_at, CAST(outcomes AS TEXT) FROM runs WHERE stage = 'collect' ORDER BY id DESC LIMIT {COLLECTIONS}"
+        );
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .fetch_all(&mut **tx)
+            .await?;
+        let mut skipped = Vec::new();
+        for row in &rows {
+            let started: DateTime<Utc> = row.try_get(0)?;
+            let outcomes: String = row.try_get(1)?;
+            skipped.extend(Skipped::of_run(started.into(), &outcomes));
+        }
+        Ok(skipped)
+    }
+
+    /// All scores of some posts under a target, in the order of the labels.
+    pub(in crate::store) async fn report_scores(
+        &self,
+        question: &ReportQuestion,
+        fullnames: &[String],
+    ) -> Result<Vec<Drawn>> {
+        const WHAT: &str = "read the scores of posts for the report";
+        let (model, set) = question.keys();
+        let mut drawn = Vec::with_capacity(fullnames.len());
+        for fullname in fullnames {
+            let row = sqlx::query::<DB>(
+                "SELECT CAST(scores AS TEXT) FROM packed_scores \
+                  WHERE model_id = $1 AND label_set_id = $2 AND fullname = $3",
+            )
+            .bind(model)
+            .bind(set)
+            .bind(fullname.as_str())
+            .fetch_optional(&self.pool)
+            .await
+            .doing(WHAT)?;
+            // A post that was purged meanwhile has none.
+            let Some(row) = row else { continue };
+            let packed: String = row.try_get(0).doing(WHAT)?;
+            let scores = packed
+                .trim_matches(['[', ']', '{', '}'])
+                .split(',')
+                .filter(|score| !score.is_empty())
+                .map(|score| score.trim().parse::<f64>());
+            let scores = scores.collect::<Result<_, _>>();
+            drawn.push(Drawn {
+                fullname: fullname.clone(),
+                scores: scores.map_err(|error| StoreError::Corrupt {
+                    table: "packed_scores",
+                    row: fullname.clone(),
+                    detail: error.to_string(),
+                })?,
+            });
+        }
+        Ok(drawn)
+    }
+}
