@@ -47,7 +47,7 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store
 //! analysis      -> store
-//! serve         -> analysis, clock, domain, look, store
+//! serve         -> analysis, clock, domain, look, report, store
 //! export        -> domain, store, tables
 //! report        -> domain, look, store
 //! files         -> domain, tables

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::report::database_name;
 use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::serve::{Options, SEARCHED, Server};
@@ -47,6 +48,7 @@ impl Serve {
         let options = Options {
             listen,
             token,
+            database: database_name(settings.database.url.reveal()),
             any_user: self.allow_superuser || settings.database.allow_superuser,
             searched: self.search_posts,
         };

@@ -1,6 +1,7 @@
 //! The same things as JSON, under `/api`, as `openapi.json` describes them.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Shared;
 use super::ask::{self, NotAnswered};
-use super::listing::{self, Asked, NotListed, given, head};
+use super::listing::{self, Asked, NotListed, Words, given, head};
 use super::pages::status_of;
 use crate::domain::{Fullname, spreadsheet_safe};
 use crate::store::{StoreError, Table};
@@ -109,15 +110,17 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> 
 
 async fn posts(
     State(serving): State<Shared>,
-    asked: Query<Asked>,
+    Words(asked): Words<Asked>,
 ) -> Result<Json<listing::Listed>, ApiError> {
     Ok(Json(listing::list(&serving, &asked).await?))
 }
 
 async fn post(
     State(serving): State<Shared>,
-    Path(fullname): Path<String>,
+    fullname: Result<Path<String>, PathRejection>,
 ) -> Result<Response, ApiError> {
+    // What is no text is no name either.
+    let fullname = fullname.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let nothing = || {
         ApiError(
             StatusCode::NOT_FOUND,
@@ -136,7 +139,10 @@ pub struct AskedSql {
     pub format: Option<String>,
 }
 
-async fn sql(State(serving): State<Shared>, asked: Query<AskedSql>) -> Result<Response, ApiError> {
+async fn sql(
+    State(serving): State<Shared>,
+    Words(asked): Words<AskedSql>,
+) -> Result<Response, ApiError> {
     let wrong = |said: String| ApiError(StatusCode::BAD_REQUEST, said);
     let sql = given(&asked.query)
         .ok_or_else(|| wrong("`query` is missing: give it one statement that reads".into()))?;

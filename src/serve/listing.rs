@@ -1,9 +1,14 @@
 //! What somebody asks for of the list of posts, from the words of an address to a page of posts.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 
+use axum::extract::{FromRequestParts, Query};
+use axum::http::request::Parts;
 use chrono::{DateTime, NaiveDate};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::Serving;
 use super::index::{Filter, Place, Sort, has_words};
@@ -74,6 +79,23 @@ pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'a str, &'a str)>) 
     }
     let query = url.query().map(|query| format!("?{query}"));
     format!("{}{}", url.path(), query.unwrap_or_default())
+}
+
+/// What stands behind the `?` of an address. Of a word that stands there twice the last one counts.
+pub struct Words<T>(pub T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Words<T> {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let words = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
+        let words = words.map_or_else(|_| HashMap::new(), |Query(words)| words);
+        let words = words
+            .into_iter()
+            .map(|(name, word)| (name, Value::from(word)));
+        let asked = serde_json::from_value(Value::Object(words.collect()));
+        Ok(Self(asked.expect("every word is an optional text")))
+    }
 }
 
 /// A page of posts.
@@ -167,14 +189,11 @@ pub fn given(word: &Option<String>) -> Option<&str> {
 fn filter(asked: &Asked) -> Result<Filter, String> {
     let owned = |word: &Option<String>| given(word).map(str::to_owned);
     let outcome = match (given(&asked.outcome), given(&asked.label)) {
-        (Some(outcome), Some(label)) if outcome != label && outcome != "labelled" => {
-            return Err(format!(
-                "no post is both `{outcome}` and `{label}`; give one of them"
-            ));
-        }
-        (_, Some(label)) => Some(label.to_owned()),
-        (outcome, None) => outcome.map(str::to_owned),
+        // No post has two outcomes, and none an empty one.
+        (Some(outcome), Some(label)) if outcome != label && outcome != "labelled" => Some(""),
+        (outcome, label) => label.or(outcome),
     };
+    let outcome = outcome.map(str::to_owned);
     let subreddit = given(&asked.subreddit).map(|name| {
         let name = name.trim_start_matches('/');
         name.strip_prefix("r/").unwrap_or(name).to_owned()

@@ -81,6 +81,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// What whoever asks must have; needed where others than this machine can ask.
     pub token: Option<String>,
+    /// What the database is called on pages, without a password.
+    pub database: String,
     /// Whether a superuser of PostgreSQL is good enough to run the SQL of users.
     pub any_user: bool,
     /// Newest posts whose texts are searched, at most.
@@ -95,8 +97,10 @@ pub struct Serving {
     pub clock: SharedClock,
     /// What lists and searches need.
     index: Arc<Index>,
+    database: String,
     any_user: bool,
     queries: Semaphore,
+    drawn: pages::overview::Drawn,
     stop: CancellationToken,
 }
 
@@ -142,8 +146,10 @@ impl Server {
             index: Arc::new(Index::new(options.searched)?),
             store,
             clock,
+            database: options.database,
             any_user: options.any_user,
             queries: Semaphore::new(QUERIES),
+            drawn: pages::overview::Drawn::default(),
             stop,
         };
         Ok(Self {
@@ -168,6 +174,7 @@ impl Server {
         let clock = Arc::clone(&self.serving.clock);
         let keeping =
             Arc::clone(&self.serving.index).keep(self.serving.store.clone(), Arc::clone(&clock));
+        let drawing = pages::overview::keep(Arc::clone(&self.serving));
         let router = router(Arc::clone(&self.serving), self.guard);
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(Patient::new(self.listener), router)
@@ -180,6 +187,7 @@ impl Server {
         tokio::select! {
             ended = serving => ended.map_err(ServeError::Ended),
             () = keeping => unreachable!("it is kept for ever"),
+            () = drawing => unreachable!("it is drawn for ever"),
             () = late => Ok(()),
         }
     }

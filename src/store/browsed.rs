@@ -5,36 +5,6 @@ use serde_json::Value;
 
 use crate::domain::Timestamp;
 
-/// What lists of posts are chosen and sorted by; of a post everything but its texts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OutlinedPost {
-    /// Its key.
-    pub fullname: String,
-    /// When it was posted.
-    pub created_at: Timestamp,
-    /// Where it was posted.
-    pub subreddit: String,
-    /// The topic that it was last collected for.
-    pub topic: Option<String>,
-    /// Upvotes less downvotes.
-    pub reddit_score: Option<i64>,
-    /// The first half of the hash of its text; 0 where retention took the text.
-    pub text: u64,
-    /// Its label for this text, if it has one.
-    pub label: Option<OutlinedLabel>,
-}
-
-/// The label of a post as far as lists need it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OutlinedLabel {
-    /// A slug, `other` or `unsure`.
-    pub outcome: String,
-    /// The best score.
-    pub score: f64,
-    /// The best score less the second best.
-    pub margin: f64,
-}
-
 /// A post as a line of a list shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ListedPost {

@@ -27,7 +27,7 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
-use self::browsed::{ListedPost, News, OutlinedPost, WholePost};
+use self::browsed::{ListedPost, News, WholePost};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 pub use self::report::{Bin, Cell, Drawn, Fate, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
@@ -380,8 +380,6 @@ face! {
     /// The errors of posts that failed too often under the current target, the most frequent first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
 
-    /// What lists of posts are made of: up to `limit` posts, by fullname from the one after `after` on.
-    fn outline(&self, target: Option<Target>, after: &str, limit: u32) -> Vec<OutlinedPost>;
     /// Fullname, title and body of those of some posts that are stored.
     fn texts(&self, posts: &[String]) -> Vec<(String, String, String)>;
     /// Those of some posts that are stored, as a list shows them, in no order.

@@ -27,6 +27,7 @@ mod quota;
 mod readme;
 mod replay;
 mod schema;
+mod serve;
 mod shortlist;
 mod source;
 mod spans;

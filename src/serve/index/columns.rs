@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use crate::domain::TextHash;
-use crate::store::browsed::OutlinedPost;
 
 /// Digits of an id that fit into a key: 36^12 is less than 2^63.
 const DIGITS: usize = 12;
@@ -83,6 +82,29 @@ pub struct Filter {
     pub sort: Sort,
 }
 
+/// A post as it comes out of the database.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlined<'p> {
+    pub fullname: &'p str,
+    /// The second of 1970 at which it was posted.
+    pub created: i64,
+    pub subreddit: &'p str,
+    pub topic: Option<&'p str>,
+    pub reddit_score: Option<i64>,
+    /// The first half of the hash of its text; 0 where retention took the text.
+    pub text: u64,
+    pub label: Option<OutlinedLabel<'p>>,
+}
+
+/// Its label for this text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OutlinedLabel<'p> {
+    /// A slug, `other` or `unsure`.
+    pub outcome: &'p str,
+    pub score: f64,
+    pub margin: f64,
+}
+
 /// A place in a sorted list: what it is sorted by, and the key of the post.
 pub type Place = (i64, i64);
 
@@ -120,39 +142,53 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Adds posts, in the order of their names.
-    pub fn add(&mut self, posts: &[OutlinedPost]) {
-        for post in posts {
-            let key = self.key_for(&post.fullname);
-            self.keys.push(key);
-            self.created.push(post.created_at.as_datetime().timestamp());
-            self.subreddit.push(self.subreddits.number(&post.subreddit));
-            let topic = post.topic.as_deref();
-            self.topic
-                .push(topic.map_or(NONE, |topic| self.topics.number(topic)));
-            let votes = post.reddit_score.map(|votes| {
-                i32::try_from(votes).unwrap_or(if votes < 0 { i32::MIN + 1 } else { i32::MAX })
-            });
-            self.votes.push(votes.unwrap_or(NO_VOTES));
-            self.text.push(post.text);
-            let (outcome, score, margin) = match &post.label {
-                None => (NONE, 0.0, 0.0),
-                Some(label) => (
-                    self.outcomes.number(&label.outcome),
-                    label.score,
-                    label.margin,
-                ),
-            };
-            self.outcome.push(outcome);
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "seven digits are enough to sort by"
-            )]
-            {
-                self.score.push(score as f32);
-                self.margin.push(margin as f32);
+    /// Adds a post.
+    pub fn add(&mut self, post: &Outlined<'_>) {
+        let key = self.key_for(post.fullname);
+        self.keys.push(key);
+        self.created.push(post.created);
+        self.subreddit.push(self.subreddits.number(post.subreddit));
+        let topic = post.topic.map_or(NONE, |topic| self.topics.number(topic));
+        self.topic.push(topic);
+        let votes = post.reddit_score.map(|votes| {
+            i32::try_from(votes).unwrap_or(if votes < 0 { i32::MIN + 1 } else { i32::MAX })
+        });
+        self.votes.push(votes.unwrap_or(NO_VOTES));
+        self.text.push(post.text);
+        let (outcome, score, margin) = match &post.label {
+            None => (NONE, 0.0, 0.0),
+            Some(label) => {
+                let outcome = self.outcomes.number(label.outcome);
+                (outcome, label.score, label.margin)
             }
+        };
+        self.outcome.push(outcome);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "seven digits are enough to sort by"
+        )]
+        {
+            self.score.push(score as f32);
+            self.margin.push(margin as f32);
         }
+    }
+
+    /// Puts the posts into the order of their keys, after the last ones were added.
+    pub fn sort(&mut self) {
+        if self.keys.is_sorted() {
+            return;
+        }
+        let mut order: Vec<usize> = (0..self.keys.len()).collect();
+        order.sort_unstable_by_key(|at| self.keys[*at]);
+        reorder(&mut self.keys, &order);
+        reorder(&mut self.created, &order);
+        reorder(&mut self.subreddit, &order);
+        reorder(&mut self.topic, &order);
+        reorder(&mut self.outcome, &order);
+        reorder(&mut self.score, &order);
+        reorder(&mut self.margin, &order);
+        reorder(&mut self.votes, &order);
+        reorder(&mut self.text, &order);
     }
 
     fn key_for(&mut self, fullname: &str) -> i64 {
@@ -189,9 +225,10 @@ impl Columns {
         self.keys.len()
     }
 
-    /// Keys and the halves of their texts' hashes, in no order.
-    pub fn texts(&self) -> impl Iterator<Item = (i64, u64)> {
-        self.keys.iter().copied().zip(self.text.iter().copied())
+    /// The half of the hash of a post's text.
+    pub fn text(&self, key: i64) -> Option<u64> {
+        let at = self.keys.binary_search(&key).ok()?;
+        Some(self.text[at])
     }
 
     /// Keys from the newest post on.
@@ -235,33 +272,29 @@ impl Columns {
         let Some(passes) = Passes::new(self, filter) else {
             return Chosen::default();
         };
-        let mut best: BinaryHeap<Reverse<Place>> = BinaryHeap::with_capacity(limit + 2);
-        let mut total = 0;
-        for at in 0..self.keys.len() {
-            if !passes.is_at(self, at) {
-                continue;
+        let mut best = Best::new(limit, after);
+        let mut look = |at: usize| {
+            if passes.is_at(self, at) {
+                best.offer((self.rank(filter.sort, at), self.keys[at]));
             }
-            if among.is_some_and(|among| among.binary_search(&self.keys[at]).is_err()) {
-                continue;
-            }
-            total += 1;
-            let place = (self.rank(filter.sort, at), self.keys[at]);
-            if after.is_some_and(|after| place >= after) {
-                continue;
-            }
-            if best.len() > limit {
-                if best.peek().is_some_and(|worst| place <= worst.0) {
-                    continue;
+        };
+        match among {
+            // The newest posts have the highest keys, as a rule: what comes first is offered first.
+            None => (0..self.keys.len()).rev().for_each(look),
+            Some(among) => {
+                let mut from = 0;
+                for key in among {
+                    from += gallop(&self.keys[from..], *key);
+                    match self.keys.get(from) {
+                        None => break,
+                        Some(found) if found == key => look(from),
+                        // It was purged since it was searched.
+                        Some(_) => {}
+                    }
                 }
-                best.pop();
             }
-            best.push(Reverse(place));
         }
-        let mut keys: Vec<Place> = best.into_iter().map(|place| place.0).collect();
-        keys.sort_unstable_by_key(|place| Reverse(*place));
-        let more = keys.len() > limit;
-        keys.truncate(limit);
-        Chosen { keys, more, total }
+        best.chosen()
     }
 
     /// What a post is sorted by, the largest first.
@@ -272,6 +305,67 @@ impl Columns {
             Sort::Surest => i64::from(self.score[at].max(0.0).to_bits()),
             Sort::Closest => -i64::from(self.margin[at].max(0.0).to_bits()),
             Sort::Reddit => i64::from(self.votes[at]),
+        }
+    }
+}
+
+fn reorder<T: Copy>(column: &mut Vec<T>, order: &[usize]) {
+    *column = order.iter().map(|at| column[*at]).collect();
+}
+
+/// How many numbers of a sorted list are smaller than one that is not far from its beginning.
+fn gallop(sorted: &[i64], wanted: i64) -> usize {
+    let mut step = 1;
+    while step < sorted.len() && sorted[step] < wanted {
+        step *= 2;
+    }
+    let (from, to) = (step / 2, sorted.len().min(step + 1));
+    from + sorted[from..to].partition_point(|key| *key < wanted)
+}
+
+/// The first places behind one, of those that are offered.
+struct Best {
+    heap: BinaryHeap<Reverse<Place>>,
+    limit: usize,
+    after: Option<Place>,
+    total: u64,
+}
+
+impl Best {
+    fn new(limit: usize, after: Option<Place>) -> Self {
+        Self {
+            // One more than asked for says that there are more.
+            heap: BinaryHeap::with_capacity(limit + 1),
+            limit,
+            after,
+            total: 0,
+        }
+    }
+
+    fn offer(&mut self, place: Place) {
+        self.total += 1;
+        if self.after.is_some_and(|after| place >= after) {
+            return;
+        }
+        if self.heap.len() <= self.limit {
+            return self.heap.push(Reverse(place));
+        }
+        if let Some(mut worst) = self.heap.peek_mut()
+            && place > worst.0
+        {
+            *worst = Reverse(place);
+        }
+    }
+
+    fn chosen(self) -> Chosen {
+        let mut keys: Vec<Place> = self.heap.into_iter().map(|place| place.0).collect();
+        keys.sort_unstable_by_key(|place| Reverse(*place));
+        let more = keys.len() > self.limit;
+        keys.truncate(self.limit);
+        Chosen {
+            keys,
+            more,
+            total: self.total,
         }
     }
 }
@@ -383,21 +477,19 @@ fn name(key: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Timestamp;
-    use crate::store::browsed::OutlinedLabel;
 
-    fn post(n: i64) -> OutlinedPost {
+    fn post(n: i64, fullname: &str) -> Outlined<'_> {
         let slugs = ["games", "food", "other", "unsure"];
         let slug = usize::try_from(n % 5).unwrap();
-        OutlinedPost {
-            fullname: format!("t3_a{n:03}"),
-            created_at: Timestamp::from_epoch_secs(1_000 + n / 3).unwrap(),
-            subreddit: ["Food", "gaming"][usize::try_from(n % 2).unwrap()].to_owned(),
-            topic: (n % 3 == 0).then(|| "games".to_owned()),
+        Outlined {
+            fullname,
+            created: 1_000 + n / 3,
+            subreddit: ["Food", "gaming"][usize::try_from(n % 2).unwrap()],
+            topic: (n % 3 == 0).then_some("games"),
             reddit_score: (n % 4 != 0).then_some(n - 50),
             text: 7,
-            label: slugs.get(slug).map(|slug| OutlinedLabel {
-                outcome: (*slug).to_owned(),
+            label: slugs.get(slug).map(|outcome| OutlinedLabel {
+                outcome,
                 score: f64::from(u8::try_from(n % 100).unwrap()) / 100.0,
                 margin: f64::from(u8::try_from(n * 7 % 100).unwrap()) / 100.0,
             }),
@@ -405,9 +497,11 @@ mod tests {
     }
 
     fn columns() -> Columns {
-        let posts: Vec<OutlinedPost> = (0..200).map(post).collect();
         let mut columns = Columns::default();
-        columns.add(&posts);
+        for n in 0..200 {
+            columns.add(&post(n, &format!("t3_a{n:03}")));
+        }
+        columns.sort();
         columns
     }
 
@@ -469,6 +563,41 @@ mod tests {
             5,
         );
         assert_eq!((among.total, among.keys.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_search_looks_at_those_that_matched_alone_in_any_order_of_names() {
+        let mut columns = Columns::default();
+        let mut all = Vec::new();
+        for n in 0..200_usize {
+            let start = ["z", "1a", "9", "zz1"][n % 4].repeat(1 + n / 100);
+            let fullname = format!("t3_{start}{n:03}");
+            columns.add(&post(i64::try_from(n).unwrap(), &fullname));
+            all.push(key(&fullname).unwrap());
+        }
+        columns.sort();
+        all.sort_unstable();
+        assert_eq!(
+            columns
+                .choose(&Filter::default(), Some(&all), None, 9)
+                .total,
+            200
+        );
+        for step in [1, 3, 7, 50, 199] {
+            let mut some: Vec<i64> = all.iter().copied().step_by(step).collect();
+            let wanted = some.len() as u64;
+            // Keys that are not there, among and behind them.
+            some.extend([2, i64::MAX]);
+            some.sort_unstable();
+            let found = columns.choose(&Filter::default(), Some(&some), None, 500);
+            assert_eq!(found.total, wanted);
+            let chosen = columns.choose(&Filter::default(), None, None, 500);
+            let kept = chosen
+                .keys
+                .into_iter()
+                .filter(|(_, key)| some.contains(key));
+            assert_eq!(found.keys, kept.collect::<Vec<_>>());
+        }
     }
 
     #[test]

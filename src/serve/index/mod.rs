@@ -4,9 +4,10 @@
 //! now; only which posts a list has may be as old as the last look, some seconds as a rule.
 
 mod columns;
+mod outline;
 mod words;
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
@@ -20,8 +21,6 @@ use crate::clock::SharedClock;
 use crate::store::browsed::News;
 use crate::store::{Result, Store, StoreError};
 
-/// Posts that are read at once.
-const BLOCK: u32 = 20_000;
 /// Posts whose texts are read at once: bound as parameters of one statement.
 const TEXTS: usize = 500;
 /// Texts that are added to the searchable ones at once: a segment of the index, newest posts first.
@@ -33,7 +32,9 @@ const REST: u32 = 19;
 /// But nobody waits longer than this for what was written: 1,000,000 posts are read in some four seconds.
 const LONGEST_REST: Duration = Duration::from_mins(1);
 /// Matches of a search that lists have: who searches for "the" wants no list of all posts.
-const MATCHES: usize = 100_000;
+const MATCHES: usize = 30_000;
+/// Searches whose matches are kept: whoever turns pages searches for the same again.
+const SEARCHES: usize = 32;
 
 /// What was found.
 #[derive(Debug, Clone, Default)]
@@ -53,14 +54,18 @@ pub struct Standing {
     pub posts: usize,
     /// Posts whose texts are searched; the newest ones come first.
     pub searched: usize,
+    /// How many it is to be.
+    pub to_search: usize,
 }
 
 /// All posts, for lists and searches.
 pub struct Index {
     columns: RwLock<Arc<Columns>>,
     words: Mutex<Words>,
-    /// Texts that are in `words`, with the halves of their hashes.
-    texts: Mutex<HashMap<i64, u64>>,
+    /// What was searched for last, and its matches; those of earlier words are dropped.
+    searches: Mutex<VecDeque<(String, Arc<Vec<i64>>)>>,
+    /// Keys of texts that are in `words`, sorted, with the halves of their hashes.
+    texts: Mutex<Vec<(i64, u64)>>,
     searched: AtomicUsize,
     /// How often everything was read.
     times: watch::Sender<u64>,
@@ -75,6 +80,7 @@ impl Index {
         Ok(Self {
             columns: RwLock::default(),
             words: Mutex::new(words),
+            searches: Mutex::default(),
             texts: Mutex::default(),
             searched: AtomicUsize::new(0),
             times: watch::Sender::new(0),
@@ -89,8 +95,10 @@ impl Index {
 
     /// How far it is.
     pub fn standing(&self) -> Standing {
+        let posts = self.columns().len();
         Standing {
-            posts: self.columns().len(),
+            posts,
+            to_search: posts.min(self.most),
             searched: self.searched.load(Ordering::Relaxed),
         }
     }
@@ -99,6 +107,11 @@ impl Index {
     pub async fn ready(&self) {
         // The sender lives as long as this index does.
         let _ = self.times.subscribe().wait_for(|times| *times > 0).await;
+    }
+
+    /// Tells each time that everything was read again.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.times.subscribe()
     }
 
     /// A page of a list; on a thread of its own, since it walks over all posts.
@@ -114,14 +127,10 @@ impl Index {
             let columns = index.columns();
             let among = match search.as_deref() {
                 None => None,
-                Some(search) => {
-                    let words = index.words.lock().expect("no holder of this lock panics");
-                    let found = words.find(search, MATCHES + 1);
-                    Some(found.map_err(|error| failed(&error))?)
-                }
+                Some(search) => Some(index.search(search)?),
             };
             let is_cut = among.as_ref().is_some_and(|among| among.len() > MATCHES);
-            let chosen = columns.choose(&filter, among.as_deref(), after, limit);
+            let chosen = columns.choose(&filter, among.as_deref().map(Vec::as_slice), after, limit);
             let names = chosen.keys.iter();
             let names = names.map(|(_, key)| columns.fullname(*key)).collect();
             Ok(Found {
@@ -131,6 +140,33 @@ impl Index {
             })
         });
         finding.await.expect("finding does not panic")
+    }
+
+    /// Keys of posts that match, sorted.
+    fn search(&self, search: &str) -> Result<Arc<Vec<i64>>> {
+        let lock = || self.searches.lock().expect("no holder of this lock panics");
+        if let Some((_, found)) = lock().iter().find(|(known, _)| known == search) {
+            return Ok(Arc::clone(found));
+        }
+        let words = self.words.lock().expect("no holder of this lock panics");
+        let found = words.find(search, MATCHES + 1);
+        let found = Arc::new(found.map_err(|error| failed(&error))?);
+        // Under the lock of the words, so that nobody forgets what is not there yet.
+        let mut searches = lock();
+        searches.truncate(SEARCHES - 1);
+        searches.push_front((search.to_owned(), Arc::clone(&found)));
+        Ok(found)
+    }
+
+    /// Changes the words, and forgets what was found among those before.
+    fn change(&self, change: impl FnOnce(&mut Words) -> rusqlite::Result<()>) -> Result<()> {
+        tokio::task::block_in_place(|| {
+            let mut words = self.words.lock().expect("no holder of this lock panics");
+            let changed = change(&mut words);
+            let searches = self.searches.lock();
+            searches.expect("no holder of this lock panics").clear();
+            changed.map_err(|error| failed(&error))
+        })
     }
 
     /// Keeps it up to date for as long as it is polled.
@@ -167,7 +203,7 @@ impl Index {
         if read.as_ref() == Some(&news) {
             return Ok(false);
         }
-        let columns = self.read(store).await?;
+        let columns = Arc::new(outline::read(store).await?);
         *self.columns.write().expect("no holder of this lock panics") = Arc::clone(&columns);
         self.times.send_modify(|times| *times += 1);
         self.read_texts(store, &columns).await?;
@@ -175,69 +211,74 @@ impl Index {
         Ok(true)
     }
 
-    async fn read(&self, store: &Store) -> Result<Arc<Columns>> {
-        let target = store.current_target().await?;
-        let mut columns = Columns::default();
-        let mut after = String::new();
-        loop {
-            let posts = store.outline(target, &after, BLOCK).await?;
-            let Some(last) = posts.last() else { break };
-            after.clone_from(&last.fullname);
-            columns.add(&posts);
+    /// Brings the words of texts up to date: takes out those that are gone, and adds those that are new or changed.
+    async fn read_texts(&self, store: &Store, columns: &Columns) -> Result<()> {
+        let mut known = self
+            .texts
+            .lock()
+            .expect("no holder of this lock panics")
+            .clone();
+        let gone: Vec<i64> = known
+            .iter()
+            .map(|(key, _)| *key)
+            .filter(|key| columns.text(*key).is_none())
+            .collect();
+        if !gone.is_empty() {
+            self.change(|words| words.take(&gone))?;
+            known.retain(|(key, _)| gone.binary_search(key).is_err());
         }
-        Ok(Arc::new(columns))
+        let is_known = |key: i64, text: u64| {
+            let at = known.binary_search_by_key(&key, |(key, _)| *key);
+            at.is_ok_and(|at| known[at].1 == text)
+        };
+        let wanted: Vec<(i64, u64)> = columns
+            .newest_first()
+            .into_iter()
+            .take(self.most)
+            .filter_map(|key| Some((key, columns.text(key)?)))
+            .filter(|(key, text)| !is_known(*key, *text))
+            .collect();
+        let (before, mut put) = (known.len(), 0);
+        for segment in wanted.chunks(SEGMENT) {
+            if let Err(error) = self.put_texts(store, columns, segment).await {
+                self.remember(known, &wanted[..put]);
+                return Err(error);
+            }
+            put += segment.len();
+            self.searched.store(before + put, Ordering::Relaxed);
+        }
+        self.remember(known, &wanted);
+        Ok(())
     }
 
-    /// Brings the words of texts up to date: takes out those that are gone, and adds those that are new or changed.
-    async fn read_texts(&self, store: &Store, columns: &Arc<Columns>) -> Result<()> {
-        let now: HashMap<i64, u64> = columns.texts().collect();
-        let (gone, wanted) = {
-            let mut texts = self.texts.lock().expect("no holder of this lock panics");
-            let gone: Vec<i64> = texts
-                .keys()
-                .copied()
-                .filter(|key| !now.contains_key(key))
-                .collect();
-            for key in &gone {
-                texts.remove(key);
-            }
-            let wanted: Vec<(i64, u64)> = columns
-                .newest_first()
-                .into_iter()
-                .take(self.most)
-                .map(|key| (key, now[&key]))
-                .filter(|(key, text)| texts.get(key) != Some(text))
-                .collect();
-            (gone, wanted)
-        };
-        drop(now);
-        if !gone.is_empty() {
-            let mut words = self.words.lock().expect("no holder of this lock panics");
-            words.take(&gone).map_err(|error| failed(&error))?;
-        }
-        for segment in wanted.chunks(SEGMENT) {
-            let mut texts = Vec::with_capacity(segment.len());
-            for some in segment.chunks(TEXTS) {
-                let names: Vec<String> =
-                    some.iter().map(|(key, _)| columns.fullname(*key)).collect();
-                for (name, title, body) in store.texts(&names).await? {
-                    if let Some(key) = columns.key(&name) {
-                        texts.push((key, title, body));
-                    }
+    async fn put_texts(
+        &self,
+        store: &Store,
+        columns: &Columns,
+        segment: &[(i64, u64)],
+    ) -> Result<()> {
+        let mut texts = Vec::with_capacity(segment.len());
+        for some in segment.chunks(TEXTS) {
+            let names: Vec<String> = some.iter().map(|(key, _)| columns.fullname(*key)).collect();
+            for (name, title, body) in store.texts(&names).await? {
+                if let Some(key) = columns.key(&name) {
+                    texts.push((key, title, body));
                 }
             }
-            let put = tokio::task::block_in_place(|| {
-                let mut words = self.words.lock().expect("no holder of this lock panics");
-                words.put(texts)
-            });
-            put.map_err(|error| failed(&error))?;
-            let mut texts = self.texts.lock().expect("no holder of this lock panics");
-            texts.extend(segment.iter().copied());
-            self.searched.store(texts.len(), Ordering::Relaxed);
         }
-        let texts = self.texts.lock().expect("no holder of this lock panics");
-        self.searched.store(texts.len(), Ordering::Relaxed);
-        Ok(())
+        self.change(|words| words.put(texts))
+    }
+
+    /// Notes which texts are in the words.
+    fn remember(&self, mut known: Vec<(i64, u64)>, put: &[(i64, u64)]) {
+        let mut changed: Vec<i64> = put.iter().map(|(key, _)| *key).collect();
+        changed.sort_unstable();
+        known.retain(|(key, _)| changed.binary_search(key).is_err());
+        known.extend_from_slice(put);
+        known.sort_unstable();
+        known.shrink_to_fit();
+        self.searched.store(known.len(), Ordering::Relaxed);
+        *self.texts.lock().expect("no holder of this lock panics") = known;
     }
 }
 

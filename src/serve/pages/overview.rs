@@ -1,4 +1,9 @@
-//! The first page: how many posts there are, and what became of them.
+//! The first page: the report of everything, as it is now. Making it takes seconds where there are a million posts, so it is
+//! made anew behind the scenes when something was written, and nobody waits for it: until the first one is there, the page has
+//! how many posts there are, and what became of them.
+
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use askama::Template;
 use axum::extract::State;
@@ -8,9 +13,56 @@ use axum::response::Response;
 use super::line::percent;
 use super::{At, PageError, html};
 use crate::look;
+use crate::report::{self, ReportOptions};
 use crate::serve::Shared;
 use crate::serve::listing::address;
-use crate::store::RunRow;
+use crate::store::{RunRow, StoreError};
+
+/// Making reports takes at most one part in ten of the time while something writes all the time.
+const REST: u32 = 9;
+/// And a report is no older than it has to be: one of a million posts takes some seconds.
+const LONGEST_REST: Duration = Duration::from_mins(2);
+
+/// The latest report, as the inside of a page.
+#[derive(Default)]
+pub struct Drawn(RwLock<Option<Arc<str>>>);
+
+#[derive(Template)]
+#[template(path = "serve/report.html")]
+struct ReportPage<'b> {
+    at: At,
+    body: &'b str,
+}
+
+/// Makes reports for as long as it is polled.
+pub async fn keep(serving: Shared) {
+    let mut changes = serving.index.changes();
+    loop {
+        // The sender lives as long as the index does.
+        let _ = changes.changed().await;
+        let began = serving.clock.elapsed();
+        match draw(&serving).await {
+            Ok(body) => {
+                let mut drawn = serving
+                    .drawn
+                    .0
+                    .write()
+                    .expect("no holder of this lock panics");
+                *drawn = Some(body.into());
+            }
+            Err(error) => tracing::warn!("the overview stays as it is: {error}"),
+        }
+        let took = serving.clock.elapsed().saturating_sub(began);
+        serving.clock.sleep((took * REST).min(LONGEST_REST)).await;
+    }
+}
+
+async fn draw(serving: &Shared) -> Result<String, StoreError> {
+    let now = serving.clock.now().into();
+    let options = ReportOptions::of_all(&serving.store, &serving.database, now).await?;
+    let report = report::gather(&serving.store, &options).await?;
+    Ok(report::render_body(&report))
+}
 
 /// Runs shown.
 const RUNS: u32 = 6;
@@ -45,6 +97,19 @@ struct RunLine {
 
 /// Shows it.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
+    let drawn = serving
+        .drawn
+        .0
+        .read()
+        .expect("no holder of this lock panics")
+        .clone();
+    if let Some(body) = drawn {
+        let page = ReportPage {
+            at: At::Overview,
+            body: &body,
+        };
+        return Ok(html(StatusCode::OK, &page));
+    }
     serving.index.ready().await;
     let columns = serving.index.columns();
     let target = serving.store.current_target().await?;

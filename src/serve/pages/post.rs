@@ -1,6 +1,7 @@
 //! The page of a post: everything that is stored of it.
 
 use askama::Template;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -80,8 +81,10 @@ struct Chart {
 /// Shows it.
 pub async fn page(
     State(serving): State<Shared>,
-    Path(fullname): Path<String>,
+    fullname: Result<Path<String>, PathRejection>,
 ) -> Result<Response, PageError> {
+    // What is no text is no name either.
+    let fullname = fullname.map_or_else(|_| String::new(), |Path(fullname)| fullname);
     let nothing = || {
         let name = head(&fullname);
         PageError::not_found(format!(

@@ -1,7 +1,7 @@
 //! The list of posts: searched, filtered, sorted, page by page.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 
@@ -9,8 +9,8 @@ use super::line::Line;
 use super::{At, PageError, html};
 use crate::look;
 use crate::serve::Shared;
-use crate::serve::index::{Sort, has_words};
-use crate::serve::listing::{self, Asked, given};
+use crate::serve::index::{Sort, Standing, has_words};
+use crate::serve::listing::{self, Asked, Words, given};
 
 /// Topics and subreddits that a form offers.
 const OFFERED: usize = 300;
@@ -54,7 +54,7 @@ struct Choice {
 /// Shows a page of the list.
 pub async fn page(
     State(serving): State<Shared>,
-    Query(asked): Query<Asked>,
+    Words(asked): Words<Asked>,
 ) -> Result<Response, PageError> {
     let listed = listing::list(&serving, &asked).await?;
     serving.index.ready().await;
@@ -75,12 +75,7 @@ pub async fn page(
         .pairs()
         .iter()
         .any(|(name, _)| !["sort", "limit"].contains(name));
-    let hint = hint(
-        &form.q,
-        standing.posts,
-        standing.searched,
-        listed.total_is_cut,
-    );
+    let hint = hint(&form.q, standing, listed.total_is_cut);
     let columns = serving.index.columns();
     let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
     subreddits.sort_unstable();
@@ -105,7 +100,7 @@ pub async fn page(
 }
 
 /// What to know of a search.
-fn hint(q: &str, posts: usize, searched: usize, is_cut: bool) -> Option<String> {
+fn hint(q: &str, standing: Standing, is_cut: bool) -> Option<String> {
     if q.is_empty() {
         return None;
     }
@@ -115,11 +110,21 @@ fn hint(q: &str, posts: usize, searched: usize, is_cut: bool) -> Option<String> 
                 .into(),
         );
     }
+    let Standing {
+        posts,
+        searched,
+        to_search,
+    } = standing;
     if searched < posts {
-        let (searched, posts) = (look::whole(searched as u64), look::whole(posts as u64));
-        return Some(format!(
-            "The newest {searched} of {posts} posts are searched so far; the others follow in a moment."
-        ));
+        let (shown, all) = (look::whole(searched as u64), look::whole(posts as u64));
+        let said = if searched < to_search {
+            "so far; the others follow in a moment"
+        } else {
+            "; `--search-posts` says how many"
+        };
+        return Some(
+            format!("The newest {shown} of {all} posts are searched {said}.").replace(" ;", ";"),
+        );
     }
     is_cut.then(|| {
         "More posts match. The list has the newest of them; add a word to see fewer.".into()

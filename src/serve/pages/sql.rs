@@ -1,7 +1,7 @@
 //! The box for SQL.
 
 use askama::Template;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{At, html};
 use crate::analysis;
 use crate::look;
-use crate::serve::listing::{address, given};
+use crate::serve::listing::{Words, address, given};
 use crate::serve::{Shared, api, ask};
 
 /// Rows of a page.
@@ -44,7 +44,7 @@ struct Named {
 }
 
 struct Shown {
-    columns: Vec<String>,
+    columns: Vec<Cell>,
     rows: Vec<Vec<Cell>>,
     count: String,
     is_cut: bool,
@@ -57,7 +57,7 @@ struct Cell {
 }
 
 /// Shows the box, and the answer to what was typed into it.
-pub async fn page(State(serving): State<Shared>, Query(asked): Query<Asked>) -> Response {
+pub async fn page(State(serving): State<Shared>, Words(asked): Words<Asked>) -> Response {
     let mut status = StatusCode::OK;
     let mut error = None;
     let mut query = given(&asked.query).unwrap_or_default().to_owned();
@@ -127,19 +127,26 @@ fn shown(answered: &ask::Answer) -> Shown {
             text,
         }
     };
-    let rows = table.rows.iter().map(|row| {
-        let cells = row.iter().zip(&is_name);
-        cells
-            .map(|(value, is_name)| cell(value, *is_name))
-            .collect()
+    let rows: Vec<Vec<Cell>> = table
+        .rows
+        .iter()
+        .map(|row| {
+            let cells = row.iter().zip(&is_name);
+            cells
+                .map(|(value, is_name)| cell(value, *is_name))
+                .collect()
+        })
+        .collect();
+    let names = table.columns.iter().enumerate();
+    let columns = names.map(|(at, name)| Cell {
+        text: look::line(name, 80),
+        // The name of a column stands where its values stand.
+        is_number: table.rows.iter().any(|row| row[at].is_number()),
+        href: None,
     });
     Shown {
-        columns: table
-            .columns
-            .iter()
-            .map(|name| look::line(name, 80))
-            .collect(),
-        rows: rows.collect(),
+        columns: columns.collect(),
+        rows,
         count: look::whole(table.rows.len() as u64),
         is_cut: answered.is_cut,
     }

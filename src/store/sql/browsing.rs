@@ -1,13 +1,11 @@
-//! Statements for people who look through posts: outlines for lists, a page of posts, one post with all there is of it.
+//! Statements for people who look through posts: a page of posts, one post with all there is of it.
 
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
 
-use super::super::browsed::{
-    LabelScore, ListedPost, News, OutlinedLabel, OutlinedPost, Sighting, Verdict, WholePost,
-};
+use super::super::browsed::{LabelScore, ListedPost, News, Sighting, Verdict, WholePost};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target};
 use super::{Doing, SqlStore, is_forbidden, push_list};
@@ -51,55 +49,6 @@ where
     for<'q> Option<Json<Value>>: Decode<'q, DB>,
     usize: ColumnIndex<DB::Row>,
 {
-    pub(in crate::store) async fn outline(
-        &self,
-        target: Option<Target>,
-        after: &str,
-        limit: u32,
-    ) -> Result<Vec<OutlinedPost>> {
-        let sql = format!(
-            "SELECT p.fullname, p.created_at, p.subreddit, p.topic, p.reddit_score, p.text_hash, \
-                    p.text_purged_at IS NOT NULL, {OUTCOME}, c.score, c.margin \
-               FROM posts p LEFT JOIN classifications c \
-                 ON c.model_id = $1 AND c.label_set_id = $2 AND c.fullname = p.fullname AND c.text_hash = p.text_hash \
-              WHERE p.fullname > $3 ORDER BY p.fullname LIMIT $4"
-        );
-        let decode = |row: &DB::Row| -> Result<OutlinedPost, sqlx::Error> {
-            let hash: Vec<u8> = row.try_get(5)?;
-            let half = hash
-                .first_chunk()
-                .map_or(0, |half| u64::from_be_bytes(*half));
-            let outcome: Option<String> = row.try_get(7)?;
-            let label = match outcome {
-                None => None,
-                Some(outcome) => Some(OutlinedLabel {
-                    outcome,
-                    score: row.try_get(8)?,
-                    margin: row.try_get(9)?,
-                }),
-            };
-            Ok(OutlinedPost {
-                fullname: row.try_get(0)?,
-                created_at: row.try_get::<DateTime<Utc>, _>(1)?.into(),
-                subreddit: row.try_get(2)?,
-                topic: row.try_get(3)?,
-                reddit_score: row.try_get(4)?,
-                text: if row.try_get(6)? { 0 } else { half },
-                label,
-            })
-        };
-        let (model, label_set) = keys(target);
-        sqlx::query::<DB>(sqlx::AssertSqlSafe(sql))
-            .bind(model)
-            .bind(label_set)
-            .bind(after)
-            .bind(i64::from(limit))
-            .fetch_all(&self.pool)
-            .await
-            .and_then(|rows| rows.iter().map(decode).collect())
-            .doing("read the posts that there are")
-    }
-
     pub(in crate::store) async fn texts(
         &self,
         posts: &[String],
