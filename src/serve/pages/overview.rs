@@ -2,6 +2,7 @@
 //! made anew behind the scenes when something was written, and nobody waits for it: until the first one is there, the page has
 //! how many posts there are, and what became of them.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -15,8 +16,10 @@ use super::{At, PageError, html};
 use crate::look;
 use crate::report::{self, ReportOptions};
 use crate::serve::Shared;
+use crate::serve::index::Columns;
 use crate::serve::listing::address;
 use crate::store::{RunRow, StoreError};
+use topicmill_score::LabelSet;
 
 /// Making reports takes at most one part in ten of the time while something writes all the time.
 const REST: u32 = 9;
@@ -32,6 +35,7 @@ pub struct Drawn(RwLock<Option<Arc<str>>>);
 struct ReportPage<'b> {
     at: At,
     body: &'b str,
+    outcomes: Vec<Row>,
 }
 
 /// Makes reports for as long as it is polled.
@@ -97,90 +101,113 @@ struct RunLine {
 
 /// Shows it.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
-    let drawn = serving
-        .drawn
-        .0
-        .read()
-        .expect("no holder of this lock panics")
-        .clone();
+    serving.index.ready().await;
+    let set = match serving.store.current_target().await? {
+        Some(target) => Some(serving.store.label_set(target.label_set).await?),
+        None => None,
+    };
+    let counts = Counts::new(&serving.index.columns());
+    let outcomes = counts.rows(set.as_ref());
+    let drawn = serving.drawn.0.read();
+    let drawn = drawn.expect("no holder of this lock panics").clone();
     if let Some(body) = drawn {
         let page = ReportPage {
             at: At::Overview,
             body: &body,
+            outcomes,
         };
         return Ok(html(StatusCode::OK, &page));
     }
-    serving.index.ready().await;
-    let columns = serving.index.columns();
-    let target = serving.store.current_target().await?;
-    let set = match target {
-        Some(target) => Some(serving.store.label_set(target.label_set).await?),
-        None => None,
-    };
     let runs = serving.store.recent_runs(None, RUNS).await?;
-    let mut counts = columns.count_outcomes();
-    let is_label = |outcome: &str| !["other", "unsure", "unlabelled"].contains(&outcome);
-    counts.sort_by_key(|(outcome, posts)| (!is_label(outcome), std::cmp::Reverse(*posts)));
-    let of = |wanted: &str| {
-        let found = counts.iter().find(|(outcome, _)| outcome == wanted);
-        found.map_or(0, |(_, posts)| *posts)
-    };
-    let total = columns.len() as u64;
-    let unlabelled = of("unlabelled");
-    let labelled: u64 = counts
-        .iter()
-        .filter(|(outcome, _)| is_label(outcome))
-        .map(|(_, posts)| posts)
-        .sum();
-    let words = |slug: &str| {
-        let labels = set.iter().flat_map(|set| &set.labels);
-        let mut found = labels.filter(|label| label.slug == slug);
-        found
-            .next()
-            .map_or(slug.to_owned(), |label| label.label.clone())
-    };
-    let most = counts
-        .first()
-        .filter(|(outcome, posts)| is_label(outcome) && *posts > 0);
-    let finding = match most {
-        _ if total == 0 => "No post is stored yet".to_owned(),
-        None if unlabelled == total => "No post has a label yet".to_owned(),
-        None => "No post has one of the labels".to_owned(),
-        Some((slug, posts)) => format!(
-            "{} is the largest label, with {} of the labelled posts",
-            look::line(&capital(&words(slug)), 60),
-            look::percent(share(*posts, labelled))
-        ),
-    };
-    let largest = counts.iter().map(|(_, posts)| *posts).max().unwrap_or(0);
-    let outcomes = counts
-        .iter()
-        .filter(|(outcome, posts)| is_label(outcome) || *posts > 0)
-        .map(|(outcome, posts)| Row {
-            name: look::line(&words(outcome), 60),
-            href: address("/posts", [("outcome", outcome.as_str())].into_iter()),
-            posts: look::whole(*posts),
-            share: look::percent(share(*posts, total)),
-            percent: percent(share(*posts, largest)),
-            is_label: is_label(outcome),
-        })
-        .collect();
-    let figures = vec![
-        (look::whole(total), "posts"),
-        (look::percent(share(labelled, total)), "have a label"),
-        (look::percent(share(of("other"), total)), "are other"),
-        (look::percent(share(of("unsure"), total)), "are unsure"),
-        (look::whole(unlabelled), "not labelled yet"),
-    ];
     let page = Overview {
         at: At::Overview,
-        finding,
-        figures,
+        finding: counts.finding(set.as_ref()),
+        figures: counts.figures(),
         outcomes,
         runs: runs.iter().map(run_line).collect(),
         set: set.map(|set| look::line(&set.name, 60)),
     };
     Ok(html(StatusCode::OK, &page))
+}
+
+/// How many posts each outcome has: the labels first, the largest first.
+struct Counts {
+    outcomes: Vec<(String, u64)>,
+    total: u64,
+    labelled: u64,
+}
+
+fn is_label(outcome: &str) -> bool {
+    !["other", "unsure", "unlabelled"].contains(&outcome)
+}
+
+/// A slug in words.
+fn words(slug: &str, set: Option<&LabelSet>) -> String {
+    let mut labels = set.iter().flat_map(|set| &set.labels);
+    let found = labels.find(|label| label.slug == slug);
+    match (slug, found) {
+        (_, Some(label)) => look::line(&label.label, 60),
+        ("unlabelled", None) => "not labelled yet".to_owned(),
+        (slug, None) => look::line(slug, 60),
+    }
+}
+
+impl Counts {
+    fn new(columns: &Columns) -> Self {
+        let mut counts = columns.count_outcomes();
+        counts.sort_by_key(|(outcome, posts)| (!is_label(outcome), Reverse(*posts)));
+        let labels = counts.iter().filter(|(outcome, _)| is_label(outcome));
+        Self {
+            labelled: labels.map(|(_, posts)| posts).sum(),
+            total: columns.len() as u64,
+            outcomes: counts,
+        }
+    }
+
+    fn of(&self, wanted: &str) -> u64 {
+        let found = self.outcomes.iter().find(|(outcome, _)| outcome == wanted);
+        found.map_or(0, |(_, posts)| *posts)
+    }
+
+    /// What there is to say first.
+    fn finding(&self, set: Option<&LabelSet>) -> String {
+        let most = self.outcomes.first();
+        match most.filter(|(outcome, posts)| is_label(outcome) && *posts > 0) {
+            _ if self.total == 0 => "No post is stored yet".to_owned(),
+            None if self.of("unlabelled") == self.total => "No post has a label yet".to_owned(),
+            None => "No post has one of the labels".to_owned(),
+            Some((slug, posts)) => format!(
+                "{} is the largest label, with {} of the labelled posts",
+                capital(&words(slug, set)),
+                look::percent(share(*posts, self.labelled))
+            ),
+        }
+    }
+
+    fn figures(&self) -> Vec<(String, &'static str)> {
+        let percent = |posts| look::percent(share(posts, self.total));
+        vec![
+            (look::whole(self.total), "posts"),
+            (percent(self.labelled), "have a label"),
+            (percent(self.of("other")), "are other"),
+            (percent(self.of("unsure")), "are unsure"),
+            (look::whole(self.of("unlabelled")), "not labelled yet"),
+        ]
+    }
+
+    fn rows(&self, set: Option<&LabelSet>) -> Vec<Row> {
+        let largest = self.outcomes.iter().map(|(_, posts)| *posts).max();
+        let row = |(outcome, posts): &(String, u64)| Row {
+            name: words(outcome, set),
+            href: address("/posts", [("outcome", outcome.as_str())].into_iter()),
+            posts: look::whole(*posts),
+            share: look::percent(share(*posts, self.total)),
+            percent: percent(share(*posts, largest.unwrap_or(0))),
+            is_label: is_label(outcome),
+        };
+        let shown = self.outcomes.iter().filter(|(_, posts)| *posts > 0);
+        shown.map(row).collect()
+    }
 }
 
 fn run_line(run: &RunRow) -> RunLine {
