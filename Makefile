@@ -39,6 +39,11 @@ model-tools: ## Install what tools/ needs (.venv-tools)
 golden: model-tools ## Make the reference scores of the tests anew
 	.venv-tools/bin/python tools/golden.py
 
+.PHONY: pictures
+pictures: rust onnxruntime ## Draw the README's picture of the report anew (needs Chromium)
+	cargo build --release --locked
+	scripts/pictures $(TARGET)/release/topicmill
+
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean

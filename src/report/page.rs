@@ -6,7 +6,7 @@ use askama::Template;
 use super::charts::{self, Chart};
 use super::data::{Call, Line, Report};
 use super::drift::real;
-use super::finding::{self, capital};
+use super::finding;
 use super::place::SIGN;
 use super::svg::Svg;
 use super::{drift, time};
@@ -253,10 +253,11 @@ fn about_labels(report: &Report) -> String {
         "Posts of each label, as a bar and over time; each line has a scale of its own.".to_owned();
     if let Some(period) = report.period {
         let (before, after) = period.words();
-        said += &format!(
+        let change = format!(
             " The change is the share in {after} less the share in {before}, in percentage points; it is coloured only where \
              it is larger than chance would make it."
         );
+        said.push_str(&change);
     }
     if report.lines.iter().any(|line| line.fate != Fate::Labelled) {
         said += " Posts without a label are other, where a topic beside the labels fits better, or unsure, where no label is \
@@ -272,21 +273,19 @@ fn quotes(calls: &[Call], is_close: bool) -> Vec<Quote> {
             .iter()
             .map(|(label, score)| format!("{} {}", look::line(label, 48), look::score(*score)));
         let best: Vec<String> = best.collect();
-        let mut said = format!("r/{}", call.subreddit);
-        if let Some(topic) = &call.topic {
-            said += &format!(" · collected for {}", look::line(topic, 48));
-        }
         let best = match (is_close, best.as_slice()) {
-            (true, [first, second, ..]) => format!("{first} or {second}"),
-            (_, [first, ..]) => first.clone(),
-            (_, []) => String::new(),
+            (true, [first, second, ..]) => Some(format!("{first} or {second}")),
+            (_, [first, ..]) => Some(first.clone()),
+            (_, []) => None,
         };
-        if !best.is_empty() {
-            said += &format!(" · {best}");
-        }
-        if !call.is_labelled {
-            said += " · unsure, so without a label";
-        }
+        let topic = call.topic.as_ref();
+        let said = [
+            Some(format!("r/{}", call.subreddit)),
+            topic.map(|topic| format!("collected for {}", look::line(topic, 48))),
+            best,
+            (!call.is_labelled).then(|| "unsure, so without a label".to_owned()),
+        ];
+        let said = said.into_iter().flatten().collect::<Vec<_>>().join(" · ");
         Quote {
             title: call.title.clone(),
             link: call.link.clone(),
@@ -328,20 +327,22 @@ fn skipped(report: &Report) -> Vec<Passed> {
 }
 
 fn footer(report: &Report) -> String {
-    let mut said = format!(
+    let made = format!(
         "Made by topicmill from {} on {}.",
         report.database,
         time::moment(report.now)
     );
-    if let Some((name, version)) = &report.label_set {
-        said += &format!(" Label set {}, version {version}.", look::line(name, 80));
-    }
-    said += &match report.reconciled_at {
+    let label_set = report.label_set.as_ref();
+    let label_set = label_set
+        .map(|(name, version)| format!("Label set {}, version {version}.", look::line(name, 80)));
+    let reconciled = match report.reconciled_at {
         Some(at) => format!(
-            " Agrees with deletions on Reddit as of {}.",
+            "Agrees with deletions on Reddit as of {}.",
             time::moment(at)
         ),
-        None => " Never compared with deletions on Reddit.".to_owned(),
+        None => "Never compared with deletions on Reddit.".to_owned(),
     };
-    capital(&said) + " Nothing on this page loads anything from elsewhere."
+    let nothing = "Nothing on this page loads anything from elsewhere.".to_owned();
+    let said = [Some(made), label_set, Some(reconciled), Some(nothing)];
+    said.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }

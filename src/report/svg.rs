@@ -53,18 +53,23 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// How wide a text is at most, in pixels at 12 pixels of height: the widest of the usual system fonts, DejaVu Sans.
+/// How wide a text is at most, in pixels at 12 pixels of height: as wide as in `DejaVu Sans`, the widest of the
+/// usual fonts of systems.
 pub fn width(text: &str) -> f64 {
     text.chars().map(advance).sum()
 }
 
 fn advance(c: char) -> f64 {
+    if look::is_mark(c) {
+        return 0.0;
+    }
     match c {
-        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' => 4.2,
-        ' ' | 'f' | 't' | 'r' | '(' | ')' | '/' | '-' | '[' | ']' => 5.2,
-        'm' | 'w' | 'M' | 'W' | '@' | '%' | '&' | '…' | '—' | '→' => 12.0,
-        'A'..='Z' | '+' | '<' | '>' | '=' | '~' | '−' => 10.2,
-        c if c.is_ascii() => 7.9,
+        'i' | 'j' | 'l' | 'I' | '.' | ',' | ':' | ';' | '\'' | '|' | '!' | ' ' => 4.0,
+        'f' | 't' | 'r' | '(' | ')' | '/' | '-' | '[' | ']' | '"' => 5.2,
+        'c' | 's' | 'z' | 'J' => 6.8,
+        'm' | 'M' | 'W' | '@' | '%' | '&' | '…' | '—' | '→' => 12.1,
+        'A'..='Z' | 'w' | '+' | '<' | '>' | '=' | '~' | '−' | '^' | '#' => 10.2,
+        c if c.is_ascii() => 7.8,
         // Han, Kana, Hangul, wide forms, emoji.
         '\u{1100}'..='\u{115f}'
         | '\u{2e80}'..='\u{a4cf}'
@@ -93,7 +98,7 @@ pub fn fit(text: &str, room: f64) -> String {
         if used > room {
             break;
         }
-        most += 1;
+        most += usize::from(!look::is_mark(c));
     }
     look::line(&text, most + 1)
 }

@@ -26,6 +26,7 @@ mod purge;
 mod quota;
 mod readme;
 mod replay;
+mod report;
 mod schema;
 mod serve;
 mod shortlist;

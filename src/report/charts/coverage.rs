@@ -51,8 +51,8 @@ pub fn chart(report: &Report) -> Option<Chart> {
             crate::look::percent(share)
         ),
         table: Table::new(5, &head, rows),
-        wide: draw(report, WIDE, 180.0),
-        narrow: draw(report, NARROW, 104.0),
+        wide: draw(report, WIDE, 230.0),
+        narrow: draw(report, NARROW, 130.0),
     })
 }
 

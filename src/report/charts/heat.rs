@@ -112,13 +112,13 @@ fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bo
         .iter()
         .map(|row| measure(&row.name))
         .fold(0.0, f64::max);
-    let left = (names + 12.0).min(if is_wide { 180.0 } else { 112.0 });
+    let left = (names + 12.0).min(if is_wide { 220.0 } else { 118.0 });
     let numbers = if is_wide { 0.0 } else { 22.0 };
     let heading = columns
         .iter()
         .map(|(_, line)| measure(&line.name))
         .fold(0.0, f64::max)
-        .min(120.0);
+        .min(175.0);
     // A slanted name climbs as far as it is long, times the sine of 45 degrees, and as far to the right.
     let climb = if is_wide { heading * 0.72 } else { 0.0 };
     let cell = ((width - left - numbers - climb) / real(columns.len() as u64)).min(44.0);
@@ -133,7 +133,7 @@ fn draw(rows: &[&TopicLine], columns: &[(usize, &Line)], width: f64, is_wide: bo
     for (n, (_, line)) in columns.iter().enumerate() {
         let x = left + cell * (real(n as u64) + 0.5);
         if is_wide {
-            svg.slanted((x, top - 7.0), "", &line.name, 116.0);
+            svg.slanted((x, top - 7.0), "", &line.name, 175.0);
         } else if cell >= 17.0 || n % 2 == 0 {
             svg.text(
                 (x, top - 6.0),

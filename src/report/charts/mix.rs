@@ -44,35 +44,43 @@ pub fn chart(report: &Report) -> Option<Chart> {
         title: "Change of the mix".to_owned(),
         read: format!("{} {}", read(&drift), legend(before, after)),
         table: Table::new(1, &head, rows),
-        wide: draw(&lines, period, WIDE, 190.0),
-        narrow: draw(&lines, period, NARROW, 112.0),
+        wide: draw(&lines, period, WIDE, 230.0),
+        narrow: draw(&lines, period, NARROW, 130.0),
     })
 }
 
 fn legend(before: &str, after: &str) -> String {
     format!(
-        "The grey dot is a label's share in {before}, the other one its share in {after}; the second one is coloured only \
-         where the change is larger than chance would make it."
+        "The ring is a label's share in {before}, the dot its share in {after}; the dot is coloured only where the change is \
+         larger than chance would make it."
     )
 }
 
 /// What the index says, with how it is read.
 fn read(drift: &Drift) -> String {
+    let (before, after) = (whole(drift.before), whole(drift.after));
     let verdict = match drift.verdict() {
-        Verdict::Chance => "no more than chance makes of so many posts",
-        Verdict::Small => "more than chance, and small",
-        Verdict::Moderate => "a shift that deserves a look",
-        Verdict::Large => "another mix",
+        Verdict::Chance => format!(
+            "no more than chance, which makes up to {} of two samples of {before} and {after} posts",
+            index(drift.chance)
+        ),
+        Verdict::Small => "more than chance, and small".to_owned(),
+        Verdict::Moderate => "a shift that deserves a look".to_owned(),
+        Verdict::Large => "another mix".to_owned(),
     };
     format!(
-        "The population stability index is {:.3}: {verdict}. By the usual thresholds, a mix is stable under {MODERATE}, \
-         deserves a look from there on, and is another one over {LARGE}; of two samples of {} and {} posts of one mix, 95 in \
-         100 stay under {:.3}.",
-        drift.index,
-        whole(drift.before),
-        whole(drift.after),
-        drift.chance
+        "The population stability index is {}: {verdict}. By the usual thresholds, a mix is stable under {MODERATE}, \
+         deserves a look up to {LARGE}, and is another one beyond.",
+        index(drift.index)
     )
+}
+
+/// An index with the digits that mean something.
+fn index(index: f64) -> String {
+    if index < 0.0005 {
+        return "less than 0.001".to_owned();
+    }
+    format!("{index:.3}")
 }
 
 fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
@@ -115,7 +123,7 @@ fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg
         Period::Halves => ("earlier half", "later half"),
         Period::Before => ("period before", "this period"),
     };
-    svg.dot((5.0, 8.0), 4.0, "mark-grey", before);
+    svg.dot((5.0, 8.0), 4.0, "ring", before);
     svg.text((13.0, 12.0), Anchor::Start, "", before, 120.0);
     let next = 13.0 + measure(before) + 16.0;
     svg.dot((next, 8.0), 5.0, "mark", after);
@@ -140,7 +148,7 @@ fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg
         let told = |share: f64, when: &str| {
             crate::look::line(&format!("{}: {} in {when}", line.name, percent(share)), 200)
         };
-        svg.dot((from, y), 4.0, "mark-grey", &told(change.from, before));
+        svg.dot((from, y), 4.0, "ring", &told(change.from, before));
         svg.dot((to, y), 5.0, class, &told(change.to, after));
         let said = if change.is_real { "strong" } else { "" };
         svg.text(

@@ -121,7 +121,7 @@ pub fn labels(report: &Report) -> Option<Chart> {
             report.axis.unit()
         ),
         table: Table::new(1, &head, rows),
-        wide: multiples(report, &lines, WIDE, 4),
+        wide: multiples(report, &lines, WIDE, 3),
         narrow: multiples(report, &lines, NARROW, 2),
     })
 }

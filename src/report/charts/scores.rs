@@ -14,7 +14,7 @@ const COLUMNS: usize = BINS / 2;
 
 /// What is drawn, from the ground up.
 const KINDS: [(Fate, &str, &str); 3] = [
-    (Fate::Labelled, "mark", "label"),
+    (Fate::Labelled, "mark", "with a label"),
     (Fate::Unsure, "mark-warm", "unsure"),
     (Fate::Other, "mark-grey", "other"),
 ];
@@ -43,23 +43,34 @@ pub fn all(report: &Report) -> Option<Chart> {
         let numbers = counts.iter().map(|columns| whole(columns[column]));
         std::iter::once(score(from)).chain(numbers).collect()
     });
-    let share = |fate| percent(real(report.of(fate)) / real(scored));
     Some(Chart {
         id: "scores",
         title: "How sure the labels are".to_owned(),
         read: format!(
-            "The best score of each post: the further right, the surer. {} of the posts have a label; {} are other, \
-             because a topic beside the labels fits better; {} are unsure, because their best score lies under the \
-             threshold of {}.",
-            share(Fate::Labelled),
-            share(Fate::Other),
-            share(Fate::Unsure),
-            score(report.threshold),
+            "The best score of each post: the further right, the surer. {}",
+            none(report, scored)
         ),
         table: Table::new(1, &["score from", "with a label", "unsure", "other"], rows),
         wide: draw(report, &counts, WIDE, 220.0),
         narrow: draw(report, &counts, NARROW, 190.0),
     })
+}
+
+/// How many posts have no label, and why.
+fn none(report: &Report, scored: u64) -> String {
+    let share = |fate| percent(real(report.of(fate)) / real(scored));
+    let other = (report.of(Fate::Other) > 0).then(|| {
+        let share = share(Fate::Other);
+        format!("{share} of the posts are other, because a topic beside the labels fits better")
+    });
+    let unsure = (report.of(Fate::Unsure) > 0).then(|| {
+        let (share, threshold) = (share(Fate::Unsure), score(report.threshold));
+        format!("{share} of the posts are unsure, because their best score lies under the threshold of {threshold}")
+    });
+    match [other, unsure].into_iter().flatten().collect::<Vec<_>>() {
+        none if none.is_empty() => "Each post has a label.".to_owned(),
+        why => format!("{}.", why.join("; ")),
+    }
 }
 
 fn draw(report: &Report, counts: &[[u64; COLUMNS]; 3], width: f64, height: f64) -> Svg {
@@ -79,15 +90,16 @@ fn draw(report: &Report, counts: &[[u64; COLUMNS]; 3], width: f64, height: f64) 
     let left = measure(&whole(super::ticks(largest).pop().unwrap_or(0))) + 9.0;
     let tall = grid(&mut svg, left, top, bottom, largest);
     let column = (width - left) / real(COLUMNS as u64);
-    for place in 0..COLUMNS {
-        let mut below = 0;
-        for (kind, (_, class, name)) in KINDS.iter().enumerate() {
-            let posts = counts[kind][place];
+    let mut below = [0; COLUMNS];
+    for ((_, class, name), columns) in KINDS.iter().zip(counts) {
+        for (place, posts) in columns.iter().copied().enumerate() {
             if posts == 0 {
                 continue;
             }
             let x = left + column * real(place as u64);
-            let (foot, head) = (tall(below), tall(below + posts));
+            let foot = tall(below[place]);
+            below[place] += posts;
+            let head = tall(below[place]);
             let from = real(place as u64) / real(COLUMNS as u64);
             let told = format!(
                 "{} to {}: {} {name}",
@@ -96,7 +108,6 @@ fn draw(report: &Report, counts: &[[u64; COLUMNS]; 3], width: f64, height: f64) 
                 whole(posts)
             );
             svg.rect((x, head), (column - 1.5, foot - head), class, &told);
-            below += posts;
         }
     }
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
@@ -181,8 +192,8 @@ pub fn by_label(report: &Report) -> Option<Chart> {
                the left is a label whose words could say more."
             .to_owned(),
         table: Table::new(1, &head, rows),
-        wide: ranges(&lines, WIDE, 190.0),
-        narrow: ranges(&lines, NARROW, 120.0),
+        wide: ranges(&lines, WIDE, 230.0),
+        narrow: ranges(&lines, NARROW, 130.0),
     })
 }
 

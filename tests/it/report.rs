@@ -1,0 +1,349 @@
+//! The report: through the program, in both databases, and in a real browser.
+
+use serde_json::Value;
+
+use crate::support::browser::{Browser, Scheme, WIDTHS};
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran};
+
+/// A pipeline file with these labels.
+fn pipeline(mode: &str, labels: &[(&str, &str)]) -> String {
+    let topics = labels
+        .iter()
+        .map(|(slug, label)| format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n\n"));
+    format!(
+        "name = \"trial\"\nmode = \"{mode}\"\n\n{}",
+        topics.collect::<String>()
+    )
+}
+
+fn post(id: usize, topic: &str, title: &str, day: usize) -> Value {
+    serde_json::json!({
+        "id": format!("r{id}"), "subreddit": "trial", "title": title, "selftext": "", "topic": topic,
+        "created_utc": 1_790_000_000 + day as i64 * 86_400 + (id as i64 % 20) * 3_000, "score": 1, "num_comments": 0,
+        "permalink": format!("/r/trial/comments/r{id}/"), "url": "https://example.com/", "over_18": false, "is_self": true,
+    })
+}
+
+fn lines(posts: &[Value]) -> String {
+    posts.iter().map(|post| format!("{post}\n")).collect()
+}
+
+fn report(program: &Program, url: &str, more: &[&str]) -> (String, Ran) {
+    let mut args = vec!["--database", url, "report", "out.html"];
+    args.extend(more);
+    let ran = program.ok(&args);
+    let page = std::fs::read_to_string(program.folder.path().join("out.html")).unwrap();
+    (page, ran)
+}
+
+/// Titles that break pages.
+const EVIL: [&str; 4] = [
+    "</title></text><script>alert(1)</script><img src=x onerror=alert(2)>",
+    "\u{202e}gnitirw siht\u{2066} \u{200f}turns",
+    "a]]>b --> <!-- {{ 7*7 }} {% raw %} &amp; \"quoted\" 'so'",
+    "ملخص الأخبار اليوم 日本の料理 👩‍🚀",
+];
+
+fn evil_posts() -> Vec<Value> {
+    let mut titles: Vec<String> = EVIL.iter().map(|title| (*title).to_owned()).collect();
+    titles.push(format!("Z{}algo", "\u{301}".repeat(4_000)));
+    titles.push("long ".repeat(14_000));
+    let evil = titles.iter().enumerate();
+    let mut posts: Vec<_> = evil
+        .map(|(id, title)| post(id, "food", title, id % 9))
+        .collect();
+    for id in 100..180 {
+        let (topic, title) = match id % 4 {
+            0 => (
+                "food",
+                "A soup of beans and rice that my grandmother cooked",
+            ),
+            1 => (
+                "travel",
+                "Two weeks by train through the mountains of Norway",
+            ),
+            2 => (
+                "</script><b>bold",
+                "The match ended three to two after extra time",
+            ),
+            _ => ("food", "Which knife do you use for onions?"),
+        };
+        posts.push(post(id, topic, &format!("{title} ({id})"), id % 9));
+    }
+    posts
+}
+
+#[tokio::test]
+async fn posts_that_break_pages_do_not_break_the_report() {
+    let long = "a label of two hundred letters ".repeat(7);
+    let labels = [
+        ("food", "food & <cooking>"),
+        ("travel", "travel"),
+        ("long", long.trim()),
+        ("sport", "الرياضة"),
+    ];
+    let browser = Browser::start().await;
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        program.write("posts.ndjson", lines(&evil_posts()));
+        program.write("trial.toml", pipeline("single", &labels));
+        program.ok(&["--database", url, "import", "posts.ndjson"]);
+        // Nothing is labelled yet.
+        let (page, _) = report(&program, url, &[]);
+        assert!(page.contains("86 posts wait for their labels"), "{page}");
+        program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
+
+        let (page, ran) = report(&program, url, &["--svg", "charts", "--json"]);
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(told["posts"], 86);
+        assert_eq!(told["labelled"], 86);
+        assert_eq!(told["bytes"], page.len());
+        assert!(page.len() < 2_000_000, "{}", page.len());
+        for markup in [
+            "<script",
+            "<img",
+            "<b>",
+            "onerror=alert(2)>",
+            "\u{202e}",
+            "\u{2066}",
+        ] {
+            assert!(!page.contains(markup), "{markup}");
+        }
+        assert!(
+            page.contains("food &amp; &lt;cooking&gt;")
+                || page.contains("food &#38; &#60;cooking&#62;")
+        );
+        assert!(!page.contains(&"\u{301}".repeat(5)), "marks pile up");
+        let charts = told["charts"].as_array().unwrap();
+        assert!(charts.len() >= 6, "{charts:?}");
+        let Some(browser) = &browser else { continue };
+        let file = |path: &str| format!("file://{}", program.folder.path().join(path).display());
+        for width in WIDTHS {
+            for scheme in Scheme::BOTH {
+                browser.open(&file("out.html"), width, scheme).await;
+                browser
+                    .picture(&format!("evil-{width}-{}", scheme.word()))
+                    .await;
+            }
+        }
+        for chart in charts {
+            browser
+                .open(&file(chart.as_str().unwrap()), 1400, Scheme::Dark)
+                .await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_report_of_the_demo_reads_well_at_every_width_in_every_scheme() {
+    let program = Program::new();
+    program.ok(&["demo"]);
+    let path = program.folder.path().join("report.html");
+    assert!(path.is_file(), "the demo ends with a report");
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let url = format!("file://{}", path.display());
+    for width in WIDTHS {
+        for scheme in Scheme::BOTH {
+            browser.open(&url, width, scheme).await;
+            browser
+                .picture(&format!("report-{width}-{}", scheme.word()))
+                .await;
+            let headline = browser.text("h1").await;
+            assert!(headline.contains('%'), "{headline}");
+            let shown = "return [...document.querySelectorAll('.part svg.wide, .part svg.narrow')].filter(e => e.getBoundingClientRect().width > 0).length";
+            let charts = browser.count(".part svg.wide").await;
+            assert!(charts >= 7, "{charts} charts");
+            assert_eq!(browser.eval(shown).await, charts, "each is drawn once");
+            // Numbers lie behind each chart, and open on a click.
+            let tables = browser.count("details").await;
+            assert!(tables >= 6, "{tables} tables");
+            for table in 1..=tables {
+                let open = format!("document.querySelectorAll('details')[{}].open", table - 1);
+                assert_eq!(browser.eval(&format!("return {open}")).await, false);
+                let summary = format!(
+                    "return document.querySelectorAll('summary')[{}].id = 's{table}'",
+                    table - 1
+                );
+                browser.eval(&summary).await;
+                browser.click(&format!("#s{table}")).await;
+                browser.until(&open).await;
+            }
+            browser.check().await;
+            browser
+                .picture(&format!("report-{width}-{}-open", scheme.word()))
+                .await;
+        }
+    }
+}
+
+#[test]
+fn an_empty_database_one_topic_and_one_post_have_a_report() {
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        program.ok(&["--database", url, "db", "create"]);
+        let (page, _) = report(&program, url, &[]);
+        assert!(page.contains("No post is stored yet"), "{page}");
+        assert!(!page.contains("NaN") && !page.contains("inf"), "{page}");
+
+        program.write(
+            "one.ndjson",
+            lines(&[post(1, "food", "A soup of beans", 0)]),
+        );
+        program.write(
+            "one.toml",
+            pipeline("multi", &[("food", "food and cooking")]),
+        );
+        program.ok(&["--database", url, "import", "one.ndjson"]);
+        program.ok(&[
+            "--database",
+            url,
+            "classify",
+            "--pipeline",
+            "one.toml",
+            "--mode",
+            "multi",
+        ]);
+        let (page, _) = report(&program, url, &[]);
+        assert!(page.contains("of the posts</h1>"), "{page}");
+        assert!(!page.contains("NaN"), "{page}");
+        // Of a time without posts.
+        let (page, _) = report(
+            &program,
+            url,
+            &["--since", "2020-01-01", "--until", "2020-02-01"],
+        );
+        assert!(page.contains("No post was posted in this time"), "{page}");
+    }
+}
+
+#[test]
+fn the_mix_is_compared_with_the_period_before() {
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        let mut posts = Vec::new();
+        for id in 0..240 {
+            // Ten days of food, then ten days of travel.
+            let day = id / 12;
+            let title = if day < 10 {
+                "A recipe for bean soup with rice and onions, cooked slowly"
+            } else {
+                "My trip by train and ship to the islands: hotels, flights and sights"
+            };
+            posts.push(post(id, "food", &format!("{title} {id}"), day));
+        }
+        program.write("posts.ndjson", lines(&posts));
+        program.write(
+            "two.toml",
+            pipeline(
+                "single",
+                &[
+                    ("food", "food and cooking"),
+                    ("travel", "travel and tourism"),
+                ],
+            ),
+        );
+        program.ok(&["--database", url, "import", "posts.ndjson"]);
+        program.ok(&["--database", url, "classify", "--pipeline", "two.toml"]);
+        let (page, ran) = report(&program, url, &["--json"]);
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let finding = told["finding"].as_str().unwrap();
+        assert!(
+            finding.contains(" grew from ") || finding.contains(" fell from "),
+            "{finding}"
+        );
+        assert!(page.contains("another mix"), "the index is over 0.25");
+        // Seven days within the first ten, beside as many within them: nothing changed.
+        let start = chrono::DateTime::from_timestamp(1_790_000_000, 0).unwrap();
+        let day = |n: i64| {
+            (start + chrono::TimeDelta::days(n))
+                .format("%Y-%m-%dT%H:%M:%SZ")
+                .to_string()
+        };
+        let (page, _) = report(&program, url, &["--since", &day(5), "--until", &day(10)]);
+        assert!(!page.contains(" grew from "), "{page}");
+        assert!(page.contains("60 posts"), "of the period alone: {page}");
+
+        for (args, told) in [
+            (
+                vec!["report", "out.html", "--since", "2030-01-01"],
+                "--since is not before --until",
+            ),
+            (vec!["report", "out.html", "--since", "soon"], "is no time"),
+            (vec!["report", "posts.ndjson"], "is no report"),
+            (
+                vec!["report", "out.html", "--label-set", "nobody"],
+                "nobody",
+            ),
+        ] {
+            let mut all = vec!["--database", url];
+            all.extend(args);
+            let ran = program.run(&all);
+            assert_eq!(ran.code, 2, "{}", ran.stderr);
+            assert!(ran.stderr.contains(told), "{}", ran.stderr);
+        }
+        let kept = std::fs::read_to_string(program.folder.path().join("posts.ndjson")).unwrap();
+        assert_eq!(kept.lines().count(), 240, "what is no report stays");
+    }
+}
+
+#[test]
+fn sums_of_the_report_are_those_of_the_views() {
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        program.write("posts.ndjson", lines(&evil_posts()));
+        program.write(
+            "trial.toml",
+            pipeline(
+                "single",
+                &[("food", "food"), ("travel", "travel"), ("sport", "sport")],
+            ),
+        );
+        program.ok(&["--database", url, "import", "posts.ndjson"]);
+        program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
+        let (page, _) = report(&program, url, &[]);
+        let query =
+            "SELECT outcome, SUM(posts) AS posts FROM topic_daily GROUP BY outcome ORDER BY 1";
+        let rows = program
+            .ok(&["--database", url, "sql", query, "--format", "json"])
+            .stdout;
+        let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
+        assert!(!rows.is_empty());
+        for row in rows {
+            let (outcome, posts) = (row["outcome"].as_str().unwrap(), row["posts"].to_string());
+            let posts = posts.trim_matches('"').split('.').next().unwrap();
+            let cells = format!("{outcome}</th><td class=\"n posts\">{posts}</td>");
+            assert!(page.contains(&cells), "{cells}: {page}");
+        }
+    }
+}
+
+#[test]
+fn what_is_purged_is_not_in_the_next_report() {
+    for database in databases() {
+        let program = Program::new();
+        let url = database.url.as_str();
+        program.write("posts.ndjson", lines(&evil_posts()[4..]));
+        program.write(
+            "trial.toml",
+            pipeline("single", &[("food", "food"), ("travel", "travel")]),
+        );
+        program.ok(&["--database", url, "import", "posts.ndjson"]);
+        program.ok(&["--database", url, "classify", "--pipeline", "trial.toml"]);
+        let (page, _) = report(&program, url, &[]);
+        let quoted = page.split("(1").nth(1).unwrap();
+        let id = format!("r1{}", quoted.split(')').next().unwrap());
+        assert!(page.contains("<blockquote>"));
+        let ids: String = (100..180).map(|id| format!("t3_r{id}\n")).collect();
+        program.write("ids.txt", ids);
+        program.ok(&["--database", url, "purge", "--ids", "ids.txt"]);
+        let (page, _) = report(&program, url, &[]);
+        assert!(!page.contains("(1"), "{id} is quoted still");
+    }
+}
