@@ -30,9 +30,9 @@
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
+//! - `serve`: a web server to look at what is stored.
 //!
-//! Kept free: `serve` (a place to look and correct),
-//! `schedule` (runs at given times).
+//! Kept free: `schedule` (runs at given times).
 //!
 //! # Who may use whom
 //!
@@ -40,7 +40,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, report, review, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, report, review, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -48,6 +48,7 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store
 //! analysis      -> store
+//! serve         -> analysis, clock, domain, look, report, store
 //! export        -> domain, store, tables
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, store
@@ -108,6 +109,7 @@ pub mod purge;
 pub mod record;
 pub mod report;
 pub mod review;
+pub mod serve;
 pub mod source;
 pub mod store;
 pub mod tables;

@@ -17,6 +17,7 @@ use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
 use crate::report::ReportError;
 use crate::review::gold::GoldError;
+use crate::serve::ServeError;
 use crate::source::SourceError;
 use crate::source::file::dump::DumpError;
 use crate::store::StoreError;
@@ -131,6 +132,8 @@ pub enum CliError {
     #[error(transparent)]
     Report(#[from] ReportError),
     #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
@@ -188,6 +191,9 @@ impl CliError {
             | Self::Engines(_)
             | Self::Word { .. }
             | Self::Usage(_)
+            | Self::Serve(
+                ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
+            )
             | Self::Store(StoreError::Query(_) | StoreError::Url(_))
             | Self::Report(ReportError::Exists(_))
             | Self::Export(
@@ -204,6 +210,7 @@ impl CliError {
             | Self::Collect(CollectError::Store(_))
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
+            | Self::Serve(ServeError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
@@ -215,6 +222,7 @@ impl CliError {
             Self::Files(FilesError::Full(_))
             | Self::Export(_)
             | Self::Report(_)
+            | Self::Serve(ServeError::Ended(_))
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,

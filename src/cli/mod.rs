@@ -25,6 +25,7 @@ mod report;
 mod run;
 mod score;
 mod screen;
+mod serve;
 mod setup;
 mod signals;
 mod span;
@@ -135,6 +136,8 @@ enum Command {
     Export(export::Export),
     /// Draw what is stored as one page that opens anywhere
     Report(report::Report),
+    /// Open what is stored in a browser: overview, posts, search, SQL
+    Serve(serve::Serve),
     /// Show what runs, what waits for a label, what failed, and what to do
     Status(status::Status),
     /// Fetch, list and verify models
@@ -164,6 +167,7 @@ impl Command {
             | Self::Run(_)
             | Self::Purge(_)
             | Self::Export(_)
+            | Self::Serve(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
             Self::Report(_)
@@ -279,6 +283,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Sql(command) => command.run(setup).await,
         Command::Export(command) => command.run(setup).await,
         Command::Report(command) => command.run(setup).await,
+        Command::Serve(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,

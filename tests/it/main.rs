@@ -29,6 +29,7 @@ mod readme;
 mod replay;
 mod report;
 mod schema;
+mod serve;
 mod shortlist;
 mod source;
 mod spans;

@@ -45,6 +45,14 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill import --format parquet posts.parquet || test $? = 1 # its third row has no title",
     ),
     (
+        "topicmill --database sqlite:demo.db serve",
+        "topicmill --database sqlite:demo.db serve --listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
+    ),
+    (
+        "topicmill serve --listen 0.0.0.0:8765 --token-file token.txt",
+        "topicmill serve --listen 0.0.0.0:0 --token-file token.txt & sleep 2; kill $!; wait $! || test $? = 143",
+    ),
+    (
         "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
         "true # half a gigabyte",
     ),
@@ -96,6 +104,7 @@ pages! {
     every_command_about_labels_runs: "docs/labels.md",
     every_command_about_exporting_runs: "docs/exporting.md",
     every_command_about_reports_runs: "docs/report.md",
+    every_command_about_serving_runs: "docs/serving.md",
     every_command_about_models_runs: "docs/models.md",
     every_command_about_gpus_runs: "docs/gpu.md",
     every_command_about_postgresql_runs: "docs/postgres.md",

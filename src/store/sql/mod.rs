@@ -3,8 +3,9 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `report`.
+//! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `browsing`, `report`.
 
+mod browsing;
 mod escaped;
 mod gaps;
 mod known;

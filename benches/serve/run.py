@@ -1,0 +1,137 @@
+"""Times the pages of `topicmill serve`, asked by eight clients at once.
+
+    python benches/serve/run.py PROGRAM DATABASE [--clients N] [--requests N]
+
+PROGRAM is the release binary, DATABASE a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Starts the server, waits
+until all texts are searched, and asks each page in turns. Prints a table in Markdown: the median, the 95th and the 99th
+percentile and the longest time in milliseconds, requests a second, and the server's processor time a request. First it asks with
+one client, then with all of them.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import random
+import statistics
+import subprocess
+import threading
+import time
+from urllib.parse import quote
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Read the arguments, start the server, measure each page."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("database")
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--requests", type=int, default=25, help="of each client, for each page")
+    arguments = parser.parse_args()
+    command = [arguments.program, "--database", arguments.database, "serve", "--listen", "127.0.0.1:0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        port = next(int(line.split("http://127.0.0.1:")[1].split("/")[0]) for line in server.stderr if "open http" in line)
+        threading.Thread(target=lambda: [None for _ in server.stderr], daemon=True).start()
+        began = time.perf_counter()
+        overview = ask_json(port, "/api/overview")
+        print(f"lists after {time.perf_counter() - began:.1f} s")
+        while overview["searched"] < overview["posts"]:
+            time.sleep(0.5)
+            overview = ask_json(port, "/api/overview")
+        print(f"all texts searched after {time.perf_counter() - began:.1f} s, {cpu(server.pid):.1f} s of processor time")
+        print(f"{overview['posts']:,} posts, {memory(server.pid)} MiB of memory")
+        pages = pages_of(port, overview)
+        for clients in (1, arguments.clients):
+            print(f"\n{clients} clients at once, load {os.getloadavg()[0]:.1f}\n")
+            print("| page | median | 95 % | 99 % | longest | requests/s | processor ms |\n|---|---|---|---|---|---|---|")
+            for name, paths in pages:
+                measure(server.pid, port, name, paths, clients, arguments.requests)
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def pages_of(port: int, overview: dict) -> list:
+    """Names of pages, with the addresses that stand for each."""
+    label = max(overview["outcomes"], key=lambda one: one["posts"])["outcome"]
+    after, deep = None, []
+    for _ in range(20):
+        page = ask_json(port, "/api/posts?limit=200" + (f"&after={after}" if after else ""))
+        after = page["next"]
+        if not after:
+            break
+        deep.append(f"/posts?after={after}")
+    # A place in the middle of the list: any time will do.
+    names = [post["fullname"] for post in page["posts"]]
+    words = sorted({word for post in page["posts"] for word in post["title"].split() if word.isalpha() and len(word) > 4})
+    random.Random(1).shuffle(words)
+    subreddits = sorted({post["subreddit"] for post in page["posts"]})
+    return [
+        ("overview", ["/"]),
+        ("posts, first page", ["/posts"]),
+        ("posts, a page further on", deep or ["/posts"]),
+        ("of a label, the surest", [f"/posts?outcome={label}&sort=surest"]),
+        ("closest calls", ["/posts?sort=closest"]),
+        ("by Reddit score, of a subreddit", [f"/posts?sort=reddit_score&subreddit={quote(one)}" for one in subreddits]),
+        ("four filters", [f"/posts?outcome={label}&subreddit={quote(subreddits[0])}&min_score=0.5&since=2026-10-01"]),
+        ("search, one word", [f"/posts?q={quote(word)}" for word in words[:20]]),
+        ("search, two words and a label", [f"/posts?q={quote(a)}+{quote(b)}&outcome={label}" for a, b in zip(words, words[1:])][:20]),
+        ("search, a beginning", [f"/posts?q={quote(word[:3])}*" for word in words[:20]]),
+        ("a post", [f"/posts/{name}" for name in names[:50]]),
+        ("the same as JSON", ["/api/posts"]),
+    ]
+
+
+def measure(server: int, port: int, name: str, paths: list, clients: int, requests: int) -> None:
+    """Ask the pages of one kind, and print how long the answers took."""
+    times, before, began = [], cpu(server), time.perf_counter()
+
+    def client(seed: int) -> None:
+        chooser = random.Random(seed)
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        for _ in range(requests):
+            path = chooser.choice(paths)
+            asked = time.perf_counter()
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            answer.read()
+            if answer.status != 200:
+                raise SystemExit(f"{path}: {answer.status}")
+            times.append((time.perf_counter() - asked) * 1000)
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    took, spent = time.perf_counter() - began, cpu(server) - before
+    cuts = statistics.quantiles(times, n=100)
+    each = [statistics.median(times), cuts[94], cuts[98], max(times)]
+    cells = [f"{one:.0f}" for one in each] + [f"{len(times) / took:.0f}", f"{spent / len(times) * 1000:.1f}"]
+    print(f"| {name} | {' | '.join(cells)} |")
+
+
+def ask_json(port: int, path: str) -> dict:
+    """The answer of the API."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("GET", path)
+    return json.loads(connection.getresponse().read())
+
+
+def cpu(pid: int) -> float:
+    """Seconds that all threads of a process have computed."""
+    fields = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def memory(pid: int) -> int:
+    """MiB that a process holds."""
+    line = next(line for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS"))
+    return int(line.split()[1]) // 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+//! The pages in a real browser, at both widths and in both colour schemes.
+
+use super::shown::evil;
+use super::{Served, labelled, posts};
+use crate::support::browser::{Browser, Scheme, WIDTHS};
+use crate::support::postgres::sqlite;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_page_fits_its_window_and_loads_nothing_from_elsewhere() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let database = sqlite();
+    let program = labelled(&database, &(posts(80) + evil().as_str()));
+    let served = Served::start(&program, &database);
+    served.searched(86);
+    let query = "/sql?query=SELECT%20*%20FROM%20labeled_posts%20ORDER%20BY%20fullname";
+    for (name, path) in [
+        ("overview", "/"),
+        ("posts", "/posts"),
+        (
+            "posts-filtered",
+            "/posts?q=boss&outcome=gaming&sort=surest&min_score=0.2",
+        ),
+        ("post", "/posts/t3_k00003"),
+        ("post-evil", "/posts/t3_e2"),
+        ("post-long", "/posts/t3_e3"),
+        ("post-script", "/posts/t3_e0"),
+        ("sql", query),
+        ("sql-wrong", "/sql?query=DELETE%20FROM%20posts"),
+        ("missing", "/posts/t3_zz"),
+        ("login", "/login"),
+    ] {
+        for width in WIDTHS {
+            for scheme in Scheme::BOTH {
+                let wrong = ["sql-wrong", "missing"].contains(&name);
+                browser.go(&served.url(path), width, scheme).await;
+                let mut faults = browser.faults().await;
+                // The console says that a page was answered with 400 or 404, which it should be.
+                faults.retain(|fault| !(wrong && fault.contains("status of 40")));
+                assert!(faults.is_empty(), "{path} at {width}: {faults:#?}");
+                browser
+                    .picture(&format!("serve-{name}-{width}-{}", scheme.word()))
+                    .await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_search_filter_turn_pages_and_ask() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let database = sqlite();
+    let program = labelled(&database, &posts(130));
+    let served = Served::start(&program, &database);
+    served.searched(130);
+    browser.open(&served.url("/"), 1400, Scheme::Light).await;
+    browser.click(".outcomes a").await;
+    browser.until("location.pathname === '/posts'").await;
+    browser.check().await;
+    browser.click(".count a").await;
+    browser.until("location.search === ''").await;
+    assert_eq!(browser.text(".count strong").await, "130");
+    assert_eq!(browser.count(".posts li").await, 50);
+    browser.click("a[rel=next]").await;
+    browser.until("location.search.includes('after=')").await;
+    assert!(
+        browser
+            .text(".posts li")
+            .await
+            .contains("Speedrun of an old game 79")
+            || browser.count(".posts li").await == 50
+    );
+    browser.click("a[rel=next]").await;
+    browser
+        .until("document.querySelectorAll('.posts li').length === 30")
+        .await;
+    assert_eq!(browser.count("a[rel=next]").await, 0);
+    browser.click(".pages a").await;
+    browser.until("!location.search.includes('after=')").await;
+
+    browser.type_into("#q", "chicken").await;
+    browser.press("\u{e007}").await;
+    browser.until("location.search.includes('q=chicken')").await;
+    browser.check().await;
+    let found = browser.text(".count strong").await;
+    assert_eq!(found, "22");
+    browser.click("summary").await;
+    browser.type_into("input[name=subreddit]", "gaming").await;
+    browser.click("button.first").await;
+    browser
+        .until("document.querySelector('.count strong').textContent === '0'")
+        .await;
+    browser.check().await;
+
+    browser
+        .open(&served.url("/posts?q=chicken"), 380, Scheme::Dark)
+        .await;
+    browser.click(".posts .title").await;
+    browser
+        .until("location.pathname.startsWith('/posts/t3_')")
+        .await;
+    browser.check().await;
+    assert!(browser.text("h1").await.contains("roast a chicken"));
+    assert_eq!(browser.count(".scores tbody tr").await, 2);
+
+    browser.click("nav a[href='/sql']").await;
+    browser.until("location.pathname === '/sql'").await;
+    browser
+        .type_into("#query", "SELECT COUNT(*) AS n FROM posts")
+        .await;
+    browser.click("button.first").await;
+    browser.until("document.querySelector('.answer td')").await;
+    assert_eq!(browser.text(".answer td").await, "130");
+    browser.check().await;
+}

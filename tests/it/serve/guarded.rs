@@ -1,0 +1,297 @@
+//! Who may ask, in which way, and what happens to those who ask wrongly, slowly, or while the database goes away.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Served, labelled, posts, run};
+use crate::support::postgres::{databases, sqlite};
+use crate::support::program::Program;
+
+const TOKEN: &str = "a-token-of-the-test-0123";
+
+#[test]
+fn only_this_machine_asks_and_only_under_its_own_names() {
+    let database = sqlite();
+    let program = Program::new();
+    run(&program, &database, &["db", "create"]);
+    let served = Served::start(&program, &database);
+    let port = served.address.port();
+    let under = |host: &str| {
+        served
+            .raw(&format!(
+                "GET /posts HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+            ))
+            .status
+    };
+    for here in ["localhost", "127.0.0.1", "[::1]"] {
+        assert_eq!(under(&format!("{here}:{port}")), 200, "{here}");
+    }
+    for elsewhere in [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.nip.io",
+        "0.0.0.0",
+    ] {
+        assert_eq!(under(&format!("{elsewhere}:{port}")), 403, "{elsewhere}");
+    }
+    assert_eq!(served.raw("GET /posts HTTP/1.0\r\n\r\n").status, 403);
+    let answer = served.get("/posts");
+    for header in [
+        "content-security-policy: default-src 'self'",
+        "x-content-type-options: nosniff",
+        "cache-control: no-store",
+        "frame-ancestors 'none'",
+    ] {
+        assert!(answer.head.contains(header), "{}", answer.head);
+    }
+    assert!(!answer.head.contains("unsafe"), "{}", answer.head);
+}
+
+#[test]
+fn whoever_asks_from_elsewhere_needs_the_token() {
+    let database = sqlite();
+    let program = Program::new();
+    run(&program, &database, &["db", "create"]);
+    let at = [
+        "--database",
+        &database.url,
+        "serve",
+        "--listen",
+        "0.0.0.0:0",
+    ];
+    let open = program.run(&at);
+    assert_eq!(open.code, 2);
+    assert!(open.stderr.contains("--token-file"), "{}", open.stderr);
+    let short = program.write("short.txt", "secret\n");
+    let short = program.run(&[&at[..], &["--token-file", &short]].concat());
+    assert_eq!(short.code, 2);
+    assert!(!short.stderr.contains("secret"), "{}", short.stderr);
+
+    let file = program.write("token.txt", format!("{TOKEN}\n"));
+    let served = Served::with(&program, &database, &["--token-file", &file]);
+    let refused = served.get("/posts");
+    assert_eq!(refused.status, 401);
+    assert!(refused.body.contains("name=\"token\""), "{}", refused.body);
+    assert_eq!(served.get("/api/posts").status, 401);
+    assert_eq!(served.get("/nothing").status, 401);
+    assert_eq!(served.get("/healthz").status, 200);
+    assert_eq!(served.get("/style.css").status, 200);
+    let with = |header: &str| {
+        served
+            .ask("GET", "/api/posts", &format!("{header}\r\n"))
+            .status
+    };
+    assert_eq!(with(&format!("Authorization: Bearer {TOKEN}")), 200);
+    assert_eq!(with(&format!("Authorization: Bearer {TOKEN}x")), 401);
+    assert_eq!(with(&format!("Cookie: topicmill_token={TOKEN}")), 401);
+    // By its address once, and then by the cookie, so that the token stays in no history.
+    let let_in = served.get(&format!("/posts?q=a%26b&token={TOKEN}&sort=newest"));
+    assert_eq!(let_in.status, 303, "{}", let_in.body);
+    assert!(
+        let_in
+            .head
+            .contains("location: /posts?q=a%26b&sort=newest\r\n"),
+        "{}",
+        let_in.head
+    );
+    let cookie = let_in.head.split("set-cookie: ").nth(1).unwrap();
+    assert!(cookie.contains("httponly; samesite=strict"), "{cookie}");
+    assert!(!cookie.contains(TOKEN), "{cookie}");
+    assert_eq!(
+        with(&format!("Cookie: {}", cookie.split(';').next().unwrap())),
+        200
+    );
+    assert_eq!(served.get("/posts?token=wrong").status, 401);
+    let away = served.get(&format!("//evil.example/?token={TOKEN}"));
+    assert!(
+        away.head.contains("location: /evil.example/\r\n"),
+        "{}",
+        away.head
+    );
+    // By the form.
+    let login = |body: &str, header: &str| {
+        let headers = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let length = body.len();
+        let host = served.address;
+        served.raw(&format!(
+            "POST /login HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{headers}{header}Content-Length: {length}\r\n\r\n{body}"
+        ))
+    };
+    assert_eq!(login(&format!("token={TOKEN}"), "").status, 303);
+    assert_eq!(login("token=wrong", "").status, 401);
+    assert_eq!(
+        login(&format!("token={TOKEN}"), "Origin: http://evil.example\r\n").status,
+        403
+    );
+    assert_eq!(
+        login(&format!("token={TOKEN}"), "Sec-Fetch-Site: cross-site\r\n").status,
+        403
+    );
+    assert_eq!(
+        login(&format!("token={}", "x".repeat(100_000)), "").status,
+        413
+    );
+}
+
+#[test]
+fn what_is_no_page_or_no_way_to_ask_is_told() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let served = Served::start(&program, &database);
+    for path in [
+        "/nothing",
+        "/posts/",
+        "/..%2f..%2fetc%2fpasswd",
+        "/api/nothing",
+        "/style.css/x",
+    ] {
+        assert_eq!(served.get(path).status, 404, "{path}");
+    }
+    for (method, path) in [
+        ("POST", "/posts"),
+        ("DELETE", "/posts/t3_k00001"),
+        ("PUT", "/api/posts"),
+        ("POST", "/sql"),
+        ("TRACE", "/"),
+    ] {
+        let answer = served.ask(method, path, "");
+        assert_eq!(answer.status, 405, "{method} {path}");
+        assert!(answer.head.contains("allow: get"), "{}", answer.head);
+        assert!(!answer.body.is_empty() || method == "HEAD");
+    }
+    for path in [
+        "/",
+        "/posts",
+        "/posts/t3_k00001",
+        "/sql",
+        "/api/posts",
+        "/healthz",
+        "/style.css",
+    ] {
+        let answer = served.ask("HEAD", path, "");
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{path}");
+    }
+    for odd in [
+        "/posts?limit=x",
+        "/posts?after=1",
+        "/posts?sort=x",
+        "/posts?min_score=NaN",
+        "/posts?since=0000",
+    ] {
+        let answer = served.get(odd);
+        assert_eq!(answer.status, 400, "{odd}");
+        assert!(
+            answer.body.contains("That cannot be answered"),
+            "{odd}: {}",
+            answer.body
+        );
+    }
+    assert_eq!(served.get("/posts?q=%FF%FE").status, 200);
+    assert!(served.raw("nonsense\r\n\r\n").status >= 400);
+    let long = served.get(&format!("/posts?q={}", "a".repeat(1_000_000)));
+    assert!([400, 414, 431].contains(&long.status), "{}", long.status);
+}
+
+#[test]
+fn slow_clients_keep_nobody_else_waiting() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let served = Served::start(&program, &database);
+    let slow: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(served.address).unwrap();
+            stream
+                .write_all(b"GET /posts HTTP/1.1\r\nHost: loc")
+                .unwrap();
+            stream
+        })
+        .collect();
+    assert!(served.page("/posts").contains("A new boss fight"));
+    drop(slow);
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_and_two_servers_stand_beside_each_other() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let one = Served::start(&program, &database);
+    let at = one.address.to_string();
+    let taken = program.run(&["--database", &database.url, "serve", "--listen", &at]);
+    assert_eq!(taken.code, 2);
+    assert!(
+        taken.stderr.contains("another program listens there"),
+        "{}",
+        taken.stderr
+    );
+    let two = Served::start(&program, &database);
+    assert_eq!(one.page("/posts"), two.page("/posts"));
+    for (text, said) in [
+        ("nowhere", "is no address"),
+        ("127.0.0.1", "is no address"),
+        ("203.0.113.7:1", "without a token"),
+    ] {
+        let wrong = program.run(&["--database", &database.url, "serve", "--listen", text]);
+        assert_eq!(wrong.code, 2, "{text}");
+        assert!(wrong.stderr.contains(said), "{text}: {}", wrong.stderr);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_server_even_with_clients_that_send_nothing() {
+    let database = sqlite();
+    let program = Program::new();
+    run(&program, &database, &["db", "create"]);
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let mut served = Served::start(&program, &database);
+        served.page("/");
+        let mut idle = TcpStream::connect(served.address).unwrap();
+        idle.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+        let id = served.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let ended = served.child.wait().unwrap();
+        assert_eq!(ended.code(), Some(code), "{signal}");
+        idle.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut rest = Vec::new();
+        drop(idle.read_to_end(&mut rest));
+    }
+}
+
+#[test]
+fn a_database_that_is_gone_or_of_another_version_is_told() {
+    for database in databases() {
+        let program = labelled(&database, &posts(4));
+        let served = Served::start(&program, &database);
+        assert_eq!(served.get("/healthz").status, 200);
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let later = "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+                     VALUES (9999, 'later', TRUE, '', 0)";
+        runtime.block_on(database.run(later));
+        let health = served.get("/healthz");
+        assert_eq!(health.status, 503, "{}", health.body);
+        assert!(!health.body.contains(&database.url), "{}", health.body);
+        let newer = program.run(&[
+            "--database",
+            &database.url,
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+        ]);
+        assert_eq!(newer.code, 4, "{}", newer.stderr);
+        runtime.block_on(database.run("DELETE FROM _sqlx_migrations WHERE version = 9999"));
+        assert_eq!(served.get("/healthz").status, 200);
+        if let Some(path) = database.url.strip_prefix("sqlite:") {
+            std::fs::remove_file(path).unwrap();
+            assert_eq!(served.get("/healthz").status, 503);
+            let missing = program.run(&["--database", &database.url, "serve"]);
+            assert_eq!(missing.code, 4, "{}", missing.stderr);
+        }
+    }
+}

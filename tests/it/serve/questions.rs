@@ -1,0 +1,146 @@
+//! The SQL box: it reads, within limits, and does nothing else.
+
+use std::time::Duration;
+
+use super::{Served, escaped, labelled, posts, run};
+use crate::support::postgres::databases;
+
+const ENDLESS: &str =
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
+
+#[test]
+fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
+    for database in databases() {
+        let program = labelled(&database, &posts(12));
+        let served = Served::start(&program, &database);
+        let query = escaped(
+            "SELECT fullname, '=1+1' AS \"a,b\", NULL AS nil, 0.5 AS half FROM posts ORDER BY fullname LIMIT 2",
+        );
+        let page = served.page(&format!("/sql?query={query}"));
+        assert!(
+            page.contains("href=\"/posts/t3_k00000\"") && page.contains("0.5"),
+            "{page}"
+        );
+        let csv = served.get(&format!("/api/sql?query={query}&format=csv"));
+        assert!(
+            csv.head.contains("attachment; filename=\"answer.csv\""),
+            "{}",
+            csv.head
+        );
+        assert_eq!(
+            csv.body,
+            "fullname,\"a,b\",nil,half\nt3_k00000,'=1+1,,0.5\nt3_k00001,'=1+1,,0.5\n"
+        );
+        let json = served.json(&format!("/api/sql?query={query}"));
+        assert_eq!(json["rows"][1][0], "t3_k00001");
+        assert_eq!(json["is_cut"], false);
+        assert!(served.page("/sql?named=topics").contains("gaming"));
+        assert_eq!(served.get("/sql?named=nothing").status, 400);
+        let wrong = served.get(&format!("/sql?query={}", escaped("SELECT <b>nonsense")));
+        assert_eq!(wrong.status, 400);
+        assert!(!wrong.body.contains("<b>nonsense"), "{}", wrong.body);
+    }
+}
+
+#[test]
+fn a_statement_that_writes_is_refused() {
+    for database in databases() {
+        let program = labelled(&database, &posts(3));
+        let served = Served::start(&program, &database);
+        let before = run(
+            &program,
+            &database,
+            &[
+                "sql",
+                "SELECT * FROM posts ORDER BY fullname",
+                "--format",
+                "json",
+            ],
+        )
+        .stdout;
+        for statement in [
+            "DELETE FROM posts",
+            "UPDATE posts SET title = 'x'",
+            "DROP TABLE posts",
+            "SELECT 1; DELETE FROM posts",
+            "ATTACH 'file:stolen.db' AS stolen",
+            "PRAGMA query_only = OFF",
+            "VACUUM INTO 'copy.db'",
+            "COPY posts TO '/tmp/posts'",
+            "WITH gone AS (DELETE FROM posts RETURNING *) SELECT * FROM gone",
+            "CREATE TEMP TABLE t AS SELECT 1",
+            "\0",
+        ] {
+            let answer = served.get(&format!("/api/sql?query={}", escaped(statement)));
+            assert_eq!(answer.status, 400, "{statement}: {}", answer.body);
+        }
+        let after = run(
+            &program,
+            &database,
+            &[
+                "sql",
+                "SELECT * FROM posts ORDER BY fullname",
+                "--format",
+                "json",
+            ],
+        )
+        .stdout;
+        assert_eq!(before, after);
+        assert!(!program.folder.path().join("copy.db").exists());
+    }
+}
+
+#[test]
+fn an_endless_query_is_ended_and_keeps_no_page_waiting() {
+    for database in databases() {
+        let program = labelled(&database, &posts(12));
+        let served = Served::start(&program, &database);
+        let ask = |query: &str| served.get(&format!("/api/sql?query={}", escaped(query)));
+        std::thread::scope(|scope| {
+            let endless: Vec<_> = (0..2).map(|_| scope.spawn(|| ask(ENDLESS))).collect();
+            std::thread::sleep(Duration::from_millis(500));
+            assert!(served.page("/posts").contains("A new boss fight"));
+            // There is room for two.
+            let third = ask("SELECT 1");
+            assert_eq!(third.status, 503, "{}", third.body);
+            assert!(third.head.contains("retry-after"), "{}", third.head);
+            for answer in endless {
+                let answer = answer.join().unwrap();
+                assert_eq!(answer.status, 400, "{}", answer.body);
+                assert!(
+                    answer.body.contains("took longer than 10 s"),
+                    "{}",
+                    answer.body
+                );
+            }
+        });
+        assert_eq!(ask("SELECT 1").status, 200);
+        // Ten million rows end at the limit, wide ones at their bytes.
+        let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000000) SELECT i FROM n";
+        let many = served.json(&format!("/api/sql?query={}", escaped(many)));
+        assert_eq!(many["rows"].as_array().unwrap().len(), 10_000);
+        assert_eq!(many["is_cut"], true);
+    }
+}
+
+#[test]
+fn a_query_ends_with_whoever_asked_it() {
+    for database in databases() {
+        let program = labelled(&database, &posts(4));
+        let served = Served::start(&program, &database);
+        for _ in 0..6 {
+            use std::io::Write;
+            let mut stream = std::net::TcpStream::connect(served.address).unwrap();
+            let request = format!(
+                "GET /api/sql?query={} HTTP/1.1\r\nHost: {}\r\n\r\n",
+                escaped(ENDLESS),
+                served.address
+            );
+            stream.write_all(request.as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        // Six queries of ten seconds each, two at a time, would take thirty.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(served.get("/api/sql?query=SELECT%201").status, 200);
+    }
+}

@@ -1,0 +1,391 @@
+//! Lists, searches and pages show what the database holds now.
+
+use serde_json::{Value, json};
+
+use super::{Served, escaped, labelled, names, posts, run};
+use crate::support::engine::{repository, runtime_is_here};
+use crate::support::postgres::databases;
+use crate::support::program::Program;
+
+#[test]
+fn pages_and_the_api_show_what_is_stored() {
+    if !runtime_is_here("pages_and_the_api_show_what_is_stored") {
+        return;
+    }
+    for database in databases() {
+        let program = labelled(&database, &posts(60));
+        let served = Served::start(&program, &database);
+        served.searched(60);
+        let overview = served.json("/api/overview");
+        let counted: u64 = overview["outcomes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["posts"].as_u64().unwrap())
+            .sum();
+        assert_eq!(counted, 60, "{overview}");
+        assert_eq!(
+            served.json("/api/labels")["labels"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
+        let page = served.page("/");
+        assert!(
+            page.contains("href=\"/posts?outcome=food\"") && page.contains("food and cooking"),
+            "{page}"
+        );
+        let page = served.page("/posts?sort=newest");
+        assert!(
+            page.contains("A soup of beans 59") && page.contains("rel=\"next\""),
+            "{page}"
+        );
+
+        // What `sql` says of them.
+        for (filter, condition, order) in [
+            ("", "TRUE", "created_at DESC, fullname DESC"),
+            (
+                "outcome=gaming",
+                "outcome = 'gaming'",
+                "created_at DESC, fullname DESC",
+            ),
+            (
+                "label=food&min_score=0.7&sort=surest",
+                "outcome = 'food' AND score >= 0.7",
+                "CAST(score AS REAL) DESC, fullname DESC",
+            ),
+            (
+                "subreddit=r/FOOD&sort=reddit_score",
+                "subreddit = 'food'",
+                "reddit_score DESC, fullname DESC",
+            ),
+            (
+                "outcome=labelled&sort=closest",
+                "NOT abstained",
+                "CAST(margin AS REAL), fullname DESC",
+            ),
+            (
+                "since=2023-11-15&until=2023-11-15",
+                "created_at >= '2023-11-15T00:00:00+00:00' AND created_at < '2023-11-16T00:00:00+00:00'",
+                "created_at DESC, fullname DESC",
+            ),
+        ] {
+            let query =
+                format!("SELECT fullname FROM labeled_posts WHERE {condition} ORDER BY {order}");
+            let said = run(&program, &database, &["sql", &query, "--format", "csv"]);
+            let wanted: Vec<&str> = said.stdout.lines().skip(1).collect();
+            let (mut listed, mut after) = (Vec::new(), String::new());
+            loop {
+                let page = served.json(&format!("/api/posts?{filter}&limit=7{after}"));
+                assert_eq!(page["total"], wanted.len(), "{filter}: {page}");
+                listed.extend(names(&page).into_iter().map(str::to_owned));
+                match page["next"].as_str() {
+                    Some(next) => after = format!("&after={next}"),
+                    None => break,
+                }
+            }
+            assert!(!wanted.is_empty(), "{filter}");
+            assert_eq!(listed, wanted, "{filter} in {}", database.url);
+        }
+
+        let whole = served.json("/api/posts/t3_k00003");
+        assert_eq!(whole["verdicts"][0]["scores"].as_array().unwrap().len(), 2);
+        assert_eq!(whole["title"], "Bread with rye flour 3");
+        let page = served.page("/posts/t3_k00003");
+        assert!(
+            page.contains("Bread with rye flour 3")
+                && page.contains("https://www.reddit.com/r/x/comments/k00003/t/"),
+            "{page}"
+        );
+        // An id without its prefix, in any case of letters, is the same post.
+        assert_eq!(served.json("/api/posts/K00003")["fullname"], "t3_k00003");
+        assert_eq!(served.get("/posts/t3_nothere").status, 404);
+        for odd in ["..%2f..%2fetc", "%FF%FE", "t3_%00", "t3_", "%F0%9F%8E%89"] {
+            let answer = served.get(&format!("/api/posts/{odd}"));
+            assert!(
+                answer.status == 404 && answer.body.starts_with("{\"error\""),
+                "{odd}: {}",
+                answer.body
+            );
+            assert_eq!(served.get(&format!("/posts/{odd}")).status, 404, "{odd}");
+        }
+        let twice = served.json("/api/posts?limit=1&sort=x&sort=surest");
+        assert_eq!(names(&twice).len(), 1);
+    }
+}
+
+#[test]
+fn a_search_finds_words_and_takes_everything_else_for_text() {
+    for database in databases() {
+        let program = Program::new();
+        let titles = [
+            "Cats & dogs at 50% off",
+            "say \"hello world\" 🎉",
+            "hello again",
+            "OR AND NOT NEAR",
+            "naïve café",
+        ];
+        let lines = titles.iter().enumerate().map(|(i, title)| {
+            let post = json!({"id": format!("s{i}"), "title": title, "selftext": "", "subreddit": "x", "created_utc": 1_700_000_000 + i});
+            format!("{post}\n")
+        });
+        let file = program.write("posts.ndjson", lines.collect::<String>());
+        run(&program, &database, &["import", &file]);
+        let served = Served::start(&program, &database);
+        served.searched(5);
+        let found = |search: &str| -> Vec<String> {
+            let page = served.json(&format!("/api/posts?q={}", escaped(search)));
+            assert_eq!(page["total"], names(&page).len());
+            served.page(&format!("/posts?q={}", escaped(search)));
+            names(&page).into_iter().map(str::to_owned).collect()
+        };
+        assert_eq!(found("hello"), ["t3_s2", "t3_s1"]);
+        assert_eq!(found("\"hello world\""), ["t3_s1"]);
+        assert_eq!(found("hello -world"), ["t3_s2"]);
+        assert_eq!(found("hel*"), ["t3_s2", "t3_s1"]);
+        assert_eq!(found("50%"), ["t3_s0"]);
+        assert_eq!(found("🎉"), ["t3_s1"]);
+        assert_eq!(found("near"), ["t3_s3"]);
+        assert_eq!(found("CAFE"), ["t3_s4"]);
+        for nothing in [
+            "%",
+            "\"",
+            "*",
+            "''",
+            "NEAR(",
+            "x' OR 1=1 --",
+            "title:hello",
+            "{",
+            "hello) OR (cats",
+            "\u{0}",
+            "\u{202e}",
+        ] {
+            let found = found(nothing);
+            assert!(
+                found.is_empty() || nothing == "NEAR(",
+                "{nothing:?}: {found:?}"
+            );
+        }
+        assert_eq!(
+            served
+                .get(&format!("/posts?q={}", "a".repeat(1_001)))
+                .status,
+            400
+        );
+        let page = served.page("/posts?q=%22%3E%3Cscript%3Ealert(1)%3C%2Fscript%3E");
+        assert!(!page.contains("<script"), "{page}");
+    }
+}
+
+/// Titles that pages stumble over.
+pub fn evil() -> String {
+    let marks = format!("Zalgo{} tail", "\u{301}\u{489}".repeat(2_000));
+    let titles = [
+        "<script>alert(1)</script><img src=x onerror=alert(2)>".to_owned(),
+        "\u{202e}gnp.exe \u{2066}turned".to_owned(),
+        marks,
+        "long ".repeat(14_000),
+        "a\"b'c&amp;<d> {{ 7*7 }} {% raw %}".to_owned(),
+        "unbroken".repeat(60),
+    ];
+    let posts = titles.iter().enumerate().map(|(i, title)| {
+        let post = json!({
+            "id": format!("e{i}"), "title": title, "selftext": format!("</textarea><script>alert(3)</script>\n{title}"),
+            "subreddit": "x", "created_utc": 1_700_000_000 + i, "score": -3,
+            "url": "javascript:alert(4)", "permalink": "//evil.example/x",
+        });
+        format!("{post}\n")
+    });
+    posts.collect()
+}
+
+#[test]
+fn texts_of_others_are_text_on_every_page() {
+    for database in databases() {
+        let program = labelled(&database, &evil());
+        let served = Served::start(&program, &database);
+        served.searched(6);
+        let mut paths = vec![
+            "/posts".to_owned(),
+            "/sql?query=SELECT%20title,selftext,url%20FROM%20posts".to_owned(),
+        ];
+        paths.extend((0..6).map(|i| format!("/posts/t3_e{i}")));
+        for path in paths {
+            let page = served.page(&path);
+            for wrong in [
+                "<script",
+                "<img",
+                "onerror=alert(2)>",
+                "href=\"javascript",
+                "href=\"//",
+                "{{",
+                "<d>",
+            ] {
+                let is_text = wrong == "{{" && page.contains("{{ 7*7 }}");
+                assert!(is_text || !page.contains(wrong), "{path}: {wrong}");
+            }
+        }
+        let list = served.page("/posts");
+        assert!(
+            list.len() < 40_000,
+            "a page of six posts has {} bytes",
+            list.len()
+        );
+        assert!(!list.contains('\u{202e}'));
+        let whole = served.json("/api/posts/t3_e3");
+        assert_eq!(whole["title"].as_str().unwrap().len(), 70_000);
+    }
+}
+
+#[test]
+fn what_is_written_while_pages_are_served_is_shown_and_what_is_purged_is_gone() {
+    for database in databases() {
+        let program = labelled(&database, &posts(20));
+        let served = Served::start(&program, &database);
+        served.searched(20);
+        assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
+        let more = program.write("more.ndjson", posts(26));
+        run(&program, &database, &["import", &more]);
+        served.searched(26);
+        assert_eq!(served.json("/api/posts?q=chicken")["total"], 5);
+        assert_eq!(served.json("/api/posts?outcome=unlabelled")["total"], 6);
+
+        let gone = program.write("gone.txt", "t3_k00001\n");
+        run(&program, &database, &["purge", "--ids", &gone]);
+        // At once, not only when the lists are read again.
+        assert_eq!(served.get("/posts/t3_k00001").status, 404);
+        assert!(
+            !served
+                .page("/posts?q=chicken")
+                .contains("roast a chicken 1<")
+        );
+        served.searched(25);
+        assert_eq!(served.json("/api/posts?q=chicken")["total"], 4);
+
+        // An edited text is found by its new words alone.
+        let edited = json!({"id": "k00003", "title": "Pumpernickel", "selftext": "", "subreddit": "food", "created_utc": 1_700_010_800, "score": 1, "retrieved_on": 1_800_000_000});
+        let edited = program.write("edited.ndjson", format!("{edited}\n"));
+        run(&program, &database, &["import", &edited]);
+        served.until("/api/posts?q=pumpernickel", |page| page["total"] == 1);
+        let rye: Value = served.json("/api/posts?q=rye");
+        assert!(!names(&rye).contains(&"t3_k00003"), "{rye}");
+    }
+}
+
+#[test]
+fn an_empty_and_an_unlabelled_database_have_pages_too() {
+    for database in databases() {
+        let program = Program::new();
+        run(&program, &database, &["db", "create"]);
+        let served = Served::start(&program, &database);
+        assert!(served.page("/").contains("No post is stored yet"));
+        assert!(served.page("/posts").contains("No post is stored yet"));
+        assert_eq!(served.json("/api/labels")["label_set"], Value::Null);
+        let file = program.write("posts.ndjson", posts(3));
+        run(&program, &database, &["import", &file]);
+        served.searched(3);
+        assert!(served.page("/").contains("not labelled yet"));
+        assert!(served.page("/posts/t3_k00001").contains("not labelled yet"));
+    }
+}
+
+#[test]
+fn the_description_of_the_api_has_its_paths_and_the_shape_of_its_answers() {
+    let description: Value = serde_json::from_str(
+        &std::fs::read_to_string(repository("src/serve/openapi.json")).unwrap(),
+    )
+    .unwrap();
+    let code = std::fs::read_to_string(repository("src/serve/api.rs")).unwrap();
+    let mut routes: Vec<String> = code
+        .split(".route(\"")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+        .collect();
+    routes.sort();
+    let mut described: Vec<&String> = description["paths"].as_object().unwrap().keys().collect();
+    described.sort();
+    assert_eq!(described, routes.iter().collect::<Vec<_>>());
+    for database in databases() {
+        let program = labelled(&database, &posts(12));
+        let served = Served::start(&program, &database);
+        served.searched(12);
+        for (path, asked, status) in [
+            ("/api/overview", "/api/overview", 200),
+            ("/api/labels", "/api/labels", 200),
+            ("/api/posts", "/api/posts?limit=2", 200),
+            ("/api/posts", "/api/posts?q=chicken&outcome=food", 200),
+            ("/api/posts", "/api/posts?limit=0", 400),
+            ("/api/posts", "/api/posts?sort=best", 400),
+            ("/api/posts", "/api/posts?min_score=2", 400),
+            ("/api/posts", "/api/posts?since=yesterday", 400),
+            ("/api/posts", "/api/posts?after=there", 400),
+            ("/api/posts", "/api/posts?outcome=food&label=gaming", 200),
+            ("/api/posts/{fullname}", "/api/posts/t3_k00001", 200),
+            ("/api/posts/{fullname}", "/api/posts/t3_zz", 404),
+            ("/api/sql", "/api/sql?query=SELECT%201%20AS%20n,NULL", 200),
+            ("/api/sql", "/api/sql?query=DELETE%20FROM%20posts", 400),
+            ("/api/sql", "/api/sql", 400),
+            ("/api/sql", "/api/sql?query=SELECT%201&format=xml", 400),
+            ("/api/openapi.json", "/api/openapi.json", 200),
+        ] {
+            let answer = served.get(asked);
+            assert_eq!(answer.status, status, "{asked}: {}", answer.body);
+            let body: Value = serde_json::from_str(&answer.body).unwrap();
+            let responses = &description["paths"][path]["get"]["responses"];
+            let schema = &responses[status.to_string()]["content"]["application/json"]["schema"];
+            assert!(schema.is_object(), "{path} {status} is not described");
+            fits(&description, schema, &body, asked);
+        }
+    }
+}
+
+/// Fails where a value does not fit a schema, as far as the description uses schemas.
+fn fits(description: &Value, schema: &Value, value: &Value, at: &str) {
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.rsplit('/').next().unwrap();
+        let schema = &description["components"]["schemas"][name];
+        assert!(schema.is_object(), "{at}: no schema {name}");
+        return fits(description, schema, value, at);
+    }
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let wanted = match &schema["type"] {
+        Value::Array(several) => several.clone(),
+        one => vec![one.clone()],
+    };
+    let fits_kind = wanted
+        .iter()
+        .any(|wanted| wanted == kind || (wanted == "number" && kind == "integer"));
+    assert!(fits_kind, "{at}: {value} is no {wanted:?}");
+    for (i, item) in value.as_array().into_iter().flatten().enumerate() {
+        if schema["items"]["type"] != "array" && schema["items"].is_object() {
+            fits(description, &schema["items"], item, &format!("{at}[{i}]"));
+        }
+    }
+    let Some(object) = value.as_object() else {
+        return;
+    };
+    for name in schema["required"].as_array().into_iter().flatten() {
+        assert!(
+            object.contains_key(name.as_str().unwrap()),
+            "{at} has no {name}"
+        );
+    }
+    for (name, value) in object {
+        match &schema["properties"][name] {
+            Value::Null => assert_ne!(
+                schema["additionalProperties"], false,
+                "{at}.{name} is not described"
+            ),
+            schema => fits(description, schema, value, &format!("{at}.{name}")),
+        }
+    }
+}
