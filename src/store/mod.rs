@@ -7,6 +7,7 @@
 mod bulk;
 mod dialect;
 mod failure;
+mod gold;
 mod query;
 mod rows;
 mod sql;
@@ -25,6 +26,7 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
+pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
@@ -367,6 +369,21 @@ face! {
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
     /// Up to `limit` posts that have a topic, with it, by fullname from the one after `after` on.
     fn collected_for(&self, after: &str, limit: u32) -> Vec<(String, String)>;
+    /// Stores what people said, all of it in one transaction. The latest answer of a person about a post counts; posts
+    /// that are not stored are left out, and named.
+    fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
+    /// All that people said, by post and time, with whether the post still has the text that they saw.
+    fn gold(&self) -> Vec<StoredGold>;
+    /// What a person said last: takes it back; whether there was such an answer.
+    fn forget_gold(&self, post: &Fullname, reviewer: &str) -> bool;
+    /// Takes back everything that a person said; how many answers.
+    fn forget_reviewer(&self, reviewer: &str) -> u64;
+    /// Up to `limit` labelled posts about which nobody has said anything, or `reviewer` has not, the closest calls first.
+    fn closest_calls(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// The same in an order that says nothing of the posts: that of the hashes of their texts.
+    fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// What people read of posts before they answer, in the order of `posts`; without those that are gone or have no text.
+    fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;
     /// Stores classifications made of stored logits, without a lease: two writers would write the same. Posts
     /// whose text is another one by now are left out; how many were stored.
     fn save_relabelled(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;
