@@ -7,6 +7,7 @@ mod cli;
 mod collect;
 mod evaluate;
 mod export;
+mod gold;
 mod help;
 mod histories;
 mod house;

@@ -8,6 +8,7 @@ mod against;
 mod calibrate;
 mod diff;
 mod evaluate;
+mod gold;
 mod new;
 mod shown;
 mod validate;
@@ -64,6 +65,8 @@ enum Command {
     Calibrate(calibrate::Calibrate),
     /// Show how many labels are right, on posts whose right label is known
     Evaluate(evaluate::Evaluate),
+    /// Read, show and write out what people said about labels
+    Gold(gold::GoldCommand),
     /// Show the stored label sets, and which of them the views show
     List(shown::List),
     /// Make a stored label set the current one, which the views show
@@ -99,6 +102,7 @@ impl Labels {
             Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
             Command::Evaluate(command) => command.run(setup).await,
+            Command::Gold(command) => command.run(setup).await,
             Command::List(command) => command.run(setup).await,
             Command::Use(command) => command.run(setup).await,
         }

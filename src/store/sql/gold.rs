@@ -98,8 +98,9 @@ where
         tx: &mut Transaction<'static, DB>,
         answers: &[&GoldAnswer],
     ) -> Result<HashMap<String, Vec<u8>>> {
-        let mut select =
-            QueryBuilder::<DB>::new("SELECT p.fullname, p.text_hash FROM posts p WHERE p.fullname IN (");
+        let mut select = QueryBuilder::<DB>::new(
+            "SELECT p.fullname, p.text_hash FROM posts p WHERE p.fullname IN (",
+        );
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
         let rows = select.build().fetch_all(&mut **tx).await;
@@ -120,8 +121,7 @@ where
         push_list(&mut select, answers.iter().map(|one| one.fullname.as_str()));
         let rows = select.build().fetch_all(&mut **tx).await;
         rows.and_then(|rows| {
-            let entry =
-                |row: &DB::Row| Ok(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?));
+            let entry = |row: &DB::Row| Ok(((row.try_get(0)?, row.try_get(1)?), row.try_get(2)?));
             rows.iter().map(entry).collect()
         })
         .doing("look up what people said before")
@@ -293,7 +293,9 @@ where
                    FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                     AND c.model_id = ",
             );
-            select.push_bind(target.model).push(" AND c.label_set_id = ");
+            select
+                .push_bind(target.model)
+                .push(" AND c.label_set_id = ");
             select.push_bind(target.label_set);
             select.push(" WHERE p.text_purged_at IS NULL AND p.fullname IN (");
             push_list(&mut select, chunk.iter().map(Fullname::as_str));
