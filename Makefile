@@ -16,7 +16,9 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 	$(TARGET)/release/topicmill demo
 
 .PHONY: test
-test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL
+test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL and Chromium
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	scripts/with-postgres cargo test --locked
 
 .PHONY: lint

@@ -29,6 +29,7 @@
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
 //!
 //! - `export`: the labelled posts as a data set to hand on.
+//! - `look`: what pages and charts look like.
 //!
 //! Kept free: `report` (a picture of it), `serve` (a place to look and correct),
 //! `schedule` (runs at given times).
@@ -57,7 +58,7 @@
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config`, `tables` and `telemetry` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `config`, `tables`, `telemetry` and `look` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -94,6 +95,7 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
+pub mod look;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod purge;

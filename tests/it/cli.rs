@@ -467,7 +467,7 @@ fn secrets_are_never_printed() {
                 command.args(["--database", url]);
             }
             let ran = finished(command.output().unwrap());
-            let all = ran.stdout + &ran.stderr;
+            let all = ran.stdout + ran.stderr.as_str();
             assert!(!all.contains("hush-hush"), "{args:?} {url}\n{all}");
             assert!(!args.contains(&"config") || all.contains("***"), "{all}");
         }

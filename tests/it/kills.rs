@@ -230,7 +230,7 @@ fn pipeline(program: &Program) -> String {
     let topics = SUBREDDITS.map(|name| {
         format!("[[topic]]\nslug = \"{name}\"\nlabel = \"{name}\"\ndescriptions = []\nsubreddits = [\"{name}\"]\n")
     });
-    let text = head.to_owned() + &topics.concat();
+    let text = head.to_owned() + topics.concat().as_str();
     program.write("six.toml", text)
 }
 

@@ -3,6 +3,7 @@
 mod arctic_shift;
 mod attacks;
 mod bottleneck;
+mod browser;
 mod cli;
 mod collect;
 mod evaluate;

@@ -210,7 +210,7 @@ async fn no_log_line_tells_a_secret_or_a_text() {
             "{}",
             ran.stderr
         );
-        let all = ran.stdout + &ran.stderr;
+        let all = ran.stdout + ran.stderr.as_str();
         for word in UNTOLD {
             let line = all.lines().find(|line| line.contains(word));
             assert_eq!(line, None, "{word} is told");

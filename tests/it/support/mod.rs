@@ -1,6 +1,7 @@
 //! What the tests share: real databases, the real program, a loopback Reddit and archive, the real engine.
 
 pub mod arctic_shift;
+pub mod browser;
 pub mod engine;
 pub mod hub;
 pub mod mutate;

@@ -1,0 +1,80 @@
+//! What the browser of the tests notices: a check that notices nothing would pass everything.
+
+use crate::support::browser::{Browser, Scheme, WIDTHS};
+
+fn page(body: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    let text = format!(
+        "<!doctype html><html lang=en><title>A page</title><meta name=color-scheme content='light dark'>{body}"
+    );
+    std::fs::write(&path, text).unwrap();
+    let url = format!("file://{}", path.display());
+    (folder, url)
+}
+
+#[tokio::test]
+async fn the_browser_notices_what_is_wrong_with_a_page() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let (_folder, good) = page(
+        "<svg width=90 viewBox='0 0 90 20'><text x=2 y=15>inside</text></svg>\
+         <details><summary>more</summary>text</details><input>\
+         <p id=typed></p><script>document.querySelector('input').oninput = e => document.querySelector('#typed').textContent = e.target.value</script>",
+    );
+    for width in WIDTHS {
+        browser.open(&good, width, Scheme::Dark).await;
+        assert_eq!(browser.width().await, u64::from(width));
+        let dark = "return matchMedia('(prefers-color-scheme: dark)').matches";
+        assert_eq!(browser.eval(dark).await, true);
+    }
+    browser.click("summary").await;
+    assert_eq!(browser.count("details[open]").await, 1);
+    browser.type_into("input", "a").await;
+    browser.press("b").await;
+    browser
+        .until("document.querySelector('#typed').textContent == 'ab'")
+        .await;
+    assert_eq!(browser.text("#typed").await, "ab");
+    let png = browser.picture("good").await;
+    assert!(png.starts_with(b"\x89PNG"), "{} bytes", png.len());
+    browser.check().await;
+
+    for (wrong, fault) in [
+        (
+            "<script>console.error('broken')</script>",
+            "the console says",
+        ),
+        ("<script>nothing()</script>", "the console says"),
+        (
+            "<img src='http://127.0.0.1:9/a.png' alt=''>",
+            "a request left the page: http://127.0.0.1:9/a.png",
+        ),
+        (
+            "<link rel=stylesheet href='https://elsewhere.invalid/a.css'>",
+            "a request left the page: https://elsewhere.invalid/",
+        ),
+        (
+            "<div style='width:600px'>wide</div>",
+            "the page is 608 wide in a window of 380",
+        ),
+        (
+            "<svg width=50 viewBox='0 0 50 20'><text x=20 y=15>sticks out</text></svg>",
+            "sticks out of its chart",
+        ),
+        (
+            "<svg width=90 viewBox='0 0 90 20'><text x=2 y=15>one</text><text x=4 y=15>two</text></svg>",
+            "lies on",
+        ),
+        (
+            "<svg width=90 viewBox='0 0 180 40'><text x=2 y=15>small</text></svg>",
+            "pixels high",
+        ),
+    ] {
+        let (_folder, url) = page(wrong);
+        browser.go(&url, 380, Scheme::Light).await;
+        let faults = browser.faults().await.join("\n");
+        assert!(faults.contains(fault), "{wrong}: {faults}");
+    }
+}

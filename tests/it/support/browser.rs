@@ -1,0 +1,381 @@
+//! A real Chromium, driven by chromedriver: it opens a page at a width and in a colour scheme, and fails the test on an
+//! error in the console, on a request that leaves the page, and on text that is cut off.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use thirtyfour::common::command::FormatRequestData;
+use thirtyfour::prelude::*;
+use thirtyfour::{ChromiumLikeCapabilities, LoggingPrefsLogLevel, RequestData, SessionId};
+
+/// What the page is asked to look like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    Light,
+    Dark,
+}
+
+impl Scheme {
+    pub const BOTH: [Self; 2] = [Self::Light, Self::Dark];
+
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Dark => "dark",
+        }
+    }
+}
+
+/// A phone and a desk.
+pub const WIDTHS: [u32; 2] = [380, 1400];
+
+/// How high a window is.
+const HEIGHT: u64 = 900;
+
+/// Chromium with a profile of its own. Each test that asks for one has its own.
+pub struct Browser {
+    driver: Option<WebDriver>,
+    origin: Mutex<String>,
+    // The driver's processes end before their folder goes.
+    _chromedriver: Chromedriver,
+    _folder: TempDir,
+}
+
+struct Chromedriver {
+    child: Child,
+    port: u16,
+}
+
+impl Chromedriver {
+    /// Starts one on a free port, unless there is none.
+    fn start(folder: &TempDir) -> Option<Self> {
+        let mut child = Command::new("chromedriver")
+            .arg("--port=0")
+            .env("TMPDIR", folder.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            // A group of its own, so that all of Chromium ends with it.
+            .process_group(0)
+            .spawn()
+            .ok()?;
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let port = lines.map_while(Result::ok).find_map(|line| {
+            let (_, port) = line.split_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse().ok()
+        });
+        let port = port.expect("chromedriver says on which port it listens");
+        Some(Self { child, port })
+    }
+}
+
+impl Drop for Chromedriver {
+    fn drop(&mut self) {
+        let group = format!("-{}", self.child.id());
+        drop(Command::new("kill").args(["-KILL", "--", &group]).status());
+        drop(self.child.wait());
+    }
+}
+
+/// A command of the Chrome DevTools Protocol.
+#[derive(Debug)]
+struct Tool(&'static str, Value);
+
+impl FormatRequestData for Tool {
+    fn format_request(&self, session: &SessionId) -> RequestData {
+        let path = format!("session/{session}/goog/cdp/execute");
+        RequestData::new(Method::POST, path).add_body(json!({"cmd": self.0, "params": self.1}))
+    }
+}
+
+/// What chromedriver heard since it was last asked.
+#[derive(Debug)]
+struct Log(&'static str);
+
+impl FormatRequestData for Log {
+    fn format_request(&self, session: &SessionId) -> RequestData {
+        let path = format!("session/{session}/se/log");
+        RequestData::new(Method::POST, path).add_body(json!({"type": self.0}))
+    }
+}
+
+fn has(program: &str) -> bool {
+    let mut version = Command::new(program);
+    let version = version.arg("--version");
+    let version = version.stdout(Stdio::null()).stderr(Stdio::null());
+    version.status().is_ok_and(|status| status.success())
+}
+
+/// Which of these Chromium is called here.
+fn chromium() -> Option<&'static str> {
+    ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| has(name))
+}
+
+impl Browser {
+    /// Starts Chromium. Without it, a test that needs it is skipped, with a line that nobody overlooks;
+    /// `TOPICMILL_BROWSER_TESTS=must` makes that a failure.
+    pub async fn start() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let (Some(chromium), true) = (chromium(), has("chromedriver")) else {
+            let must = std::env::var("TOPICMILL_BROWSER_TESTS").is_ok_and(|word| word == "must");
+            let told = "\n*** NOT TESTED IN A BROWSER: no chromium or no chromedriver here; \
+                        `apt install chromium chromium-driver` installs both ***\n";
+            assert!(!must, "{told}");
+            // Not `eprintln`: the test harness keeps that to itself where a test passes.
+            std::io::stderr()
+                .write_all(told.as_bytes())
+                .expect("stderr is open");
+            return None;
+        };
+        let chromedriver = Chromedriver::start(&folder).expect("chromedriver starts");
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let url = format!("http://127.0.0.1:{}", chromedriver.port);
+        let driver = WebDriver::new(url, capabilities(chromium, &folder)).await;
+        Some(Self {
+            driver: Some(driver.expect("Chromium starts")),
+            origin: Mutex::default(),
+            _chromedriver: chromedriver,
+            _folder: folder,
+        })
+    }
+
+    fn driver(&self) -> &WebDriver {
+        self.driver.as_ref().expect("only the end takes it")
+    }
+
+    async fn tool(&self, command: &'static str, terms: Value) -> Value {
+        let done = self.driver().cmd(Tool(command, terms)).await;
+        done.unwrap().value().unwrap()
+    }
+
+    /// Opens a page in a window of a width, and checks that all is well with it.
+    pub async fn open(&self, url: &str, width: u32, scheme: Scheme) {
+        self.go(url, width, scheme).await;
+        self.check().await;
+    }
+
+    /// The same without the checks.
+    pub async fn go(&self, url: &str, width: u32, scheme: Scheme) {
+        self.window(u64::from(width), HEIGHT).await;
+        let scheme =
+            json!({"features": [{"name": "prefers-color-scheme", "value": scheme.word()}]});
+        self.tool("Emulation.setEmulatedMedia", scheme).await;
+        // What the page before this one did late is not this page's.
+        self.driver().goto("about:blank").await.unwrap();
+        self.heard().await;
+        *self.origin.lock().unwrap() = origin(url);
+        self.driver().goto(url).await.unwrap();
+    }
+
+    async fn heard(&self) -> (Vec<Value>, Vec<Value>) {
+        let browser = self.driver().cmd(Log("browser")).await;
+        let network = self.driver().cmd(Log("performance")).await;
+        (
+            browser.unwrap().value().unwrap(),
+            network.unwrap().value().unwrap(),
+        )
+    }
+
+    /// Fails on errors in the console, on requests that left the page, and on text that is cut off or sticks out.
+    pub async fn check(&self) {
+        let page = self.driver().current_url().await.unwrap();
+        let faults = self.faults().await;
+        assert!(
+            faults.is_empty(),
+            "{page} at {}: {faults:#?}",
+            self.width().await
+        );
+    }
+
+    /// The same, told.
+    pub async fn faults(&self) -> Vec<String> {
+        let (console, network) = self.heard().await;
+        let errors = console
+            .iter()
+            .filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING")
+            .map(|entry| format!("the console says {}", entry["message"]));
+        let origin = self.origin.lock().unwrap().clone();
+        let requested = network.iter().filter_map(|entry| {
+            let message: Value = serde_json::from_str(entry["message"].as_str()?).ok()?;
+            let message = &message["message"];
+            let method = message["method"].as_str()?;
+            let asked = ["Network.requestWillBeSent", "Network.webSocketCreated"].contains(&method);
+            let params = &message["params"];
+            let url = params["request"]["url"].as_str().or(params["url"].as_str());
+            url.filter(|_| asked).map(str::to_owned)
+        });
+        let left = requested
+            .filter(|url| {
+                !url.starts_with(&origin) && !url.starts_with("data:") && url != "about:blank"
+            })
+            .map(|url| format!("a request left the page: {url}"));
+        let shown = self.eval(FAULTS).await;
+        let shown = shown.as_array().unwrap().iter();
+        let shown = shown.map(|fault| fault.as_str().unwrap().to_owned());
+        errors.chain(left).chain(shown).collect()
+    }
+
+    pub async fn width(&self) -> u64 {
+        self.eval("return innerWidth").await.as_u64().unwrap()
+    }
+
+    /// What a script returns. The page's own policy does not hold it.
+    pub async fn eval(&self, script: &str) -> Value {
+        let returned = self.driver().execute(script, vec![]).await;
+        returned.unwrap().json().clone()
+    }
+
+    async fn find(&self, css: &str) -> WebElement {
+        let found = self.driver().find(By::Css(css)).await;
+        found.unwrap_or_else(|error| panic!("{css}: {error}"))
+    }
+
+    /// Clicks what a selector finds first, as a hand would: what something else covers cannot be clicked.
+    pub async fn click(&self, css: &str) {
+        let element = self.find(css).await;
+        element.scroll_into_view().await.unwrap();
+        let clicked = element.click().await;
+        clicked.unwrap_or_else(|error| panic!("click {css}: {error}"));
+    }
+
+    /// Types into a field, after what stands there.
+    pub async fn type_into(&self, css: &str, text: &str) {
+        self.find(css).await.send_keys(text).await.unwrap();
+    }
+
+    /// Presses keys, wherever the focus is.
+    pub async fn press(&self, keys: &str) {
+        let chain = self.driver().action_chain().send_keys(keys);
+        chain.perform().await.unwrap();
+    }
+
+    /// The text that what a selector finds first shows.
+    pub async fn text(&self, css: &str) -> String {
+        self.find(css).await.text().await.unwrap()
+    }
+
+    /// How many elements a selector finds.
+    pub async fn count(&self, css: &str) -> usize {
+        let found = self.driver().find_all(By::Css(css)).await;
+        found.unwrap().len()
+    }
+
+    /// Waits until a condition in JavaScript holds, ten seconds at most.
+    pub async fn until(&self, condition: &str) {
+        let script = format!(
+            "const done = arguments[arguments.length - 1]; const end = performance.now() + 10000; \
+             (function look() {{ let holds = false; try {{ holds = !!({condition}); }} catch (_) {{}} \
+             if (holds || performance.now() > end) done(holds); else setTimeout(look, 20); }})();"
+        );
+        let held = self.driver().execute_async(script, vec![]).await.unwrap();
+        assert_eq!(
+            held.json(),
+            &json!(true),
+            "not within ten seconds: {condition}"
+        );
+    }
+
+    /// The whole page as PNG, however long it is. `TOPICMILL_BROWSER_PICTURES` names a folder where it stays.
+    pub async fn picture(&self, name: &str) -> Vec<u8> {
+        let size =
+            "const page = document.documentElement; return [page.clientWidth, page.scrollHeight]";
+        let size = self.eval(size).await;
+        self.window(size[0].as_u64().unwrap(), size[1].as_u64().unwrap())
+            .await;
+        let png = self.driver().screenshot_as_png().await.unwrap();
+        self.window(size[0].as_u64().unwrap(), HEIGHT).await;
+        if let Some(folder) = std::env::var_os("TOPICMILL_BROWSER_PICTURES") {
+            let path = std::path::Path::new(&folder).join(format!("{name}.png"));
+            std::fs::write(path, &png).unwrap();
+        }
+        png
+    }
+
+    async fn window(&self, width: u64, height: u64) {
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.tool("Emulation.setDeviceMetricsOverride", metrics)
+            .await;
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It would ask Chromium to end, and wait; its processes are killed anyway.
+        if let Some(driver) = self.driver.take() {
+            drop(driver.leak());
+        }
+    }
+}
+
+/// What begins a URL that is the page's own: for a file, the whole of it.
+fn origin(url: &str) -> String {
+    match url.split_once("://") {
+        Some(("http", rest)) => format!("http://{}/", rest.split('/').next().unwrap()),
+        _ => url.to_owned(),
+    }
+}
+
+fn capabilities(chromium: &str, folder: &TempDir) -> thirtyfour::ChromeCapabilities {
+    let mut wanted = DesiredCapabilities::chrome();
+    let path = Command::new("which").arg(chromium).output().unwrap();
+    let path = String::from_utf8(path.stdout).unwrap();
+    wanted.set_binary(path.trim()).unwrap();
+    let profile = format!(
+        "--user-data-dir={}",
+        folder.path().join("profile").display()
+    );
+    for switch in [
+        "--headless",
+        // In a container there is no user to make a sandbox with; pages here are our own.
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--hide-scrollbars",
+        &profile,
+    ] {
+        wanted.add_arg(switch).unwrap();
+    }
+    for log in ["browser", "performance"] {
+        let all = LoggingPrefsLogLevel::All;
+        wanted.set_logging_prefs(log, all).unwrap();
+    }
+    wanted
+}
+
+/// Sentences about what sticks out of the window, or is cut off.
+const FAULTS: &str = r#"
+const faults = [];
+const root = document.documentElement;
+if (root.scrollWidth > innerWidth + 1) {
+  const out = [...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
+  faults.push(`the page is ${root.scrollWidth} wide in a window of ${innerWidth}: ${out.slice(0, 3).map(e => e.outerHTML.slice(0, 160)).join(" | ")}`);
+}
+for (const text of document.querySelectorAll("svg text")) {
+  const svg = text.ownerSVGElement.getBoundingClientRect(), box = text.getBoundingClientRect();
+  if (!box.width) continue;
+  if (box.left < svg.left - 1 || box.right > svg.right + 1 || box.top < svg.top - 1 || box.bottom > svg.bottom + 1)
+    faults.push(`"${text.textContent}" sticks out of its chart: ${Math.round(box.left)}-${Math.round(box.right)} of ${Math.round(svg.left)}-${Math.round(svg.right)}`);
+  const size = parseFloat(getComputedStyle(text).fontSize) * svg.width / text.ownerSVGElement.viewBox.baseVal.width;
+  if (size < 9.5) faults.push(`"${text.textContent}" is only ${size.toFixed(1)} pixels high`);
+}
+for (const svg of document.querySelectorAll("svg")) {
+  const texts = [...svg.querySelectorAll("text:not([transform])")].map(t => [t, t.getBoundingClientRect()]).filter(([, b]) => b.width);
+  for (let i = 0; i < texts.length; i++) for (let j = 0; j < i; j++) {
+    const [a, b] = [texts[i][1], texts[j][1]];
+    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+      faults.push(`"${texts[i][0].textContent}" lies on "${texts[j][0].textContent}"`);
+  }
+}
+return faults.slice(0, 8);
+"#;
