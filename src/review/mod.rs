@@ -1,10 +1,12 @@
 //! Labels looked at again: what another label set would change ([`relabel`]), how two labellings compare
-//! ([`compare`]), what people say ([`gold`]), how good labels are beside that ([`evaluate`], of posts that [`held`]
+//! ([`compare`]), which posts people are asked about ([`ask`], here or as [`tasks`] elsewhere), what they say ([`gold`]), how good labels are beside that ([`evaluate`], of posts that [`held`]
 //! puts side by side), and the threshold and temperature that fit it ([`calibrate`]).
 
+pub mod ask;
 pub mod calibrate;
 pub mod compare;
 pub mod evaluate;
 pub mod gold;
 pub mod held;
 pub mod relabel;
+pub mod tasks;

@@ -374,6 +374,8 @@ face! {
     fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
     /// All that people said, by post and time, with whether the post still has the text that they saw.
     fn gold(&self) -> Vec<StoredGold>;
+    /// Who said what of a post, the earliest first: slugs, or none of these.
+    fn said_of(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
     /// What a person said last: takes it back; whether there was such an answer.
     fn forget_gold(&self, post: &Fullname, reviewer: &str) -> bool;
     /// Takes back everything that a person said; how many answers.

@@ -328,7 +328,7 @@ async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_e
             .program
             .write("edited.ndjson", post(1, "another title"));
         scene.ok(&["import", &edited]);
-        scene.ok(&["purge", "--retention", "1h"]);
+        // What retention does to a text.
         database
             .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00002'")
             .await;
@@ -383,5 +383,97 @@ async fn none_of_these_counts_only_where_all_labels_were_offered() {
         ]);
         assert_eq!(found["posts"], 3);
         assert_eq!(found["evaluation"]["out_of_scope"]["all"], 2);
+    }
+}
+
+fn read(scene: &Scene<'_>, name: &str) -> Value {
+    let path = scene.program.folder.path().join(name);
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_go_to_label_studio_and_answers_come_back() {
+    for database in databases() {
+        let scene = Scene::new(&database, 40).await;
+        let export = ["export", "tasks.json", "--format", "label-studio"];
+        let ran = scene.ok(&[&export[..], &["--limit", "10", "--json"]].concat());
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&told["tasks"], &told["random"]), (&json!(10), &json!(2)));
+        let config =
+            std::fs::read_to_string(scene.program.folder.path().join("tasks.xml")).unwrap();
+        assert!(
+            config.contains("<Choice value=\"food and cooking\" hotkey=\"2\"/>"),
+            "{config}"
+        );
+        let mut tasks = read(&scene, "tasks.json");
+        let list = tasks.as_array_mut().unwrap();
+        let task = &list[0];
+        assert_eq!(task["data"]["fullname"], "t3_k00000");
+        let result = &task["predictions"][0]["result"][0];
+        assert_eq!(result["value"]["choices"], json!(["video games"]));
+        // As Label Studio exports them: the suggestion taken over, but for one, and one task skipped.
+        for (place, task) in list.iter_mut().enumerate() {
+            let mut result = task["predictions"][0]["result"][0].clone();
+            if place == 3 {
+                result["value"]["choices"] = json!(["none of these"]);
+            }
+            task["id"] = json!(place + 1);
+            task["annotations"] = json!([{
+                "id": place, "completed_by": {"id": 1, "email": "ada@example.org"}, "result": [result],
+                "was_cancelled": place == 4, "updated_at": "2026-11-20T08:00:00.123456Z",
+            }]);
+        }
+        let text = serde_json::to_string(&tasks).unwrap();
+        let ran = scene.import("project.json", &text, &[]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let listed = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(listed["answers"], 9);
+        assert_eq!(listed["reviewers"], json!({"ada@example.org": 9}));
+        assert_eq!(listed["labels"]["(none of these)"], 1);
+        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+        assert_eq!(found["sample"], "random");
+        assert_eq!(found["all_answers"]["posts"], 9);
+        assert_eq!(found["all_answers"]["outcome"]["of"], 8);
+        // Nothing is replaced unasked, and what has an answer is not asked again.
+        assert_eq!(scene.run(&export).code, 2);
+        scene.ok(&[&export[..], &["--overwrite", "--random-share", "0"]].concat());
+        let again = read(&scene, "tasks.json");
+        assert_eq!(again.as_array().unwrap().len(), 31);
+        for wrong in [["--label", "food"], ["--random-share", "2"]] {
+            let ran = scene.run(&[&export[..], &wrong[..]].concat());
+            assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.stderr);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_go_to_argilla_and_answers_come_back() {
+    for database in databases() {
+        let scene = Scene::new(&database, 20).await;
+        scene.ok(&["export", "tasks", "--format", "argilla", "--limit", "5"]);
+        let settings = read(&scene, "tasks/.argilla/settings.json");
+        let options = settings["questions"][0]["settings"]["options"]
+            .as_array()
+            .unwrap();
+        assert_eq!(options.len(), 4);
+        assert_eq!(
+            read(&scene, "tasks/.argilla/dataset.json")["name"],
+            "topicmill-first"
+        );
+        let mut records = read(&scene, "tasks/records.json");
+        for record in records.as_array_mut().unwrap() {
+            let value = record["suggestions"]["label"]["value"].clone();
+            record["responses"] = json!({"label": [{"value": value, "user_id": "u1"}]});
+        }
+        let text = serde_json::to_string(&records).unwrap();
+        assert_eq!(scene.import("records.json", &text, &[]).code, 0);
+        let listed = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(listed["reviewers"], json!({"argilla:u1": 5}));
+        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+        assert_eq!(found["all_answers"]["outcome"]["of"], 5);
+        assert_eq!(
+            scene.run(&["export", "tasks", "--format", "argilla"]).code,
+            2
+        );
     }
 }

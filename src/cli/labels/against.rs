@@ -6,9 +6,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Found, calibrate, facts};
+use super::{Found, facts};
 use crate::cli::CliError;
 use crate::domain::Fullname;
+use crate::review::calibrate::Share;
 use crate::review::evaluate::{Difference, Estimate, Evaluation, difference, evaluate};
 use crate::review::gold::{self, GoldRow, Understood};
 use crate::review::held::{self, Held, Labelling, LeftOut};
@@ -302,11 +303,11 @@ impl Found {
             difference,
         } = compared;
         self.json["gold"] = compared.json(held);
-        let share = |of| calibrate::share(of, 3);
+        let three = |of| share(of, 3);
         let table = facts(vec![
             ("gold posts with both labels", json!(held.posts.len())),
-            ("right outcome, in the first", share(&first.outcome)),
-            ("right outcome, in the second", share(&second.outcome)),
+            ("right outcome, in the first", three(&first.outcome)),
+            ("right outcome, in the second", three(&second.outcome)),
             ("difference", estimate(&difference.outcome)),
             ("macro-F1, in the first", estimate(&first.macro_f1)),
             ("macro-F1, in the second", estimate(&second.macro_f1)),
@@ -339,4 +340,14 @@ pub(super) fn p(p: f64) -> String {
     } else {
         format!("{p:.4}")
     }
+}
+
+/// A share with its interval, for people.
+pub(super) fn share(share: &Share, digits: usize) -> Value {
+    share.share.map_or(Value::Null, |of| {
+        json!(format!(
+            "{of:.digits$} ({:.2}–{:.2})",
+            share.low, share.high
+        ))
+    })
 }

@@ -10,11 +10,12 @@ use toml_edit::{DocumentMut, value};
 use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
-use super::{Found, WhichModel, against, find_model, label_vectors, settings_json, short};
+use super::against::{self, share};
+use super::{Found, WhichModel, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::review::calibrate::{
-    Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, Share, TEMPERATURES, calibrate,
+    Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
     without_background,
 };
 use crate::review::relabel;
@@ -389,16 +390,6 @@ fn both(with: &Calibration, without: &Calibration) -> Table {
             }),
         ],
     }
-}
-
-/// A share with its interval, for people.
-pub(super) fn share(share: &Share, digits: usize) -> Value {
-    share.share.map_or(Value::Null, |of| {
-        json!(format!(
-            "{of:.digits$} ({:.2}–{:.2})",
-            share.low, share.high
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use super::super::setup::Setup;
 use super::super::{CliError, Exit};
 use crate::store::Access;
 
+pub(in crate::cli) use self::import::login;
+
 /// Flags of `labels gold`.
 #[derive(Debug, Args)]
 #[command(after_help = "\

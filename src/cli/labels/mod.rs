@@ -29,6 +29,7 @@ use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector};
 
+pub(super) use self::gold::login;
 pub(super) use self::shown::model_of;
 
 /// What people are shown in place of a label.

@@ -205,6 +205,23 @@ where
         Ok(answers)
     }
 
+    pub(in crate::store) async fn said_of(
+        &self,
+        post: &Fullname,
+    ) -> Result<Vec<(String, Option<String>)>> {
+        let rows = sqlx::query::<DB>(
+            "SELECT reviewer, label FROM gold WHERE fullname = $1 ORDER BY answered_at, reviewer",
+        )
+        .bind(post.as_str())
+        .fetch_all(&self.pool)
+        .await;
+        rows.and_then(|rows| {
+            let pair = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?));
+            rows.iter().map(pair).collect()
+        })
+        .doing("read what people said of a post")
+    }
+
     pub(in crate::store) async fn forget_gold(
         &self,
         post: &Fullname,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::confusion;
 use crate::cli::CliError;
-use crate::cli::labels::{Found, NONE, against, calibrate, settings_json, short};
+use crate::cli::labels::{Found, NONE, against, settings_json, short};
 use crate::cli::output::{self, OutputFormat};
 use crate::review::calibrate::Share;
 use crate::review::evaluate::{Evaluation, Judged, evaluate};
@@ -235,7 +235,7 @@ pub(super) fn figures(of: &Evaluation) -> Vec<Figure> {
 
 fn labels_table(names: &Names, of: &Evaluation) -> Table {
     let rows = names.set.labels.iter().zip(&of.labels);
-    let two = |share: &Share| calibrate::share(share, 2);
+    let two = |share: &Share| against::share(share, 2);
     Table {
         columns: ["label", "precision", "recall", "F1", "gold", "given"]
             .map(String::from)
@@ -297,7 +297,7 @@ fn reliability_table(of: &Evaluation) -> Table {
                     json!(format!("{:.1}–{:.1}", bin.from, bin.to)),
                     json!(bin.right.all),
                     json!(format!("{:.2}", bin.mean_score)),
-                    calibrate::share(&bin.right, 2),
+                    against::share(&bin.right, 2),
                 ]
             })
             .collect(),

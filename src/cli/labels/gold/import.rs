@@ -49,7 +49,7 @@ pub struct Import {
 }
 
 /// The name of the user of the system.
-fn login() -> Option<String> {
+pub(in crate::cli) fn login() -> Option<String> {
     let names = ["LOGNAME", "USER", "USERNAME"].into_iter();
     let mut names = names.filter_map(|name| std::env::var(name).ok());
     names.find(|name| !name.trim().is_empty())
