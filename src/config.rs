@@ -115,6 +115,7 @@ pub struct Settings {
     pub collect: CollectSection,
     pub onnxruntime: OnnxRuntime,
     pub classify: ClassifySection,
+    pub serve: ServeSection,
     pub log: Log,
 }
 
@@ -197,6 +198,15 @@ pub struct ClassifySection {
     pub threads: usize,
 }
 
+/// `[serve]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct ServeSection {
+    pub listen: String,
+    pub token: Secret,
+}
+
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -217,7 +227,10 @@ pub struct Loaded {
 
 /// Whether a setting's value must not be shown.
 pub fn is_secret(key: &str) -> bool {
-    matches!(key, "reddit.client_secret" | "reddit.password")
+    matches!(
+        key,
+        "reddit.client_secret" | "reddit.password" | "serve.token"
+    )
 }
 
 /// Reads all layers. `file` is what `--config` names, `env` the environment, `flags` pairs of `section.key`

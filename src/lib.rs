@@ -31,8 +31,9 @@
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `look`: what pages and charts look like.
 //!
-//! Kept free: `report` (a picture of it), `serve` (a place to look and correct),
-//! `schedule` (runs at given times).
+//! - `serve`: a web server to look at what is stored.
+//!
+//! Kept free: `report` (a picture of it), `schedule` (runs at given times).
 //!
 //! # Who may use whom
 //!
@@ -40,7 +41,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, pipeline, pipeline_file, purge, record, review, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -48,6 +49,7 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
+//! serve         -> analysis, clock, domain, look, store
 //! export        -> domain, store, tables
 //! files         -> domain, tables
 //! engines       -> clock
@@ -101,6 +103,7 @@ pub mod pipeline_file;
 pub mod purge;
 pub mod record;
 pub mod review;
+pub mod serve;
 pub mod source;
 pub mod store;
 pub mod tables;

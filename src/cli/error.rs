@@ -15,6 +15,7 @@ use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
 use crate::review::gold::GoldError;
+use crate::serve::ServeError;
 use crate::source::SourceError;
 use crate::source::file::dump::DumpError;
 use crate::store::StoreError;
@@ -125,6 +126,8 @@ pub enum CliError {
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error(transparent)]
+    Serve(#[from] ServeError),
+    #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
@@ -182,6 +185,9 @@ impl CliError {
             | Self::Engines(_)
             | Self::Word { .. }
             | Self::Usage(_)
+            | Self::Serve(
+                ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
+            )
             | Self::Store(StoreError::Query(_) | StoreError::Url(_))
             | Self::Export(
                 ExportError::Exists(_)
@@ -197,6 +203,7 @@ impl CliError {
             | Self::Collect(CollectError::Store(_))
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
+            | Self::Serve(ServeError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
@@ -206,6 +213,7 @@ impl CliError {
             Self::Files(FilesError::Labeler(error)) => labeler_exit(error),
             Self::Files(FilesError::Full(_))
             | Self::Export(_)
+            | Self::Serve(ServeError::Ended(_))
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,

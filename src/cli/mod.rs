@@ -22,6 +22,7 @@ mod purge;
 mod remedy;
 mod run;
 mod score;
+mod serve;
 mod setup;
 mod signals;
 mod span;
@@ -127,6 +128,8 @@ enum Command {
     Sql(sql::Sql),
     /// Write the labelled posts to a file, or to a folder that is a data set
     Export(export::Export),
+    /// Open what is stored in a browser: overview, posts, search, SQL
+    Serve(serve::Serve),
     /// Show how many posts have a label, the last runs, and what is missing
     Status(status::Status),
     /// Fetch, list and verify models
@@ -154,6 +157,7 @@ impl Command {
             | Self::Run(_)
             | Self::Purge(_)
             | Self::Export(_)
+            | Self::Serve(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
             Self::Status(_)
@@ -266,6 +270,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Export(command) => command.run(setup).await,
+        Command::Serve(command) => command.run(setup).await,
         Command::Status(command) => command.run(setup).await,
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,

@@ -4,6 +4,7 @@
 //! A file is a table of any format that `tables` reads, with the columns `id` and `label`. The label is a slug or a candidate label of the label
 //! set, in upper or lower case; empty, `none`, `other` or null means none of these: the post is out of scope.
 
+mod cells;
 mod stored;
 mod table;
 mod tools;

@@ -4,6 +4,7 @@
 //! (`sql/`) in their own dialect (`dialect.rs`). Every write is one transaction. Whatever is read here was
 //! written by topicmill itself, so a value that cannot be decoded is an error that names its table and row.
 
+pub mod browsed;
 mod bulk;
 mod dialect;
 mod failure;
@@ -26,6 +27,7 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
+use self::browsed::{ListedPost, News, OutlinedPost, WholePost};
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 pub use self::rows::{
@@ -392,6 +394,17 @@ face! {
     /// The errors of posts that failed too often under the current target, the most frequent first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
 
+    /// What lists of posts are made of: up to `limit` posts, by fullname from the one after `after` on.
+    fn outline(&self, target: Option<Target>, after: &str, limit: u32) -> Vec<OutlinedPost>;
+    /// Fullname, title and body of those of some posts that are stored.
+    fn texts(&self, posts: &[String]) -> Vec<(String, String, String)>;
+    /// Those of some posts that are stored, as a list shows them, in no order.
+    fn listed(&self, target: Option<Target>, posts: &[String]) -> Vec<ListedPost>;
+    /// A post with all that is stored of it, if it is there.
+    fn whole_post(&self, fullname: &str) -> Option<WholePost>;
+    /// What changes with everything that a run writes.
+    fn news(&self) -> News;
+
     /// How far the labelling is.
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
     /// What database this is.
@@ -438,6 +451,29 @@ impl Store {
             Self::Postgres(store) => dialect::Listener::new(&store.pool)
                 .await
                 .map(Watch::Postgres),
+        }
+    }
+
+    /// Whether the database is there, answers, and has the schema of this program still.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn usable(&self) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => {
+                // Who has a file open reads on in it after it was deleted, and would not see that.
+                let path = store.pool.connect_options().get_filename().to_owned();
+                if !path.exists() {
+                    return Err(StoreError::Open {
+                        url: store.shown_url().to_owned(),
+                        hint: "its file is gone; put it back, and start this command again"
+                            .to_owned(),
+                        source: sqlx::Error::Io(std::io::ErrorKind::NotFound.into()),
+                    });
+                }
+                store.usable().await
+            }
+            Self::Postgres(store) => store.usable().await,
         }
     }
 

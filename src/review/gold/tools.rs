@@ -8,7 +8,7 @@
 
 use serde_json::Value;
 
-use super::table::{cell, text, time};
+use super::cells::{cell, text, time};
 use crate::domain::{Chosen, GoldSource, Timestamp};
 use crate::tables::{Cell, Row};
 

@@ -3,8 +3,9 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `work`, `looking`.
+//! `vectors`, `versions`, `predictions`, `work`, `looking`, `browsing`.
 
+mod browsing;
 mod escaped;
 mod gaps;
 mod gold;

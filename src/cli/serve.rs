@@ -1,0 +1,80 @@
+//! `topicmill serve`: pages to look at what is stored.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::setup::Setup;
+use super::{CliError, Exit};
+use crate::serve::{Options, SEARCHED, Server};
+use crate::store::Access;
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill serve\n\
+\x20 topicmill serve --listen 0.0.0.0:8765 --token-file token.txt")]
+pub struct Serve {
+    /// Listen on this address and port; port 0 takes a free one. Another address than this machine's own loopback needs a
+    /// token [default: the setting `serve.listen`, which is 127.0.0.1:8765]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Answer only those who send the token in this file, of 16 characters or more [default: the setting `serve.token`, if
+    /// it is set]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Search the texts of this many posts, the newest ones; their words take about 150 bytes of memory each
+    #[arg(long, value_name = "POSTS", default_value_t = SEARCHED)]
+    search_posts: usize,
+    /// Permit a superuser of PostgreSQL, whose queries can reach the server's files
+    #[arg(long)]
+    allow_superuser: bool,
+}
+
+impl Serve {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let settings = setup.settings();
+        let listen = self.listen.as_deref().unwrap_or(&settings.serve.listen);
+        let listen = address(listen)?;
+        let token = match &self.token_file {
+            Some(path) => Some(token(path)?),
+            None => {
+                Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
+            }
+        };
+        let options = Options {
+            listen,
+            token,
+            any_user: self.allow_superuser || settings.database.allow_superuser,
+            searched: self.search_posts,
+        };
+        let store = tokio::select! {
+            store = setup.store(Access::ReadOnly) => store?,
+            () = setup.stop.cancelled() => return Ok(Exit::Done),
+        };
+        let clock = std::sync::Arc::clone(&setup.clock);
+        let server = Server::bind(options, store, clock, setup.stop.clone()).await?;
+        tracing::info!("open {} in a browser; Ctrl-C ends the server", server.url());
+        server.run().await?;
+        Ok(Exit::Done)
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, CliError> {
+    let text = text
+        .strip_prefix("localhost:")
+        .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    text.parse().map_err(|_| {
+        let said = format!("`{text}` is no address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
+        CliError::Usage(said)
+    })
+}
+
+fn token(path: &Path) -> Result<String, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        CliError::Usage(format!("read the token in `{}`: {error}", path.display()))
+    })?;
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,214 @@
+//! The same things as JSON, under `/api`, as `openapi.json` describes them.
+
+use axum::extract::{Path, Query, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::ask::{self, NotAnswered};
+use super::listing::{self, Asked, NotListed, given, head};
+use super::pages::status_of;
+use crate::domain::{Fullname, spreadsheet_safe};
+use crate::store::{StoreError, Table};
+
+/// What the paths below are and answer.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// The paths of the API.
+pub fn router() -> Router<Shared> {
+    Router::new()
+        .route("/api/openapi.json", get(openapi))
+        .route("/api/overview", get(overview))
+        .route("/api/labels", get(labels))
+        .route("/api/posts", get(posts))
+        .route("/api/posts/{fullname}", get(post))
+        .route("/api/sql", get(sql))
+}
+
+/// What went wrong, as JSON.
+pub struct ApiError(StatusCode, String);
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Self(status, said) = self;
+        let mut response = (status, Json(json!({ "error": said }))).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response
+                .headers_mut()
+                .insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        Self(status_of(&error), error.to_string())
+    }
+}
+
+impl From<NotListed> for ApiError {
+    fn from(error: NotListed) -> Self {
+        match error {
+            NotListed::Wrong(said) => Self(StatusCode::BAD_REQUEST, said),
+            NotListed::Store(error) => error.into(),
+        }
+    }
+}
+
+async fn openapi() -> Response {
+    ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> {
+    serving.index.ready().await;
+    let columns = serving.index.columns();
+    let standing = serving.index.standing();
+    let outcomes: Vec<Value> = columns
+        .count_outcomes()
+        .into_iter()
+        .map(|(outcome, posts)| json!({ "outcome": outcome, "posts": posts }))
+        .collect();
+    let time = |secs| chrono::DateTime::from_timestamp(secs, 0);
+    let (first, last) = columns.span().unzip();
+    let runs = serving.store.recent_runs(None, 5).await?;
+    Ok(Json(json!({
+        "posts": standing.posts,
+        "searched": standing.searched,
+        "first": first.and_then(time),
+        "last": last.and_then(time),
+        "outcomes": outcomes,
+        "runs": runs,
+    })))
+}
+
+async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> {
+    let Some(target) = serving.store.current_target().await? else {
+        return Ok(Json(json!({ "label_set": null, "labels": [] })));
+    };
+    let set = serving.store.label_set(target.label_set).await?;
+    serving.index.ready().await;
+    let counts = serving.index.columns().count_outcomes();
+    let labels: Vec<Value> = set
+        .labels
+        .iter()
+        .map(|label| {
+            let count = counts.iter().find(|(outcome, _)| *outcome == label.slug);
+            json!({ "label": label.slug, "words": label.label, "posts": count.map_or(0, |(_, posts)| *posts) })
+        })
+        .collect();
+    Ok(Json(
+        json!({ "label_set": set.name, "version": set.hash().chars().take(12).collect::<String>(), "labels": labels }),
+    ))
+}
+
+async fn posts(
+    State(serving): State<Shared>,
+    asked: Query<Asked>,
+) -> Result<Json<listing::Listed>, ApiError> {
+    Ok(Json(listing::list(&serving, &asked).await?))
+}
+
+async fn post(
+    State(serving): State<Shared>,
+    Path(fullname): Path<String>,
+) -> Result<Response, ApiError> {
+    let nothing = || {
+        ApiError(
+            StatusCode::NOT_FOUND,
+            format!("no post `{}` is stored", head(&fullname)),
+        )
+    };
+    let name: Fullname = fullname.parse().map_err(|_| nothing())?;
+    let post = serving.store.whole_post(name.as_str()).await?;
+    Ok(Json(post.ok_or_else(nothing)?).into_response())
+}
+
+/// A statement, and in what form its answer is wanted.
+#[derive(Debug, Deserialize)]
+pub struct AskedSql {
+    pub query: Option<String>,
+    pub format: Option<String>,
+}
+
+async fn sql(State(serving): State<Shared>, asked: Query<AskedSql>) -> Result<Response, ApiError> {
+    let wrong = |said: String| ApiError(StatusCode::BAD_REQUEST, said);
+    let sql = given(&asked.query)
+        .ok_or_else(|| wrong("`query` is missing: give it one statement that reads".into()))?;
+    let format = given(&asked.format).unwrap_or("json");
+    if !["json", "csv"].contains(&format) {
+        return Err(wrong(format!(
+            "`format={}` is none of json, csv",
+            head(format)
+        )));
+    }
+    let answer = ask::answer(&serving, sql, ask::ROWS).await;
+    let answer = answer.map_err(|error| {
+        let (status, said) = said(&error);
+        ApiError(status, said)
+    })?;
+    if format == "csv" {
+        return Ok(csv(&answer.table, answer.is_cut));
+    }
+    Ok(Json(json!({
+        "columns": answer.table.columns,
+        "rows": answer.table.rows,
+        "is_cut": answer.is_cut,
+    }))
+    .into_response())
+}
+
+/// What is said of a query that has no answer.
+pub fn said(error: &NotAnswered) -> (StatusCode, String) {
+    match error {
+        NotAnswered::Busy => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "other queries are being answered; ask again in a moment".to_owned(),
+        ),
+        NotAnswered::Late => (
+            StatusCode::BAD_REQUEST,
+            format!(
+                "the query took longer than {} s and was ended; ask for less, or run it with `topicmill sql`",
+                ask::LIMIT.as_secs()
+            ),
+        ),
+        NotAnswered::Store(error @ StoreError::Query(_)) => {
+            (StatusCode::BAD_REQUEST, error.to_string())
+        }
+        NotAnswered::Store(error) => (status_of(error), error.to_string()),
+    }
+}
+
+/// Why writing a CSV into memory does not fail.
+const FITS: &str = "memory takes what is written";
+
+/// A table as a file for spreadsheets, none of whose cells is computed.
+fn csv(table: &Table, is_cut: bool) -> Response {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let cell = |value: &Value| match value {
+        Value::Null => String::new(),
+        Value::String(text) => spreadsheet_safe(text).into_owned(),
+        other => other.to_string(),
+    };
+    writer.write_record(&table.columns).expect(FITS);
+    for row in &table.rows {
+        writer.write_record(row.iter().map(cell)).expect(FITS);
+    }
+    let bytes = writer.into_inner().expect(FITS);
+    let name = if is_cut {
+        "answer-cut.csv"
+    } else {
+        "answer.csv"
+    };
+    let disposition = format!("attachment; filename=\"{name}\"");
+    let headers = [
+        (CONTENT_TYPE, "text/csv; charset=utf-8".to_owned()),
+        (CONTENT_DISPOSITION, disposition),
+    ];
+    (headers, bytes).into_response()
+}

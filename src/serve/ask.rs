@@ -1,0 +1,94 @@
+//! The SQL of users: one statement that reads, with a limit on its rows, its bytes, its time, and on how many run at once.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Serving;
+use crate::store::{self, Answered, Inquiry, Part, StoreError, Table};
+
+/// How long a query may take.
+pub const LIMIT: Duration = Duration::from_secs(10);
+/// Rows of an answer, at most.
+pub const ROWS: u64 = 10_000;
+/// Bytes of the texts of an answer, about, at most.
+const BYTES: usize = 16 * 1024 * 1024;
+/// How long a query waits for those before it.
+const TURN: Duration = Duration::from_secs(5);
+/// How long the database may take to end a query whose time is up.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// An answer.
+pub struct Answer {
+    /// Columns and rows.
+    pub table: Table,
+    /// There are more rows.
+    pub is_cut: bool,
+}
+
+/// Why there is no answer.
+pub enum NotAnswered {
+    /// Others are being answered.
+    Busy,
+    /// It took too long.
+    Late,
+    Store(StoreError),
+}
+
+/// Answers a statement.
+pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, NotAnswered> {
+    let turn = tokio::select! {
+        turn = serving.queries.acquire() => turn,
+        () = serving.clock.sleep(TURN) => return Err(NotAnswered::Busy),
+    };
+    let _turn = turn.expect("nobody closes the semaphore");
+    let stop = serving.stop.child_token();
+    // Whoever asked may go away, and this is dropped with the connection.
+    let _stop_when_dropped = stop.clone().drop_guard();
+    let inquiry = Inquiry {
+        sql: sql.to_owned(),
+        limit: Some(rows),
+        at_most: Some(LIMIT),
+        patience: Some(LIMIT),
+        any_user: serving.any_user,
+        stop: stop.clone(),
+    };
+    let (into, mut parts) = store::parts();
+    let take = async {
+        let (mut table, mut is_full, mut bytes) = (Table::default(), false, 0);
+        while let Some(part) = parts.recv().await {
+            match part {
+                Part::Columns(columns) => table.columns = columns,
+                Part::Rows(rows) => {
+                    let texts = rows.iter().flatten().filter_map(Value::as_str);
+                    bytes += texts.map(str::len).sum::<usize>();
+                    table.rows.extend(rows);
+                }
+            }
+            if bytes >= BYTES {
+                is_full = true;
+                stop.cancel();
+            }
+        }
+        (table, is_full)
+    };
+    let asking = futures_util::future::join(serving.store.ask(inquiry, into), take);
+    let mut asking = std::pin::pin!(asking);
+    let late = serving.clock.sleep(LIMIT);
+    let (asked, (table, is_full)) = tokio::select! {
+        answered = &mut asking => answered,
+        () = late => {
+            stop.cancel();
+            tokio::select! {
+                _ = asking => {}
+                () = serving.clock.sleep(ENDING) => {}
+            }
+            return Err(NotAnswered::Late);
+        }
+    };
+    let asked = asked.map_err(NotAnswered::Store)?;
+    Ok(Answer {
+        is_cut: is_full || asked == Answered::Cut,
+        table,
+    })
+}

@@ -1,0 +1,489 @@
+//! Of every post what lists are filtered and sorted by, in columns: 46 bytes a post.
+//!
+//! A list is chosen by one walk over the columns, whatever is asked for: 1,000,000 posts take some milliseconds, so that no
+//! combination of filters needs an index of the database, and the count of what passes is exact.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use crate::domain::TextHash;
+use crate::store::browsed::OutlinedPost;
+
+/// Digits of an id that fit into a key: 36^12 is less than 2^63.
+const DIGITS: usize = 12;
+/// The number of a text that is not there.
+const NONE: u32 = u32::MAX;
+/// No votes are known.
+const NO_VOTES: i32 = i32::MIN;
+
+/// Numbers for texts that come often.
+#[derive(Debug, Default)]
+pub struct Names {
+    texts: Vec<String>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Names {
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = u32::try_from(self.texts.len()).expect("posts are fewer than 2^32");
+        self.texts.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// All of them.
+    pub fn texts(&self) -> &[String] {
+        &self.texts
+    }
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sort {
+    /// The newest first.
+    #[default]
+    Newest,
+    /// The highest scores first.
+    Surest,
+    /// The smallest margins first.
+    Closest,
+    /// The highest scores on Reddit first.
+    Reddit,
+}
+
+impl Sort {
+    /// All, with the words that addresses have for them, and those that people read.
+    pub const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::Newest, "newest", "newest"),
+        (Self::Surest, "surest", "surest label"),
+        (Self::Closest, "closest", "closest call"),
+        (Self::Reddit, "reddit_score", "Reddit score"),
+    ];
+}
+
+/// Which posts a list has.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Filter {
+    /// A slug, `other`, `unsure`, `unlabelled` or `labelled`.
+    pub outcome: Option<String>,
+    /// The topic that posts were collected for.
+    pub topic: Option<String>,
+    /// Where they were posted, in any case of letters.
+    pub subreddit: Option<String>,
+    /// Posted at this second of 1970 or later.
+    pub since: Option<i64>,
+    /// Posted before this second.
+    pub until: Option<i64>,
+    /// The best score is this or higher.
+    pub min_score: Option<f32>,
+    /// How they are sorted.
+    pub sort: Sort,
+}
+
+/// A place in a sorted list: what it is sorted by, and the key of the post.
+pub type Place = (i64, i64);
+
+/// A page of a list.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Chosen {
+    /// Keys, in order.
+    pub keys: Vec<Place>,
+    /// Whether there are more behind them.
+    pub more: bool,
+    /// All that pass.
+    pub total: u64,
+}
+
+/// The columns.
+#[derive(Debug, Default)]
+pub struct Columns {
+    keys: Vec<i64>,
+    created: Vec<i64>,
+    subreddit: Vec<u32>,
+    topic: Vec<u32>,
+    outcome: Vec<u32>,
+    score: Vec<f32>,
+    margin: Vec<f32>,
+    votes: Vec<i32>,
+    text: Vec<u64>,
+    /// Names that are no numbers of twelve digits.
+    odd: HashMap<i64, String>,
+    /// Subreddits.
+    pub subreddits: Names,
+    /// Topics.
+    pub topics: Names,
+    /// Outcomes.
+    pub outcomes: Names,
+}
+
+impl Columns {
+    /// Adds posts, in the order of their names.
+    pub fn add(&mut self, posts: &[OutlinedPost]) {
+        for post in posts {
+            let key = self.key_for(&post.fullname);
+            self.keys.push(key);
+            self.created.push(post.created_at.as_datetime().timestamp());
+            self.subreddit.push(self.subreddits.number(&post.subreddit));
+            let topic = post.topic.as_deref();
+            self.topic
+                .push(topic.map_or(NONE, |topic| self.topics.number(topic)));
+            let votes = post.reddit_score.map(|votes| {
+                i32::try_from(votes).unwrap_or(if votes < 0 { i32::MIN + 1 } else { i32::MAX })
+            });
+            self.votes.push(votes.unwrap_or(NO_VOTES));
+            self.text.push(post.text);
+            let (outcome, score, margin) = match &post.label {
+                None => (NONE, 0.0, 0.0),
+                Some(label) => (
+                    self.outcomes.number(&label.outcome),
+                    label.score,
+                    label.margin,
+                ),
+            };
+            self.outcome.push(outcome);
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "seven digits are enough to sort by"
+            )]
+            {
+                self.score.push(score as f32);
+                self.margin.push(margin as f32);
+            }
+        }
+    }
+
+    fn key_for(&mut self, fullname: &str) -> i64 {
+        if let Some(key) = key(fullname) {
+            return key;
+        }
+        // No post on Reddit has such a name, but a file may. Keys below zero are not taken by others.
+        let hash = TextHash::of(fullname);
+        let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
+        let mut key = i64::from_be_bytes(*half) | i64::MIN;
+        while self.odd.contains_key(&key) {
+            key = key.wrapping_add(1) | i64::MIN;
+        }
+        self.odd.insert(key, fullname.to_owned());
+        key
+    }
+
+    /// The name of a post by its key.
+    pub fn fullname(&self, key: i64) -> String {
+        match self.odd.get(&key) {
+            Some(name) => name.clone(),
+            None => name(key),
+        }
+    }
+
+    /// The key of a post that is there under this name.
+    pub fn key(&self, fullname: &str) -> Option<i64> {
+        let odd = || self.odd.iter().find(|(_, name)| *name == fullname);
+        key(fullname).or_else(|| odd().map(|(key, _)| *key))
+    }
+
+    /// How many posts there are.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Keys and the halves of their texts' hashes, in no order.
+    pub fn texts(&self) -> impl Iterator<Item = (i64, u64)> {
+        self.keys.iter().copied().zip(self.text.iter().copied())
+    }
+
+    /// Keys from the newest post on.
+    pub fn newest_first(&self) -> Vec<i64> {
+        let mut places: Vec<(i64, i64)> = self
+            .created
+            .iter()
+            .copied()
+            .zip(self.keys.iter().copied())
+            .collect();
+        places.sort_unstable_by_key(|place| Reverse(*place));
+        places.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// How many posts each outcome has; those without a label come under `unlabelled`.
+    pub fn count_outcomes(&self) -> Vec<(String, u64)> {
+        let mut counts = vec![0_u64; self.outcomes.texts().len() + 1];
+        let last = counts.len() - 1;
+        for outcome in &self.outcome {
+            counts[(*outcome as usize).min(last)] += 1;
+        }
+        let names = self.outcomes.texts().iter().cloned();
+        names.chain(["unlabelled".to_owned()]).zip(counts).collect()
+    }
+
+    /// The times of the first and of the last post.
+    pub fn span(&self) -> Option<(i64, i64)> {
+        let (first, last) = (self.created.iter().min(), self.created.iter().max());
+        first.copied().zip(last.copied())
+    }
+
+    /// A page of up to `limit` posts behind `after`, of those that pass and, if that is given, whose keys are `among` these,
+    /// which are sorted.
+    pub fn choose(
+        &self,
+        filter: &Filter,
+        among: Option<&[i64]>,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Chosen {
+        let Some(passes) = Passes::new(self, filter) else {
+            return Chosen::default();
+        };
+        let mut best: BinaryHeap<Reverse<Place>> = BinaryHeap::with_capacity(limit + 2);
+        let mut total = 0;
+        for at in 0..self.keys.len() {
+            if !passes.is_at(self, at) {
+                continue;
+            }
+            if among.is_some_and(|among| among.binary_search(&self.keys[at]).is_err()) {
+                continue;
+            }
+            total += 1;
+            let place = (self.rank(filter.sort, at), self.keys[at]);
+            if after.is_some_and(|after| place >= after) {
+                continue;
+            }
+            if best.len() > limit {
+                if best.peek().is_some_and(|worst| place <= worst.0) {
+                    continue;
+                }
+                best.pop();
+            }
+            best.push(Reverse(place));
+        }
+        let mut keys: Vec<Place> = best.into_iter().map(|place| place.0).collect();
+        keys.sort_unstable_by_key(|place| Reverse(*place));
+        let more = keys.len() > limit;
+        keys.truncate(limit);
+        Chosen { keys, more, total }
+    }
+
+    /// What a post is sorted by, the largest first.
+    fn rank(&self, sort: Sort, at: usize) -> i64 {
+        match sort {
+            Sort::Newest => self.created[at],
+            // The bits of floats that are not negative are in the order of their values.
+            Sort::Surest => i64::from(self.score[at].max(0.0).to_bits()),
+            Sort::Closest => -i64::from(self.margin[at].max(0.0).to_bits()),
+            Sort::Reddit => i64::from(self.votes[at]),
+        }
+    }
+}
+
+/// A filter in numbers.
+struct Passes {
+    outcomes: Option<Vec<bool>>,
+    topic: Option<u32>,
+    subreddits: Option<Vec<bool>>,
+    since: i64,
+    until: i64,
+    min_score: Option<f32>,
+    sort: Sort,
+}
+
+impl Passes {
+    /// `None` where nothing can pass.
+    fn new(columns: &Columns, filter: &Filter) -> Option<Self> {
+        let outcomes = filter.outcome.as_deref().map(|wanted| {
+            let texts = columns.outcomes.texts().iter();
+            let mut those: Vec<bool> = texts
+                .map(|text| match wanted {
+                    "labelled" => text != "other" && text != "unsure",
+                    wanted => text == wanted,
+                })
+                .collect();
+            those.push(wanted == "unlabelled");
+            those
+        });
+        let topic = match filter.topic.as_deref() {
+            None => None,
+            Some(topic) => Some(*columns.topics.numbers.get(topic)?),
+        };
+        let subreddits = filter.subreddit.as_deref().map(|wanted| {
+            let texts = columns.subreddits.texts().iter();
+            texts
+                .map(|text| text.eq_ignore_ascii_case(wanted))
+                .collect()
+        });
+        Some(Self {
+            outcomes,
+            topic,
+            subreddits,
+            since: filter.since.unwrap_or(i64::MIN),
+            until: filter.until.unwrap_or(i64::MAX),
+            min_score: filter.min_score,
+            sort: filter.sort,
+        })
+    }
+
+    fn is_at(&self, columns: &Columns, at: usize) -> bool {
+        let outcome = columns.outcome[at];
+        if let Some(those) = &self.outcomes
+            && !those[(outcome as usize).min(those.len() - 1)]
+        {
+            return false;
+        }
+        if self.topic.is_some_and(|topic| topic != columns.topic[at]) {
+            return false;
+        }
+        if let Some(those) = &self.subreddits
+            && !those[columns.subreddit[at] as usize]
+        {
+            return false;
+        }
+        let created = columns.created[at];
+        if created < self.since || created >= self.until {
+            return false;
+        }
+        let has_label = outcome != NONE;
+        if let Some(least) = self.min_score
+            && !(has_label && columns.score[at] >= least)
+        {
+            return false;
+        }
+        match self.sort {
+            Sort::Newest => true,
+            Sort::Surest | Sort::Closest => has_label,
+            Sort::Reddit => columns.votes[at] != NO_VOTES,
+        }
+    }
+}
+
+/// The number that an id is.
+fn key(fullname: &str) -> Option<i64> {
+    let id = fullname.strip_prefix("t3_")?;
+    let is_plain = (1..=DIGITS).contains(&id.len())
+        && !id.starts_with('0')
+        && !id.bytes().any(|byte| byte.is_ascii_uppercase());
+    if !is_plain || id.starts_with(['+', '-']) {
+        return None;
+    }
+    i64::from_str_radix(id, 36).ok()
+}
+
+/// The id that a number is.
+fn name(key: i64) -> String {
+    let mut rest = key.unsigned_abs();
+    let mut digits = Vec::with_capacity(DIGITS);
+    while rest > 0 {
+        let digit = u32::try_from(rest % 36).expect("less than 36");
+        digits.push(char::from_digit(digit, 36).expect("less than 36"));
+        rest /= 36;
+    }
+    let id: String = digits.into_iter().rev().collect();
+    format!("t3_{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Timestamp;
+    use crate::store::browsed::OutlinedLabel;
+
+    fn post(n: i64) -> OutlinedPost {
+        let slugs = ["games", "food", "other", "unsure"];
+        let slug = usize::try_from(n % 5).unwrap();
+        OutlinedPost {
+            fullname: format!("t3_a{n:03}"),
+            created_at: Timestamp::from_epoch_secs(1_000 + n / 3).unwrap(),
+            subreddit: ["Food", "gaming"][usize::try_from(n % 2).unwrap()].to_owned(),
+            topic: (n % 3 == 0).then(|| "games".to_owned()),
+            reddit_score: (n % 4 != 0).then_some(n - 50),
+            text: 7,
+            label: slugs.get(slug).map(|slug| OutlinedLabel {
+                outcome: (*slug).to_owned(),
+                score: f64::from(u8::try_from(n % 100).unwrap()) / 100.0,
+                margin: f64::from(u8::try_from(n * 7 % 100).unwrap()) / 100.0,
+            }),
+        }
+    }
+
+    fn columns() -> Columns {
+        let posts: Vec<OutlinedPost> = (0..200).map(post).collect();
+        let mut columns = Columns::default();
+        columns.add(&posts);
+        columns
+    }
+
+    #[test]
+    fn pages_put_together_are_the_whole_list_in_every_order() {
+        let columns = columns();
+        for (sort, ..) in Sort::ALL {
+            let filter = Filter {
+                sort,
+                subreddit: Some("food".into()),
+                ..Filter::default()
+            };
+            let all = columns.choose(&filter, None, None, 1_000);
+            assert!(!all.more && all.total == all.keys.len() as u64 && all.total > 40);
+            assert!(all.keys.is_sorted_by(|a, b| a > b), "{sort:?}");
+            let (mut paged, mut after) = (Vec::new(), None);
+            loop {
+                let page = columns.choose(&filter, None, after, 7);
+                assert_eq!(page.total, all.total);
+                paged.extend(page.keys.iter().copied());
+                after = page.keys.last().copied();
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(paged, all.keys, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn filters_let_through_what_they_say() {
+        let columns = columns();
+        let total = |filter: Filter| columns.choose(&filter, None, None, 5).total;
+        let outcome = |outcome: &str| Filter {
+            outcome: Some(outcome.into()),
+            ..Filter::default()
+        };
+        assert_eq!(total(outcome("games")), 40);
+        assert_eq!(total(outcome("labelled")), 80);
+        assert_eq!(total(outcome("unlabelled")), 40);
+        assert_eq!(total(outcome("unsure")), 40);
+        assert_eq!(total(outcome("no such")), 0);
+        let topic = Filter {
+            topic: Some("games".into()),
+            since: Some(1_010),
+            until: Some(1_020),
+            ..Filter::default()
+        };
+        assert_eq!(total(topic), 10);
+        let least = Filter {
+            min_score: Some(0.9),
+            ..Filter::default()
+        };
+        assert_eq!(total(least), 16);
+        let among = columns.choose(
+            &Filter::default(),
+            Some(&[key("t3_a007").unwrap()]),
+            None,
+            5,
+        );
+        assert_eq!((among.total, among.keys.len()), (1, 1));
+    }
+
+    #[test]
+    fn names_of_any_kind_come_back() {
+        let mut columns = Columns::default();
+        for fullname in [
+            "t3_1",
+            "t3_z000000",
+            "t3_zzzzzzzzzzzz",
+            "t3_zzzzzzzzzzzzzzzz",
+            "t3_abcdefghijklm",
+        ] {
+            let key = columns.key_for(fullname);
+            assert_eq!(columns.fullname(key), fullname);
+            assert_eq!(columns.key(fullname), Some(key));
+        }
+    }
+}

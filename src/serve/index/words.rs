@@ -1,0 +1,184 @@
+//! The words of posts, in an FTS5 table that lies in memory.
+//!
+//! In memory, because what lies in a file must be taken out of it again when its post is purged, and because an index in the
+//! database would make every import slower for whoever never searches. It is the same for both databases, needs no migration,
+//! and goes with the process.
+
+use rusqlite::{Connection, params};
+
+/// Bytes of a text that are searched: far more than Reddit's 40,000 characters.
+const BYTES: usize = 200_000;
+/// Emoji and other signs are words, too.
+const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
+     tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
+
+/// The table.
+pub struct Words(Connection);
+
+impl Words {
+    pub fn new() -> rusqlite::Result<Self> {
+        let connection = Connection::open_in_memory()?;
+        connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
+        connection.execute_batch(TABLE)?;
+        Ok(Self(connection))
+    }
+
+    /// Adds texts under keys, or puts them in the place of what was there.
+    pub fn put(&mut self, mut texts: Vec<(i64, String, String)>) -> rusqlite::Result<()> {
+        // Keys that grow go into one segment of the index.
+        texts.sort_unstable_by_key(|(key, ..)| *key);
+        let tx = self.0.transaction()?;
+        {
+            let mut insert =
+                tx.prepare("INSERT OR REPLACE INTO words (rowid, title, body) VALUES (?, ?, ?)")?;
+            for (key, title, body) in &texts {
+                insert.execute(params![key, head(title), head(body)])?;
+            }
+        }
+        tx.commit()
+    }
+
+    /// Takes texts out.
+    pub fn take(&mut self, keys: &[i64]) -> rusqlite::Result<()> {
+        let tx = self.0.transaction()?;
+        {
+            let mut delete = tx.prepare("DELETE FROM words WHERE rowid = ?")?;
+            for key in keys {
+                delete.execute([key])?;
+            }
+        }
+        tx.commit()
+    }
+
+    /// Keys of up to `limit` posts that match, sorted: those with the highest ids, which are the newest.
+    pub fn find(&self, search: &str, limit: usize) -> rusqlite::Result<Vec<i64>> {
+        let Some(query) = query(search) else {
+            return Ok(Vec::new());
+        };
+        let mut select = self
+            .0
+            .prepare("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?")?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = select.query_map(params![query, limit], |row| row.get(0))?;
+        let mut keys: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+        keys.reverse();
+        Ok(keys)
+    }
+}
+
+fn head(text: &str) -> &str {
+    &text[..text.floor_char_boundary(BYTES)]
+}
+
+/// What people type as FTS5 reads it: every word must be there, `"…"` is words in a row, `*` behind a word stands for any
+/// ending, and `-` before it for posts without it. All else is text, so that no operator of FTS5 has a meaning.
+fn query(search: &str) -> Option<String> {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    let mut rest = search.trim_start();
+    while !rest.is_empty() {
+        let unwanted = rest.len() > 1 && rest.starts_with('-');
+        rest = if unwanted { &rest[1..] } else { rest };
+        let (text, behind) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+        };
+        let quoted = rest.starts_with('"');
+        let is_start = !quoted && text.ends_with('*');
+        rest = behind.trim_start();
+        // What the tokenizer takes for no word would match nothing.
+        if text.chars().any(is_of_a_word) {
+            let star = if is_start { "*" } else { "" };
+            let phrase = format!("\"{}\"{star}", text.replace(['"', '\0'], " "));
+            if unwanted { &mut without } else { &mut with }.push(phrase);
+        }
+    }
+    if with.is_empty() {
+        return None;
+    }
+    let mut query = with.join(" AND ");
+    for phrase in without {
+        query = format!("({query}) NOT {phrase}");
+    }
+    Some(query)
+}
+
+/// Whether a search has anything to look for.
+pub fn has_words(search: &str) -> bool {
+    query(search).is_some()
+}
+
+/// About what the tokenizer's categories say: letters, digits, and signs that are no ASCII.
+fn is_of_a_word(c: char) -> bool {
+    c.is_alphanumeric()
+        || (!c.is_ascii() && !c.is_whitespace() && !c.is_control() && !is_punctuation(c))
+}
+
+/// General punctuation, and that of Chinese and Japanese.
+fn is_punctuation(c: char) -> bool {
+    matches!(c, '\u{80}'..='\u{bf}' | '\u{2000}'..='\u{206f}' | '\u{3000}'..='\u{303f}' | '\u{fe00}'..='\u{fe0f}' | '\u{ff00}'..='\u{ff0f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> Words {
+        let mut words = Words::new().unwrap();
+        let texts = [
+            (5, "Bread OR water", "a \"sour\" loaf at 50% off"),
+            (1, "Café 🎉 party", "naïve words NEAR the door"),
+            (9, "breadcrumbs", "x AND y, 100%"),
+        ];
+        words
+            .put(
+                texts
+                    .map(|(key, title, body)| (key, title.into(), body.into()))
+                    .to_vec(),
+            )
+            .unwrap();
+        words
+    }
+
+    #[test]
+    fn what_people_type_is_text_and_no_operator() {
+        let words = words();
+        let find = |search: &str| words.find(search, 10).unwrap();
+        assert_eq!(find("bread"), [5]);
+        assert_eq!(find("BREAD*"), [5, 9]);
+        assert_eq!(find("bread* -water"), [9]);
+        assert_eq!(find("cafe"), [1]);
+        assert_eq!(find("🎉"), [1]);
+        assert_eq!(find("50%"), [5]);
+        assert_eq!(find("\"words near the\""), [1]);
+        assert_eq!(find("or"), [5]);
+        assert_eq!(find("NEAR("), [1]);
+        for nothing in [
+            "", " ", "%", "\"", "*", "-", "()", "-bread", "\"\"\"", "^", ":", "\0",
+        ] {
+            assert_eq!(find(nothing), [] as [i64; 0], "{nothing:?}");
+            assert!(!has_words(nothing), "{nothing:?}");
+        }
+        for odd in [
+            "a\"b",
+            "title:bread",
+            "bread\"",
+            "{bread",
+            "bread AND",
+            "'; DROP TABLE words; --",
+            "x\0y",
+            "bread NOT",
+        ] {
+            words.find(odd, 10).unwrap();
+        }
+        assert_eq!(words.find("bread*", 1).unwrap(), [9]);
+    }
+
+    #[test]
+    fn a_text_that_is_changed_or_taken_is_not_found_any_more() {
+        let mut words = words();
+        words.put(vec![(5, "Rye".into(), String::new())]).unwrap();
+        words.take(&[9, 77]).unwrap();
+        assert_eq!(words.find("bread*", 10).unwrap(), [] as [i64; 0]);
+        assert_eq!(words.find("rye", 10).unwrap(), [5]);
+    }
+}

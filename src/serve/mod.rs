@@ -1,0 +1,220 @@
+//! A small web server to look at what is stored: pages for people, the same as JSON for programs.
+//!
+//! What enters are requests of a browser on this machine, or of anybody who has the token; what leaves are pages made of what
+//! the database holds now. Nothing here writes to the database. `guard` decides who may ask, `index` holds what lists need,
+//! `pages` and `api` answer.
+
+mod api;
+mod ask;
+mod guard;
+mod index;
+mod listing;
+mod pages;
+mod patient;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
+use axum::{Extension, Router};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use self::guard::Guard;
+use self::index::Index;
+use self::patient::Patient;
+use crate::clock::SharedClock;
+use crate::store::{Store, StoreError};
+
+/// Bytes of a body: forms have a token or a label.
+const BODY: usize = 64 * 1024;
+/// After a signal, how long answers that are on their way may take.
+const GRACE: Duration = Duration::from_secs(3);
+/// Queries of users that run at once, so that they leave room for pages.
+const QUERIES: usize = 2;
+/// How short a token may be: 16 characters at random are more than anybody tries.
+const SHORTEST_TOKEN: usize = 16;
+/// Posts whose texts are searched, the newest ones: about 150 bytes of memory each.
+pub const SEARCHED: usize = 2_000_000;
+
+/// Why nothing is served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address cannot be listened on.
+    #[error("listen on {address}: {hint}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What to do.
+        hint: &'static str,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Others than this machine could read all posts.
+    #[error(
+        "listen on {0}, where other machines can ask, without a token: write one of {SHORTEST_TOKEN} characters or more to \
+         a file and name it with --token-file, set TOPICMILL__SERVE__TOKEN, or listen on 127.0.0.1"
+    )]
+    NoToken(SocketAddr),
+    /// A token that can be guessed.
+    #[error(
+        "take a token of {0} characters: use {SHORTEST_TOKEN} or more, such as those of `openssl rand -hex 16`"
+    )]
+    ShortToken(usize),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The server ended.
+    #[error("serve pages: {0}")]
+    Ended(#[source] std::io::Error),
+}
+
+/// How pages are served.
+#[derive(Clone)]
+pub struct Options {
+    /// Where.
+    pub listen: SocketAddr,
+    /// What whoever asks must have; needed where others than this machine can ask.
+    pub token: Option<String>,
+    /// Whether a superuser of PostgreSQL is good enough to run the SQL of users.
+    pub any_user: bool,
+    /// Newest posts whose texts are searched, at most.
+    pub searched: usize,
+}
+
+/// What every page may use.
+pub struct Serving {
+    /// The database, for reading.
+    pub store: Store,
+    /// The time.
+    pub clock: SharedClock,
+    /// What lists and searches need.
+    index: Arc<Index>,
+    any_user: bool,
+    queries: Semaphore,
+    stop: CancellationToken,
+}
+
+/// The same, shared by all requests.
+pub type Shared = Arc<Serving>;
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    serving: Shared,
+    guard: Arc<Guard>,
+}
+
+impl Server {
+    /// Listens, and answers nobody yet.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    pub async fn bind(
+        options: Options,
+        store: Store,
+        clock: SharedClock,
+        stop: CancellationToken,
+    ) -> Result<Self, ServeError> {
+        let Options { listen, token, .. } = options;
+        if token.is_none() && !listen.ip().is_loopback() {
+            return Err(ServeError::NoToken(listen));
+        }
+        if let Some(token) = &token
+            && token.chars().count() < SHORTEST_TOKEN
+        {
+            return Err(ServeError::ShortToken(token.chars().count()));
+        }
+        let bind = |source: std::io::Error| ServeError::Bind {
+            address: listen,
+            hint: hint(source.kind()),
+            source,
+        };
+        let listener = TcpListener::bind(listen).await.map_err(bind)?;
+        let address = listener.local_addr().map_err(bind)?;
+        let serving = Serving {
+            index: Arc::new(Index::new(options.searched)?),
+            store,
+            clock,
+            any_user: options.any_user,
+            queries: Semaphore::new(QUERIES),
+            stop,
+        };
+        Ok(Self {
+            listener,
+            address,
+            serving: Arc::new(serving),
+            guard: Arc::new(Guard::new(token)),
+        })
+    }
+
+    /// What to open in a browser.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Answers until it is stopped; then what is on its way is finished first, for a few seconds.
+    ///
+    /// # Errors
+    /// [`ServeError::Ended`].
+    pub async fn run(self) -> Result<(), ServeError> {
+        let stop = self.serving.stop.clone();
+        let clock = Arc::clone(&self.serving.clock);
+        let keeping =
+            Arc::clone(&self.serving.index).keep(self.serving.store.clone(), Arc::clone(&clock));
+        let router = router(Arc::clone(&self.serving), self.guard);
+        let stopped = stop.clone().cancelled_owned();
+        let serving = axum::serve(Patient::new(self.listener), router)
+            .with_graceful_shutdown(stopped)
+            .into_future();
+        let late = async {
+            stop.cancelled().await;
+            clock.sleep(GRACE).await;
+        };
+        tokio::select! {
+            ended = serving => ended.map_err(ServeError::Ended),
+            () = keeping => unreachable!("it is kept for ever"),
+            () = late => Ok(()),
+        }
+    }
+}
+
+fn hint(kind: std::io::ErrorKind) -> &'static str {
+    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
+    match kind {
+        AddrInUse => {
+            "another program listens there, perhaps another `topicmill serve`; end it, or give another port with --listen"
+        }
+        AddrNotAvailable => "this machine has no such address; give one of its own with --listen",
+        PermissionDenied => "you may not; give a port of 1024 or more with --listen",
+        _ => "the system refuses",
+    }
+}
+
+fn router(serving: Shared, guard: Arc<Guard>) -> Router {
+    let router = Router::new()
+        .route("/healthz", get(pages::healthz))
+        .route("/style.css", get(pages::style))
+        .route("/icon.svg", get(pages::icon))
+        .route("/login", get(guard::login_page).post(guard::login))
+        .route("/", get(pages::overview::page))
+        .route("/posts", get(pages::posts::page))
+        .route("/posts/{fullname}", get(pages::post::page))
+        .route("/sql", get(pages::sql::page))
+        .merge(api::router())
+        .fallback(pages::nothing_here)
+        .method_not_allowed_fallback(pages::wrong_method);
+    // The last layer sees a request first.
+    router
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(Extension(Arc::clone(&guard)))
+        .layer(from_fn_with_state(guard, guard::admit))
+        .layer(from_fn(guard::protect))
+        .with_state(serving)
+}

@@ -1,0 +1,248 @@
+//! The page of a post: everything that is stored of it.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::line::{Line, percent, whole};
+use super::{At, PageError, html};
+use crate::domain::{Fullname, Timestamp};
+use crate::look;
+use crate::serve::Shared;
+use crate::serve::listing::{address, head};
+use crate::store::browsed::{Sighting, Verdict, WholePost};
+
+/// Characters of a body that are shown: twice the longest on Reddit.
+const BODY: usize = 80_000;
+/// Characters of a title in a heading: the longest on Reddit.
+const TITLE: usize = 300;
+/// Sightings that stand in the table.
+const ROWS: usize = 60;
+
+#[derive(Template)]
+#[template(path = "serve/post.html")]
+struct PostPage {
+    at: At,
+    line: Line,
+    fullname: String,
+    whole_title: Option<String>,
+    body: String,
+    is_cut: bool,
+    on_reddit: Option<String>,
+    link: Option<String>,
+    subreddit_href: String,
+    label_href: Option<String>,
+    margin: Option<String>,
+    verdicts: Vec<Shown>,
+    chart: Option<Chart>,
+    sightings: Vec<Seen>,
+    more_sightings: usize,
+    facts: Vec<(&'static str, String)>,
+    parent: Option<String>,
+    same: Vec<Line>,
+}
+
+struct Shown {
+    title: String,
+    is_current: bool,
+    is_old: bool,
+    outcome: String,
+    when: String,
+    threshold: String,
+    threshold_at: f64,
+    scores: Vec<Score>,
+}
+
+struct Score {
+    words: String,
+    shown: String,
+    percent: f64,
+    is_best: bool,
+}
+
+struct Seen {
+    at: String,
+    topic: String,
+    place: String,
+    reddit_score: String,
+}
+
+struct Chart {
+    points: String,
+    dots: Vec<(f64, f64)>,
+    first: String,
+    last: String,
+    low: String,
+    high: String,
+}
+
+/// Shows it.
+pub async fn page(
+    State(serving): State<Shared>,
+    Path(fullname): Path<String>,
+) -> Result<Response, PageError> {
+    let nothing = || {
+        let name = head(&fullname);
+        PageError::not_found(format!(
+            "No post `{name}` is stored. It may have been purged, because it was deleted on Reddit."
+        ))
+    };
+    let name: Fullname = fullname.parse().map_err(|_| nothing())?;
+    let post = serving
+        .store
+        .whole_post(name.as_str())
+        .await?
+        .ok_or_else(nothing)?;
+    Ok(html(StatusCode::OK, &shown(&post)))
+}
+
+fn shown(post: &WholePost) -> PostPage {
+    let listed = &post.listed;
+    let is_long = listed.title.chars().count() > TITLE;
+    let body: String = post.selftext.chars().take(BODY).collect();
+    let permalink = post
+        .permalink
+        .as_deref()
+        .filter(|path| path.starts_with('/') && !path.starts_with("//"));
+    let link = post
+        .url
+        .as_deref()
+        .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+    let outcome = listed.outcome.as_deref();
+    let is_cut = body.len() < post.selftext.len();
+    PostPage {
+        at: At::Posts,
+        line: Line::new(listed),
+        fullname: listed.fullname.clone(),
+        whole_title: is_long.then(|| listed.title.chars().take(BODY).collect()),
+        body,
+        is_cut,
+        on_reddit: permalink.map(|path| format!("https://www.reddit.com{path}")),
+        link: link.map(str::to_owned),
+        subreddit_href: address(
+            "/posts",
+            [("subreddit", listed.subreddit.as_str())].into_iter(),
+        ),
+        label_href: outcome.map(|outcome| address("/posts", [("outcome", outcome)].into_iter())),
+        margin: listed.margin.map(look::score),
+        verdicts: post.verdicts.iter().map(verdict).collect(),
+        chart: chart(&post.sightings),
+        sightings: post.sightings.iter().take(ROWS).map(seen).collect(),
+        more_sightings: post.sightings.len().saturating_sub(ROWS),
+        facts: facts(post),
+        parent: post.crosspost_parent.clone(),
+        same: post.same_text.iter().map(Line::new).collect(),
+    }
+}
+
+fn verdict(verdict: &Verdict) -> Shown {
+    let scores = verdict.scores.iter().map(|one| Score {
+        words: look::line(&one.words, 60),
+        shown: look::score(one.score),
+        percent: percent(one.score),
+        is_best: one.label == verdict.outcome,
+    });
+    Shown {
+        title: format!(
+            "{} ({}), {} {}",
+            look::line(&verdict.label_set, 60),
+            verdict.version,
+            look::line(&verdict.model, 60),
+            verdict.precision
+        ),
+        is_current: verdict.is_current,
+        is_old: !verdict.is_of_this_text,
+        outcome: verdict.outcome.clone(),
+        when: moment(verdict.classified_at),
+        threshold: look::score(verdict.threshold),
+        threshold_at: percent(verdict.threshold),
+        scores: scores.collect(),
+    }
+}
+
+fn seen(sighting: &Sighting) -> Seen {
+    let place = match (&sighting.listing, sighting.rank) {
+        (Some(listing), Some(rank)) => format!("{listing}, place {}", rank + 1),
+        (Some(listing), None) => listing.clone(),
+        (None, _) => "file or archive".to_owned(),
+    };
+    Seen {
+        at: moment(sighting.at),
+        topic: look::line(&sighting.topic, 40),
+        place,
+        reddit_score: sighting.reddit_score.map_or(String::new(), whole),
+    }
+}
+
+fn facts(post: &WholePost) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("posted", moment(post.listed.created_at)),
+        ("first stored", moment(post.collected_at)),
+        ("last seen", moment(post.updated_at)),
+        ("source", post.source.clone()),
+    ];
+    let maybe = |time: Option<Timestamp>| time.map(moment);
+    let ratio = post.upvote_ratio.map(look::percent);
+    let more = [
+        ("collected for", post.listed.topic.clone()),
+        ("author", post.author.clone()),
+        (
+            "flair",
+            post.flair.clone().filter(|flair| !flair.is_empty()),
+        ),
+        ("upvotes", ratio),
+        ("Reddit last showed it", maybe(post.checked_at)),
+        ("removed on Reddit", maybe(post.removed_at)),
+        ("not safe for work", post.over_18.then(|| "yes".to_owned())),
+    ];
+    facts.extend(
+        more.into_iter()
+            .filter_map(|(name, value)| Some((name, look::line(&value?, 120)))),
+    );
+    facts.push(("hash of its text", post.text_hash.clone()));
+    facts
+}
+
+fn moment(time: Timestamp) -> String {
+    time.as_datetime()
+        .format("%-d %b %Y, %H:%M UTC")
+        .to_string()
+}
+
+/// Reddit's score at each sighting, as a line in a box of 100 by 30; none where there are fewer than two.
+fn chart(sightings: &[Sighting]) -> Option<Chart> {
+    let mut seen: Vec<(Timestamp, i64)> = sightings
+        .iter()
+        .filter_map(|sighting| Some((sighting.at, sighting.reddit_score?)))
+        .collect();
+    seen.sort_unstable();
+    seen.dedup();
+    let (first, last) = (seen.first()?.0, seen.last()?.0);
+    if first == last {
+        return None;
+    }
+    let low = seen.iter().map(|(_, score)| *score).min()?;
+    let high = seen.iter().map(|(_, score)| *score).max()?;
+    #[expect(clippy::cast_precision_loss, reason = "a place on a screen")]
+    let part = |value: i64, from: i64, to: i64| (value - from) as f64 / (to - from).max(1) as f64;
+    let secs = |time: Timestamp| time.as_datetime().timestamp();
+    let tenth = |n: f64| (n * 10.0).round() / 10.0;
+    let dots: Vec<(f64, f64)> = seen
+        .iter()
+        .map(|(time, score)| {
+            let x = 1.0 + 98.0 * part(secs(*time), secs(first), secs(last));
+            let y = 28.0 - 26.0 * part(*score, low, high);
+            (tenth(x), tenth(y))
+        })
+        .collect();
+    let points: Vec<String> = dots.iter().map(|(x, y)| format!("{x},{y}")).collect();
+    Some(Chart {
+        points: points.join(" "),
+        dots,
+        first: moment(first),
+        last: moment(last),
+        low: whole(low),
+        high: whole(high),
+    })
+}

@@ -1,0 +1,172 @@
+//! The list of posts: searched, filtered, sorted, page by page.
+
+use askama::Template;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+
+use super::line::Line;
+use super::{At, PageError, html};
+use crate::look;
+use crate::serve::Shared;
+use crate::serve::index::{Sort, has_words};
+use crate::serve::listing::{self, Asked, given};
+
+/// Topics and subreddits that a form offers.
+const OFFERED: usize = 300;
+
+#[derive(Template)]
+#[template(path = "serve/posts.html")]
+struct Posts {
+    at: At,
+    asked: Form,
+    outcomes: Vec<Choice>,
+    topics: Vec<Choice>,
+    subreddits: Vec<String>,
+    sorts: Vec<Choice>,
+    total: String,
+    all: String,
+    hint: Option<String>,
+    lines: Vec<Line>,
+    next: Option<String>,
+    is_first: bool,
+    is_filtered: bool,
+    first: String,
+}
+
+/// What the form shows again.
+struct Form {
+    q: String,
+    subreddit: String,
+    since: String,
+    until: String,
+    min_score: String,
+    /// Whether more than the search is asked for.
+    is_open: bool,
+}
+
+struct Choice {
+    value: String,
+    words: String,
+    chosen: bool,
+}
+
+/// Shows a page of the list.
+pub async fn page(
+    State(serving): State<Shared>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, PageError> {
+    let listed = listing::list(&serving, &asked).await?;
+    serving.index.ready().await;
+    let standing = serving.index.standing();
+    let text = |word: &Option<String>| given(word).unwrap_or_default().to_owned();
+    let form = Form {
+        q: text(&asked.q),
+        subreddit: text(&asked.subreddit),
+        since: text(&asked.since),
+        until: text(&asked.until),
+        min_score: text(&asked.min_score),
+        is_open: asked
+            .pairs()
+            .iter()
+            .any(|(name, _)| *name != "q" && *name != "limit"),
+    };
+    let is_filtered = asked
+        .pairs()
+        .iter()
+        .any(|(name, _)| !["sort", "limit"].contains(name));
+    let hint = hint(
+        &form.q,
+        standing.posts,
+        standing.searched,
+        listed.total_is_cut,
+    );
+    let columns = serving.index.columns();
+    let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
+    subreddits.sort_unstable();
+    subreddits.truncate(OFFERED);
+    let page = Posts {
+        at: At::Posts,
+        outcomes: outcomes(&serving, &asked).await?,
+        topics: choices(columns.topics.texts(), given(&asked.topic)),
+        subreddits,
+        sorts: sorts(&asked),
+        total: look::whole(listed.total),
+        all: look::whole(standing.posts as u64),
+        hint,
+        lines: listed.posts.iter().map(Line::new).collect(),
+        next: listed.next.map(|next| asked.address("/posts", Some(&next))),
+        is_first: given(&asked.after).is_none(),
+        is_filtered,
+        first: asked.address("/posts", None),
+        asked: form,
+    };
+    Ok(html(StatusCode::OK, &page))
+}
+
+/// What to know of a search.
+fn hint(q: &str, posts: usize, searched: usize, is_cut: bool) -> Option<String> {
+    if q.is_empty() {
+        return None;
+    }
+    if !has_words(q) {
+        return Some(
+            "There is no word in this search. It looks for whole words; signs alone are none."
+                .into(),
+        );
+    }
+    if searched < posts {
+        let (searched, posts) = (look::whole(searched as u64), look::whole(posts as u64));
+        return Some(format!(
+            "The newest {searched} of {posts} posts are searched so far; the others follow in a moment."
+        ));
+    }
+    is_cut.then(|| {
+        "More posts match. The list has the newest of them; add a word to see fewer.".into()
+    })
+}
+
+fn choices(texts: &[String], chosen: Option<&str>) -> Vec<Choice> {
+    let mut texts: Vec<&String> = texts.iter().collect();
+    texts.sort_unstable();
+    let choices = texts.into_iter().take(OFFERED).map(|text| Choice {
+        value: text.clone(),
+        words: look::line(text, 60),
+        chosen: chosen == Some(text),
+    });
+    choices.collect()
+}
+
+fn sorts(asked: &Asked) -> Vec<Choice> {
+    let chosen = listing::sort(asked).unwrap_or_default();
+    let choices = Sort::ALL.iter().map(|(sort, value, words)| Choice {
+        value: (*value).to_owned(),
+        words: (*words).to_owned(),
+        chosen: *sort == chosen,
+    });
+    choices.collect()
+}
+
+async fn outcomes(serving: &Shared, asked: &Asked) -> Result<Vec<Choice>, PageError> {
+    let chosen = given(&asked.label).or(given(&asked.outcome));
+    let choice = |value: &str, words: &str| Choice {
+        value: value.to_owned(),
+        words: look::line(words, 60),
+        chosen: chosen == Some(value),
+    };
+    let mut all = vec![choice("labelled", "any label")];
+    if let Some(target) = serving.store.current_target().await? {
+        let set = serving.store.label_set(target.label_set).await?;
+        all.extend(
+            set.labels
+                .iter()
+                .map(|label| choice(&label.slug, &label.label)),
+        );
+    }
+    all.extend([
+        choice("other", "other"),
+        choice("unsure", "unsure"),
+        choice("unlabelled", "not labelled yet"),
+    ]);
+    Ok(all)
+}
