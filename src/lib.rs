@@ -49,7 +49,7 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
-//! serve         -> analysis, clock, domain, look, store
+//! serve         -> analysis, clock, domain, look, review, store
 //! export        -> domain, store, tables
 //! files         -> domain, tables
 //! engines       -> clock

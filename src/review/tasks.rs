@@ -59,7 +59,7 @@ impl Tasks<'_> {
             json!({
                 "data": {
                     "fullname": post.fullname, "text": post_text(&post.title, &post.selftext),
-                    "subreddit": post.subreddit, "link": link(post), "created_at": post.created_at, "chosen": chosen,
+                    "subreddit": post.subreddit, "link": link(post), "posted_at": post.created_at, "chosen": chosen,
                 },
                 "predictions": [{ "model_version": version, "score": post.score, "result": [choice] }],
             })

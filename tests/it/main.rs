@@ -27,6 +27,7 @@ mod purge;
 mod quota;
 mod readme;
 mod replay;
+mod reviewing;
 mod schema;
 mod shortlist;
 mod source;

@@ -56,7 +56,10 @@ impl Served {
 
     /// Sends a form as a browser without JavaScript does; the status and the page that follows.
     async fn post(&self, path: &str, form: &[(&str, &str)], origin: Option<&str>) -> (u16, String) {
-        let form: Vec<String> = form.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let form: Vec<String> = form
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
         let mut request = reqwest::Client::new()
             .post(format!("{}{path}", self.url))
             .header("content-type", "application/x-www-form-urlencoded")
@@ -83,7 +86,9 @@ impl Drop for Served {
 
 /// The value of a hidden field.
 fn field(page: &str, name: &str) -> String {
-    let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("{name}: {page}"));
+    let (_, rest) = page
+        .split_once(&format!("name=\"{name}\" value=\""))
+        .unwrap_or_else(|| panic!("{name}: {page}"));
     rest.split('"').next().unwrap().to_owned()
 }
 
@@ -99,8 +104,13 @@ fn key_of(title: &str) -> &'static str {
 
 fn right(scene: &Scene<'_>) -> Value {
     let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
-    json!([found["sample"], found["posts"], found["evaluation"]["outcome"]["of"],
-           found["all_answers"]["posts"], found["all_answers"]["outcome"]["of"]])
+    json!([
+        found["sample"],
+        found["posts"],
+        found["evaluation"]["outcome"]["of"],
+        found["all_answers"]["posts"],
+        found["all_answers"]["outcome"]["of"]
+    ])
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,10 +136,14 @@ async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
             let press = |key: &'static str| {
                 let browser = &browser;
                 async move {
-                    let before = browser.eval("return document.querySelector('.asked [name=post]').value").await;
+                    let before = browser
+                        .eval("return document.querySelector('.asked [name=post]').value")
+                        .await;
                     browser.press(key).await;
                     browser
-                        .until(&format!("document.querySelector('.asked [name=post]').value !== {before}"))
+                        .until(&format!(
+                            "document.querySelector('.asked [name=post]').value !== {before}"
+                        ))
                         .await;
                 }
             };
@@ -151,13 +165,22 @@ async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
         assert_eq!(found[0], "random");
         assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
         let shown = browser.text(".standing").await;
-        assert!(shown.contains("100 %") || shown.contains("right, of random posts"), "{shown}");
-        assert!(shown.contains(&format!("{}\nrandom posts answered", found[1])) || shown.contains("random posts answered"), "{shown}");
+        assert!(
+            shown.contains("100 %") || shown.contains("right, of random posts"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(&format!("{}\nrandom posts answered", found[1]))
+                || shown.contains("random posts answered"),
+            "{shown}"
+        );
         assert!(shown.contains("would halve the interval"), "{shown}");
         // A skipped post does not come back at once.
         let title = browser.text(".asked h1").await;
         browser.press(" ").await;
-        browser.until("document.querySelector('.told').textContent.includes('Skipped')").await;
+        browser
+            .until("document.querySelector('.told').textContent.includes('Skipped')")
+            .await;
         assert_ne!(browser.text(".asked h1").await, title);
         // Typing a name presses no key of a label.
         browser.type_into(".who input", "1").await;
@@ -193,8 +216,12 @@ async fn the_page_is_fit_to_be_looked_at_at_both_widths_and_in_both_schemes() {
     let served = Served::start(&scene, &["--random-share", "0"]);
     for scheme in Scheme::BOTH {
         for width in WIDTHS {
-            browser.open(&format!("{}/review", served.url), width, scheme).await;
-            browser.picture(&format!("review-odd-{width}-{}", scheme.word())).await;
+            browser
+                .open(&format!("{}/review", served.url), width, scheme)
+                .await;
+            browser
+                .picture(&format!("review-odd-{width}-{}", scheme.word()))
+                .await;
             // Fingers need 44 pixels.
             let smallest = browser
                 .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => b.getBoundingClientRect().height))")
@@ -206,12 +233,18 @@ async fn the_page_is_fit_to_be_looked_at_at_both_widths_and_in_both_schemes() {
     }
     // As most posts are, with answers before them.
     browser.click(".choices button").await;
-    browser.until("document.querySelector('.told').textContent.length > 5").await;
+    browser
+        .until("document.querySelector('.told').textContent.length > 5")
+        .await;
     for scheme in Scheme::BOTH {
         for width in WIDTHS {
             let who = if width == 380 { "ben" } else { "ada" };
-            browser.open(&format!("{}/review?as={who}", served.url), width, scheme).await;
-            browser.picture(&format!("review-{width}-{}", scheme.word())).await;
+            browser
+                .open(&format!("{}/review?as={who}", served.url), width, scheme)
+                .await;
+            browser
+                .picture(&format!("review-{width}-{}", scheme.word()))
+                .await;
         }
     }
 }
@@ -241,13 +274,26 @@ async fn two_people_are_asked_about_different_posts_and_both_may_answer_one() {
                 continue;
             }
             let (post, token) = (field(&page, "post"), field(&page, "token"));
-            let label = if who == "ada" { ("none", "1") } else { ("label", "food") };
-            let form = [("token", &*token), ("who", who), ("post", &*post), ("chosen", "closest"), label];
+            let label = if who == "ada" {
+                ("none", "1")
+            } else {
+                ("label", "food")
+            };
+            let form = [
+                ("token", &*token),
+                ("who", who),
+                ("post", &*post),
+                ("chosen", "closest"),
+                label,
+            ];
             let (status, page) = served.post("/review/answer", &form, None).await;
             assert_eq!(status, 200, "{page}");
             answers += 1;
         }
-        assert_eq!(answers, 12, "each of two people said something of each post");
+        assert_eq!(
+            answers, 12,
+            "each of two people said something of each post"
+        );
         let listed = scene.json(&["labels", "gold", "list"]);
         assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
         let page = served.get("/review?as=ada").await;
@@ -263,16 +309,42 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
         let page = served.get("/review").await;
         let (post, token) = (field(&page, "post"), field(&page, "token"));
         assert_eq!(field(&page, "who"), "ada");
-        let form = |token| [("token", token), ("who", "ada"), ("post", &*post), ("chosen", "closest"), ("label", "food")];
+        let form = |token| {
+            [
+                ("token", token),
+                ("who", "ada"),
+                ("post", &*post),
+                ("chosen", "closest"),
+                ("label", "food"),
+            ]
+        };
         let wrong = "0".repeat(token.len());
-        assert_eq!(served.post("/review/answer", &form(&wrong), None).await.0, 403);
-        let elsewhere = served.post("/review/answer", &form(&token), Some("http://evil.example")).await;
+        assert_eq!(
+            served.post("/review/answer", &form(&wrong), None).await.0,
+            403
+        );
+        let elsewhere = served
+            .post("/review/answer", &form(&token), Some("http://evil.example"))
+            .await;
         assert_eq!(elsewhere.0, 403);
-        let count = || scene.json(&["labels", "gold", "list"])["answers"].as_u64().unwrap();
+        let count = || {
+            scene.json(&["labels", "gold", "list"])["answers"]
+                .as_u64()
+                .unwrap()
+        };
         assert_eq!(count(), 0);
         // A label that the set does not have, and a post that is none.
         let (_, page) = served
-            .post("/review/answer", &[("token", &*token), ("who", "ada"), ("post", &*post), ("label", "sailing")], None)
+            .post(
+                "/review/answer",
+                &[
+                    ("token", &*token),
+                    ("who", "ada"),
+                    ("post", &*post),
+                    ("label", "sailing"),
+                ],
+                None,
+            )
             .await;
         assert!(page.contains("label set was changed"), "{page}");
         assert_eq!(count(), 0);
@@ -285,30 +357,53 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
         assert_eq!(count(), 0);
         let next = field(&page, "post");
         assert_ne!(next, post);
-        let said = [("token", &*token), ("who", "ada"), ("post", &*next), ("chosen", "closest"), ("label", "food")];
+        let said = [
+            ("token", &*token),
+            ("who", "ada"),
+            ("post", &*next),
+            ("chosen", "closest"),
+            ("label", "food"),
+        ];
         assert_eq!(served.post("/review/answer", &said, None).await.0, 200);
         assert_eq!(count(), 1);
         // Killed, it has lost nothing, and the last answer can be taken back.
         served.kill();
         let served = Served::start(&scene, &[]);
         assert_eq!(count(), 1);
-        assert_eq!(served.post("/review/answer", &said, None).await.0, 403, "the old form");
+        assert_eq!(
+            served.post("/review/answer", &said, None).await.0,
+            403,
+            "the old form"
+        );
         let page = served.get("/review").await;
         let token = field(&page, "token");
-        let (_, page) = served.post("/review/undo", &[("token", &*token), ("who", "ada")], None).await;
+        let (_, page) = served
+            .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
+            .await;
         assert!(page.contains("taken back"), "{page}");
         assert_eq!(field(&page, "post"), next);
         assert_eq!(count(), 0);
-        let (_, page) = served.post("/review/undo", &[("token", &*token), ("who", "ada")], None).await;
+        let (_, page) = served
+            .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
+            .await;
         assert!(page.contains("nothing to undo"), "{page}");
         // All skipped: the page says so, and asks again.
         let mut page = served.get("/review").await;
         while page.contains("name=\"chosen\"") {
             let post = field(&page, "post");
-            page = served.post("/review/skip", &[("token", &*token), ("who", "ada"), ("post", &*post)], None).await.1;
+            page = served
+                .post(
+                    "/review/skip",
+                    &[("token", &*token), ("who", "ada"), ("post", &*post)],
+                    None,
+                )
+                .await
+                .1;
         }
         assert!(page.contains("what you skipped"), "{page}");
-        let (_, page) = served.post("/review/again", &[("token", &*token), ("who", "ada")], None).await;
+        let (_, page) = served
+            .post("/review/again", &[("token", &*token), ("who", "ada")], None)
+            .await;
         assert!(page.contains("name=\"chosen\""), "{page}");
     }
 }
