@@ -133,6 +133,32 @@ impl PurgeReason {
 }
 
 words! {
+    /// Why a person was asked about this post and no other.
+    Chosen {
+        /// Drawn at random among all labelled posts.
+        Random = "random",
+        /// Its best two labels are among the closest.
+        Closest = "closest",
+        /// Somebody else chose it: it came with a file.
+        Import = "import",
+    }
+}
+
+words! {
+    /// Where a person gave an answer.
+    GoldSource {
+        /// On the review page.
+        Review = "review",
+        /// In a table.
+        Import = "import",
+        /// In Label Studio.
+        LabelStudio = "label-studio",
+        /// In Argilla.
+        Argilla = "argilla",
+    }
+}
+
+words! {
     /// A stage of the pipeline, as recorded with its run.
     Stage {
         /// Posts from Reddit into the store.

@@ -22,7 +22,8 @@
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
-//! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of and `files` texts.
+//! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of, `files` texts, and
+//!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
@@ -46,9 +47,9 @@
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store
 //! classify      -> clock, domain, engines, gpu, record, review, store
-//! review        -> clock, domain, store
+//! review        -> clock, domain, store, tables
 //! analysis      -> store
-//! serve         -> analysis, clock, domain, look, report, store
+//! serve         -> analysis, clock, domain, look, report, review, store
 //! export        -> domain, store, tables
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, store

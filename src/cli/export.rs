@@ -1,5 +1,7 @@
 //! `topicmill export`: the labelled posts as a data set.
 
+mod tasks;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -54,6 +56,13 @@ pub struct Export {
     /// under the label set, else the current one]
     #[arg(long, value_name = "MODEL", requires = "label_set")]
     model: Option<String>,
+    /// With label-studio and argilla, write this many tasks
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    limit: u32,
+    /// With label-studio and argilla, draw this share of the tasks at random, so that answers can say how good labels are;
+    /// the others are the closest calls
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
+    random_share: f64,
     /// Export posts without a label, too
     #[arg(long, conflicts_with_all = ["label", "min_score"])]
     unlabelled: bool,
@@ -86,10 +95,17 @@ enum ExportFormat {
     Ids,
     /// Parquet files in a folder, with a data card
     Folder,
+    /// Tasks for Label Studio, and its labelling interface beside them: the posts that are closest calls
+    LabelStudio,
+    /// The same as a folder for Argilla
+    Argilla,
 }
 
 impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        if let Some(tool) = self.tool() {
+            return self.tasks(setup, tool).await;
+        }
         let format = self.format()?;
         if format != Some(Format::Csv) && (self.bom || self.safe_csv) {
             let usage = "--bom and --safe-csv are for CSV: leave them out, or add --format csv";
@@ -144,7 +160,9 @@ impl Export {
             }
             (Some(ExportFormat::Parquet), _) | (None, Some("parquet")) => Some(Format::Parquet),
             (Some(ExportFormat::Ids), _) => Some(Format::Ids),
-            (Some(ExportFormat::Folder), _) | (None, None) => None,
+            // Tasks are written elsewhere.
+            (Some(ExportFormat::Folder | ExportFormat::LabelStudio | ExportFormat::Argilla), _)
+            | (None, None) => None,
             (None, Some(other)) => {
                 return Err(CliError::Usage(format!(
                     "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv or .jsonl, or add --format",

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::labels::login;
 use super::report::database_name;
 use super::setup::Setup;
 use super::{CliError, Exit};
-use crate::serve::{Options, SEARCHED, Server};
+use crate::serve::{Asking, Options, SEARCHED, Server};
 use crate::store::Access;
 
 /// Flags of `serve`.
@@ -29,6 +30,16 @@ pub struct Serve {
     /// Search the texts of this many posts, the newest ones; their words take about 150 bytes of memory each
     #[arg(long, value_name = "POSTS", default_value_t = SEARCHED)]
     search_posts: usize,
+    /// Ask people about labels at /review, and store what they say
+    #[arg(long)]
+    review: bool,
+    /// With --review, name who answers, where the page does not [default: your login name]
+    #[arg(long, value_name = "NAME", requires = "review")]
+    reviewer: Option<String>,
+    /// With --review, draw this share of the posts at random, so that answers can say how good labels are; the others are
+    /// the closest calls
+    #[arg(long, value_name = "SHARE", default_value_t = 0.2, requires = "review")]
+    random_share: f64,
     /// Permit a superuser of PostgreSQL, whose queries can reach the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -45,7 +56,9 @@ impl Serve {
                 Some(settings.serve.token.reveal().to_owned()).filter(|token| !token.is_empty())
             }
         };
+        let asking = self.asking(setup).await?;
         let options = Options {
+            asking,
             listen,
             token,
             database: database_name(settings.database.url.reveal()),
@@ -61,6 +74,27 @@ impl Serve {
         tracing::info!("open {} in a browser; Ctrl-C ends the server", server.url());
         server.run().await?;
         Ok(Exit::Done)
+    }
+}
+
+impl Serve {
+    /// What asking people takes: the one connection that writes.
+    async fn asking(&self, setup: &Setup) -> Result<Option<Asking>, CliError> {
+        if !self.review {
+            return Ok(None);
+        }
+        if !(0.0..=1.0).contains(&self.random_share) {
+            return Err(CliError::Usage(format!(
+                "--random-share {} is no share: give a number from 0 to 1",
+                self.random_share
+            )));
+        }
+        let reviewer = self.reviewer.clone().or_else(login);
+        Ok(Some(Asking {
+            store: setup.store(Access::Existing).await?,
+            reviewer: reviewer.unwrap_or_else(|| "someone".to_owned()),
+            random_share: self.random_share,
+        }))
     }
 }
 

@@ -1,39 +1,45 @@
-//! Posts of which the right label is known, from a file or another list. Pure but for the reading.
+//! Posts of which the right label is known, from a file, from what people
+//! answered, or another list. Pure but for the reading.
 //!
-//! Of a file (see `table`) the fields `id` and `label` count. The label is a slug or a candidate label of the label
+//! A file is a table of any format that `tables` reads, with the columns `id` and `label`. The label is a slug or a candidate label of the label
 //! set, in upper or lower case; empty, `none`, `other` or null means none of these: the post is out of scope.
 
+mod cells;
+mod stored;
 mod table;
+mod tools;
 mod understand;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::domain::{Fullname, FullnameError};
-use topicmill_score::{LabelSet, Mode};
+use crate::domain::{Chosen, Fullname, GoldSource, Timestamp};
+use crate::tables::TableError;
+use topicmill_score::{Label, LabelSet};
 
+pub use self::stored::{Agreed, Disagreement, agreed};
 pub use self::understand::understand;
 
 /// Words that mean that a post is out of scope, unless a label is called so.
-const OUT_OF_SCOPE: [&str; 3] = ["", "none", "other"];
+const OUT_OF_SCOPE: [&str; 4] = ["", "none", "other", NONE_OF_THESE];
+/// What people are offered beside the labels.
+pub const NONE_OF_THESE: &str = "none of these";
+
 /// Why a gold file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum GoldError {
     /// It cannot be read.
-    #[error("read the gold file `{path}`: {source}; give a CSV or NDJSON with `id` and `label`")]
+    #[error(
+        "read the gold file `{path}`: {source}; give a table with the columns `id` and `label`"
+    )]
     Read {
         /// As given.
         path: PathBuf,
-        /// What the system said.
+        /// What is wrong with it.
         #[source]
-        source: std::io::Error,
+        source: TableError,
     },
-    /// A format that is not read here.
-    #[error(
-        "read the gold file `{0}`: it is Parquet; write it as CSV or NDJSON with `id` and `label`"
-    )]
-    Parquet(PathBuf),
-    /// A CSV whose header lacks a column.
+    /// A table that lacks a column.
     #[error(
         "read the gold file `{path}`: it has no column `{column}` (it has {}); name the columns `id` and `label`",
         found.join(", ")
@@ -46,15 +52,13 @@ pub enum GoldError {
         /// Those that are.
         found: Vec<String>,
     },
-    /// A row that says nothing.
-    #[error("read the gold file `{path}`, line {line}: {detail}")]
-    Row {
+    /// Rows that say nothing.
+    #[error("read the gold file `{path}`: {details}; correct these lines, or take them out")]
+    Rows {
         /// As given.
         path: PathBuf,
-        /// Number of the line, from 1; of a JSON array the number of the object.
-        line: u64,
-        /// What is wrong.
-        detail: String,
+        /// The numbers of their lines, from 1, each with what is wrong.
+        details: String,
     },
     /// It has a header, or nothing, and no row.
     #[error("read the gold labels: there are none; give rows with `id` and `label`")]
@@ -82,23 +86,6 @@ pub enum GoldError {
     },
 }
 
-/// Why a row says nothing.
-#[derive(Debug, thiserror::Error)]
-enum RowError {
-    #[error("{0}")]
-    Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Id(#[from] FullnameError),
-    #[error("it has no `{0}`")]
-    Missing(&'static str),
-    #[error(
-        "the label set has no label `{found}`; it has {known}, or leave it empty for none of these"
-    )]
-    Label { found: String, known: String },
-    #[error("`{0}` has another label in an earlier line; remove one")]
-    Twice(Fullname),
-}
-
 /// What one row says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoldRow {
@@ -108,6 +95,29 @@ pub struct GoldRow {
     pub id: Fullname,
     /// The word for its label.
     pub label: String,
+    /// Who said it, where the file tells.
+    pub reviewer: Option<String>,
+    /// When, where the file tells.
+    pub answered_at: Option<Timestamp>,
+    /// Why this post.
+    pub chosen: Chosen,
+    /// Where it was said.
+    pub source: GoldSource,
+}
+
+impl GoldRow {
+    /// A row that tells nothing else.
+    pub fn new(line: u64, id: Fullname, label: String) -> Self {
+        Self {
+            line,
+            id,
+            label,
+            reviewer: None,
+            answered_at: None,
+            chosen: Chosen::Import,
+            source: GoldSource::Import,
+        }
+    }
 }
 
 /// A post with its right labels under one label set or several.
@@ -134,78 +144,26 @@ pub struct Understood {
     pub foreign: BTreeMap<String, usize>,
 }
 
-/// Right labels by post: positions in the label set, none of them for none of these. In multi mode a post may
-/// have several rows.
-pub type Gold = BTreeMap<Fullname, Vec<usize>>;
-
-/// Reads a gold file for a label set.
-///
-/// # Errors
-/// See [`GoldError`].
-pub fn read(path: &Path, set: &LabelSet) -> Result<Gold, GoldError> {
-    strict(rows(path)?, path, set)
-}
-
 /// Reads the rows of a gold file.
 ///
 /// # Errors
 /// See [`GoldError`].
 pub fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    let bytes = std::fs::read(path).map_err(|source| GoldError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    table::rows(bytes, path)
+    table::rows(path)
 }
 
-fn strict(rows: Vec<GoldRow>, path: &Path, set: &LabelSet) -> Result<Gold, GoldError> {
-    let mut gold = Gold::new();
-    for row in rows {
-        insert(&mut gold, set, row.id, &row.label).map_err(|error| GoldError::Row {
-            path: path.to_owned(),
-            line: row.line,
-            detail: error.to_string(),
-        })?;
+/// What a word says under a label set: a label, or `Some(None)` for none of these; `None` where it says nothing.
+pub fn meaning<'a>(set: &'a LabelSet, word: &str) -> Option<Option<&'a Label>> {
+    match place(set, word) {
+        Some(found) => Some(Some(&set.labels[found])),
+        None => is_out_of_scope(word).then_some(None),
     }
-    Ok(gold)
 }
 
 fn is_out_of_scope(word: &str) -> bool {
     OUT_OF_SCOPE
         .iter()
         .any(|none| word.eq_ignore_ascii_case(none))
-}
-
-fn insert(gold: &mut Gold, set: &LabelSet, id: Fullname, label: &str) -> Result<(), RowError> {
-    let right = position(set, label)?;
-    let Some(known) = gold.get_mut(&id) else {
-        gold.insert(id, right.into_iter().collect());
-        return Ok(());
-    };
-    match right {
-        Some(right) if known.contains(&right) => Ok(()),
-        None if known.is_empty() => Ok(()),
-        Some(right) if set.mode == Mode::Multi && !known.is_empty() => {
-            known.push(right);
-            Ok(())
-        }
-        _ => Err(RowError::Twice(id)),
-    }
-}
-
-/// Which label of a set a word means; `None` for none of these.
-fn position(set: &LabelSet, word: &str) -> Result<Option<usize>, RowError> {
-    match place(set, word) {
-        Some(found) => Ok(Some(found)),
-        None if is_out_of_scope(word) => Ok(None),
-        None => {
-            let known: Vec<&str> = set.labels.iter().map(|label| label.slug.as_str()).collect();
-            Err(RowError::Label {
-                found: word.to_owned(),
-                known: known.join(", "),
-            })
-        }
-    }
 }
 
 /// The label that a word names: a slug goes before the words of a label, and the exact spelling before others.
@@ -220,7 +178,7 @@ fn place(set: &LabelSet, word: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use topicmill_score::Label;
+    use topicmill_score::Mode;
 
     fn set(mode: Mode) -> LabelSet {
         let label = |slug: &str, label: &str| Label {
@@ -239,11 +197,25 @@ mod tests {
         }
     }
 
+    /// A file of these bytes, whose name says nothing.
+    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+        use std::io::Write;
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn rows(bytes: impl AsRef<[u8]>) -> Result<Vec<GoldRow>, String> {
+        let file = file(bytes.as_ref());
+        super::rows(file.path()).map_err(|error| error.to_string())
+    }
+
     fn read(text: &str, mode: Mode) -> Result<Vec<(String, Vec<usize>)>, String> {
-        let path = Path::new("gold");
-        let gold = table::rows(text.into(), path).and_then(|rows| strict(rows, path, &set(mode)));
-        let rows = gold.map_err(|error| error.to_string())?.into_iter();
-        Ok(rows.map(|(id, right)| (id.to_string(), right)).collect())
+        let found = understand(rows(text)?, &[&set(mode)], false);
+        let posts = found.map_err(|error| error.to_string())?.posts.into_iter();
+        Ok(posts
+            .map(|post| (post.id.to_string(), post.right[0].clone()))
+            .collect())
     }
 
     #[test]
@@ -278,19 +250,26 @@ mod tests {
                 "id,topic\na1,food\n",
                 "no column `label` (it has id, topic)",
             ),
-            ("", "no column `id`"),
+            ("", "there are none"),
             (
                 "id,label\na1,food\na2,sport\n",
-                "line 3: the label set has no label `sport`; it has food, none",
+                "the label set has no label `sport` (1 row)",
             ),
             ("id,label\na-1,food\n", "line 2: `a-1` is not the fullname"),
-            ("id,label\na1\n", "line 2: it has no `label`"),
+            ("id,label\na1\n", "line 2: it "),
             ("{\"id\": \"a1\"}\n", "line 1: it has no `label`"),
-            ("{\"id\": 7, \"label\": \"\"}\n", "line 1: it has no `id`"),
+            (
+                "{\"id\": 7, \"label\": \"\"}\n",
+                "line 1: its `id` is no text",
+            ),
+            (
+                "id,label\na-1,food\na2,food\na-3,food\n",
+                "line 2: `a-1` is not the fullname of a post (`t3_` and a base-36 id); line 4: `a-3`",
+            ),
             ("{broken\n", "line 1: "),
             (
                 "id,label\na1,food\nt3_a1,\n",
-                "line 3: `t3_a1` has another label",
+                "`t3_a1` is `food` in line 2 and none of these in line 3",
             ),
         ] {
             let error = read(text, Mode::Single).unwrap_err();
@@ -310,8 +289,7 @@ mod tests {
     }
 
     fn understood(text: &str, sets: &[&LabelSet], others: bool) -> Result<Understood, String> {
-        let rows = table::rows(text.into(), Path::new("gold")).unwrap();
-        understand(rows, sets, others).map_err(|error| error.to_string())
+        understand(rows(text)?, sets, others).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -321,7 +299,7 @@ mod tests {
             let units = std::iter::once(0xFEFF).chain(text.encode_utf16());
             units.flat_map(u16::to_le_bytes).collect()
         };
-        let expected = table::rows(csv.into(), Path::new("gold")).unwrap();
+        let expected = rows(csv).unwrap();
         assert_eq!(expected.len(), 2);
         for same in [
             csv.replace(',', "\t").into_bytes(),
@@ -329,13 +307,16 @@ mod tests {
             utf16(&csv.replace(',', "\t")),
             csv.replace('\n', "\r\n").into_bytes(),
         ] {
-            assert_eq!(table::rows(same, Path::new("gold")).unwrap(), expected);
+            assert_eq!(rows(same).unwrap(), expected);
         }
         let array = "[{\"id\": \"a1\", \"label\": \"FOOD\"},\n {\"id\": \"a2\", \"label\": null}]";
-        let rows = table::rows(array.into(), Path::new("gold")).unwrap();
-        assert_eq!((rows[1].line, &rows[1].label), (2, &String::new()));
-        let parquet = table::rows(b"PAR1....PAR1".to_vec(), Path::new("gold.parquet"));
-        assert!(parquet.unwrap_err().to_string().contains("is Parquet"));
+        let found = rows(array).unwrap();
+        assert_eq!((found[1].line, &found[1].label), (2, &String::new()));
+        assert!(
+            rows(b"PAR1....PAR1")
+                .unwrap_err()
+                .contains("no Parquet file")
+        );
     }
 
     #[test]
@@ -386,5 +367,75 @@ mod tests {
         let found = understood("id,label\na1,sailing\na2,food\n", &[&one, &other], false).unwrap();
         assert_eq!(found.posts[0].right, [vec![1], vec![]]);
         assert_eq!(found.posts[1].right, [vec![0], vec![0]]);
+    }
+
+    /// What is said of a row: post, word, who, why this post.
+    fn said(text: &str) -> Vec<(String, String, String, Chosen)> {
+        let one = |row: GoldRow| {
+            let who = row.reviewer.unwrap_or_default();
+            (row.id.to_string(), row.label, who, row.chosen)
+        };
+        rows(text).unwrap().into_iter().map(one).collect()
+    }
+
+    fn expected(rows: &[(&str, &str, &str, Chosen)]) -> Vec<(String, String, String, Chosen)> {
+        let one =
+            |row: &(&str, &str, &str, Chosen)| (row.0.into(), row.1.into(), row.2.into(), row.3);
+        rows.iter().map(one).collect()
+    }
+
+    #[test]
+    fn what_label_studio_exports_is_understood_whole_and_flat() {
+        let choice = |word: &str| {
+            format!(
+                r#"[{{"type": "choices", "from_name": "label", "value": {{"choices": ["{word}"]}}}}]"#
+            )
+        };
+        let whole = format!(
+            r#"[{{"id": 7, "data": {{"fullname": "t3_a1", "chosen": "random"}}, "annotations": [
+                 {{"result": {food}, "completed_by": {{"id": 2, "email": "ada@example.org"}}, "updated_at": "2026-11-20T08:00:00.5Z"}},
+                 {{"result": {none}, "completed_by": 3}},
+                 {{"result": {food}, "completed_by": 4, "was_cancelled": true}}, {{"result": [], "completed_by": 5}}]}},
+                {{"id": 8, "data": {{"fullname": "t3_a2"}}, "annotations": []}}]"#,
+            food = choice("food and cooking"),
+            none = choice(NONE_OF_THESE)
+        );
+        let from_studio = expected(&[
+            (
+                "t3_a1",
+                "food and cooking",
+                "ada@example.org",
+                Chosen::Random,
+            ),
+            ("t3_a1", NONE_OF_THESE, "label-studio:3", Chosen::Random),
+        ]);
+        assert_eq!(said(&whole), from_studio);
+        assert_eq!(rows(&whole).unwrap()[0].source, GoldSource::LabelStudio);
+        assert!(rows(&whole).unwrap()[0].answered_at.is_some());
+        let csv = "annotation_id,annotator,chosen,fullname,id,label,updated_at\n\
+                   1,ada@example.org,random,t3_a1,7,food and cooking,2026-11-20T08:00:00.5Z\n\
+                   2,3,random,t3_a1,7,none of these,\n,,,t3_a2,8,,\n";
+        assert_eq!(said(csv), from_studio);
+        let several = csv.replace(
+            "none of these",
+            "\"{\"\"choices\"\": [\"\"a\"\", \"\"b\"\"]}\"",
+        );
+        assert!(rows(several).unwrap_err().contains("several choices"));
+    }
+
+    #[test]
+    fn what_argilla_exports_is_understood_whole_and_flat() {
+        let whole = r#"[{"id": "t3_a1", "fields": {"text": "x"}, "metadata": {"chosen": "closest"}, "suggestions": {},
+            "responses": {"label": [{"value": "food", "user_id": "u1"}, {"value": "none", "user_id": "u2"}]}, "vectors": {}},
+            {"id": "t3_a2", "fields": {"text": "y"}, "responses": {}}]"#;
+        let from_argilla = expected(&[
+            ("t3_a1", "food", "argilla:u1", Chosen::Closest),
+            ("t3_a1", "none", "argilla:u2", Chosen::Closest),
+        ]);
+        assert_eq!(said(whole), from_argilla);
+        let flat = r#"[{"id": "t3_a1", "text": "x", "chosen": "closest", "label.responses": ["food", "none", "food"],
+            "label.responses.users": ["u1", "u2", "u3"], "label.responses.status": ["submitted", "submitted", "discarded"]},
+            {"id": "t3_a2", "text": "y", "label.responses": null}]"#;
+        assert_eq!(said(flat), from_argilla);
     }
 }

@@ -2,7 +2,7 @@
 //! [`evaluate`](super::evaluate::evaluate) takes. Posts that some labelling has no valid label for are left out, and
 //! counted by the reason.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -79,6 +79,25 @@ pub struct Held {
     pub rows: Vec<Vec<Judged>>,
     /// The others.
     pub left_out: LeftOut,
+}
+
+impl Held {
+    /// The same of some of the posts.
+    #[must_use]
+    pub fn only(&self, wanted: &BTreeSet<Fullname>) -> Self {
+        let places: Vec<usize> = (0..self.posts.len())
+            .filter(|place| wanted.contains(&self.posts[*place].id))
+            .collect();
+        let of = |rows: &Vec<Judged>| places.iter().map(|place| rows[*place].clone()).collect();
+        Self {
+            posts: places
+                .iter()
+                .map(|place| self.posts[*place].clone())
+                .collect(),
+            rows: self.rows.iter().map(of).collect(),
+            left_out: self.left_out.clone(),
+        }
+    }
 }
 
 /// Puts labellings beside gold posts, whose right labels are in the order of the labellings.
@@ -190,7 +209,12 @@ pub async fn topics(store: &Store) -> Result<Vec<GoldRow>, StoreError> {
         for (fullname, label) in posts {
             let line = rows.len() as u64 + 1;
             // What is stored is the fullname of a post.
-            rows.extend(fullname.parse().ok().map(|id| GoldRow { line, id, label }));
+            rows.extend(
+                fullname
+                    .parse()
+                    .ok()
+                    .map(|id| GoldRow::new(line, id, label)),
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Labels looked at again: what another label set would change ([`relabel`]), how two labellings compare
-//! ([`compare`]), what people say ([`gold`]), how good labels are beside that ([`evaluate`], of posts that [`held`]
-//! puts side by side), the threshold and temperature that fit it ([`calibrate`]), and what posts without a label are about
-//! ([`suggest`]).
+//! ([`compare`]), which posts people are asked about ([`ask`], here or as [`tasks`] elsewhere), what they say ([`gold`]),
+//! how good labels are beside that ([`evaluate`], of posts that [`held`] puts side by side), the threshold and temperature
+//! that fit it ([`calibrate`]), and what posts without a label are about ([`suggest`]).
 
+pub mod ask;
 pub mod calibrate;
 pub mod compare;
 pub mod evaluate;
@@ -10,3 +11,4 @@ pub mod gold;
 pub mod held;
 pub mod relabel;
 pub mod suggest;
+pub mod tasks;

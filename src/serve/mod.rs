@@ -11,6 +11,7 @@ mod index;
 mod listing;
 mod pages;
 mod patient;
+mod review;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::guard::Guard;
 use self::index::Index;
 use self::patient::Patient;
+pub use self::review::Asking;
 use crate::clock::SharedClock;
 use crate::store::{Store, StoreError};
 
@@ -87,6 +89,8 @@ pub struct Options {
     pub any_user: bool,
     /// Newest posts whose texts are searched, at most.
     pub searched: usize,
+    /// Asks people about labels, where that is wanted.
+    pub asking: Option<Asking>,
 }
 
 /// What every page may use.
@@ -113,6 +117,7 @@ pub struct Server {
     address: SocketAddr,
     serving: Shared,
     guard: Arc<Guard>,
+    asking: Option<Asking>,
 }
 
 impl Server {
@@ -157,6 +162,7 @@ impl Server {
             address,
             serving: Arc::new(serving),
             guard: Arc::new(Guard::new(token)),
+            asking: options.asking,
         })
     }
 
@@ -175,7 +181,8 @@ impl Server {
         let keeping =
             Arc::clone(&self.serving.index).keep(self.serving.store.clone(), Arc::clone(&clock));
         let drawing = pages::overview::keep(Arc::clone(&self.serving));
-        let router = router(Arc::clone(&self.serving), self.guard);
+        let review = review::router(self.asking, &self.serving.clock);
+        let router = router(Arc::clone(&self.serving), self.guard, review);
         let stopped = stop.clone().cancelled_owned();
         let serving = axum::serve(Patient::new(self.listener), router)
             .with_graceful_shutdown(stopped)
@@ -205,7 +212,7 @@ fn hint(kind: std::io::ErrorKind) -> &'static str {
     }
 }
 
-fn router(serving: Shared, guard: Arc<Guard>) -> Router {
+fn router(serving: Shared, guard: Arc<Guard>, review: Router<Shared>) -> Router {
     let router = Router::new()
         .route("/healthz", get(pages::healthz))
         .route("/style.css", get(pages::style))
@@ -216,6 +223,7 @@ fn router(serving: Shared, guard: Arc<Guard>) -> Router {
         .route("/posts/{fullname}", get(pages::post::page))
         .route("/sql", get(pages::sql::page))
         .merge(api::router())
+        .merge(review)
         .fallback(pages::nothing_here)
         .method_not_allowed_fallback(pages::wrong_method);
     // The last layer sees a request first.

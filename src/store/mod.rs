@@ -8,6 +8,7 @@ pub mod browsed;
 mod bulk;
 mod dialect;
 mod failure;
+mod gold;
 mod outlook;
 mod query;
 mod report;
@@ -28,7 +29,8 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
-use self::browsed::{ListedPost, News, WholePost};
+use self::browsed::{ListedPost, News, OutlinedPost, WholePost};
+pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
 pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
 pub use self::report::{Bin, Cell, Drawn, Fate, ReportQuestion, Sample, Skipped, Step, Sums};
@@ -383,6 +385,23 @@ face! {
     fn count_without_label(&self, target: Target, outcome: NoLabel) -> u64;
     /// The words of some posts, as far as they are there.
     fn texts_of(&self, posts: &[&str]) -> Vec<StoredText>;
+    /// Stores what people said, all of it in one transaction. The latest answer of a person about a post counts; posts
+    /// that are not stored are left out, and named.
+    fn save_gold(&self, answers: &[GoldAnswer]) -> SavedGold;
+    /// All that people said, by post and time, with whether the post still has the text that they saw.
+    fn gold(&self) -> Vec<StoredGold>;
+    /// Who said what of a post, the earliest first: slugs, or none of these.
+    fn said_of(&self, post: &Fullname) -> Vec<(String, Option<String>)>;
+    /// What a person said last: takes it back; whether there was such an answer.
+    fn forget_gold(&self, post: &Fullname, reviewer: &str) -> bool;
+    /// Takes back everything that a person said; how many answers.
+    fn forget_reviewer(&self, reviewer: &str) -> u64;
+    /// Up to `limit` labelled posts about which nobody has said anything, or `reviewer` has not, the closest calls first.
+    fn closest_calls(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// The same in an order that says nothing of the posts: that of the hashes of their texts.
+    fn random_posts(&self, target: Target, reviewer: Option<&str>, limit: u32) -> Vec<Fullname>;
+    /// What people read of posts before they answer, in the order of `posts`; without those that are gone or have no text.
+    fn review_posts(&self, target: Target, posts: &[Fullname]) -> Vec<ReviewPost>;
     /// Stores classifications made of stored logits, without a lease: two writers would write the same. Posts
     /// whose text is another one by now are left out; how many were stored.
     fn save_relabelled(&self, target: Target, mode: Mode, run: RunId, now: Timestamp, posts: &[Classified]) -> u64;

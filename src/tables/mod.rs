@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod columnar;
 pub mod csv;
 pub mod json;
+pub mod open;
 pub mod pages;
 pub mod parquet;
 

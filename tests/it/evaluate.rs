@@ -216,7 +216,7 @@ async fn a_gold_list_that_does_not_fit_is_refused_or_counted() {
                 "id,label\nk00000,food\nt3_k00000,music\n",
                 "`t3_k00000` is `food` in line 2 and `music` in line 3",
             ),
-            ("empty.csv", "", "no column `id`"),
+            ("empty.csv", "", "there are none"),
             ("header.csv", "id,label\n", "there are none"),
             (
                 "nobody.csv",
@@ -234,7 +234,7 @@ async fn a_gold_list_that_does_not_fit_is_refused_or_counted() {
         }
         database.run("UPDATE posts SET topic = NULL").await;
         for (word, said) in [
-            ("db", "this version stores none"),
+            ("db", "people agree on no post"),
             ("topic", "no post in the database was collected for a topic"),
             ("nowhere.csv", "nowhere.csv"),
         ] {

@@ -429,7 +429,7 @@ fn a_bad_gold_file_is_told_and_exits_2() {
         (
             "label.csv",
             format!("id,label\n{}", many("sport")),
-            "no label `sport`; it has gaming, food, music",
+            "no label `sport` (40 rows); correct them",
         ),
         (
             "nobody.csv",

@@ -102,6 +102,7 @@ pages! {
     every_command_about_importing_runs: "docs/importing.md",
     every_command_about_scoring_files_runs: "docs/scoring.md",
     every_command_about_labels_runs: "docs/labels.md",
+    every_command_about_reviewing_runs: "docs/reviewing.md",
     every_command_about_exporting_runs: "docs/exporting.md",
     every_command_about_reports_runs: "docs/report.md",
     every_command_about_serving_runs: "docs/serving.md",

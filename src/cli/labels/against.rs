@@ -1,12 +1,15 @@
 //! Gold labels for the commands that hold labels against them: what `--gold` means, which posts are left out, and a
 //! comparison of two labellings in a few lines.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Found, calibrate, facts};
+use super::{Found, facts};
 use crate::cli::CliError;
+use crate::domain::Fullname;
+use crate::review::calibrate::Share;
 use crate::review::evaluate::{Difference, Estimate, Evaluation, difference, evaluate};
 use crate::review::gold::{self, GoldRow, Understood};
 use crate::review::held::{self, Held, Labelling, LeftOut};
@@ -15,41 +18,144 @@ use topicmill_score::LabelSet;
 
 /// The word for the topics that posts were collected for.
 const TOPIC: &str = "topic";
+/// The word for what people said that the database has.
+const DB: &str = "db";
 /// Words of an unknown label that a warning names.
 const NAMED: usize = 5;
 /// Fewer posts say little.
 const GOOD_POSTS: usize = 100;
 
-/// The rows that `--gold` means: `topic`, or a file.
-pub(super) async fn rows(store: &Store, word: &str) -> Result<Vec<GoldRow>, CliError> {
-    match word {
+/// Gold labels as `--gold` names them.
+#[derive(Default)]
+pub(super) struct Asked {
+    /// All of them.
+    rows: Vec<GoldRow>,
+    /// Those that stand for all posts, where the others do not.
+    random: Option<BTreeSet<Fullname>>,
+    /// See [`gold::Agreed::offered`].
+    offered: BTreeMap<Fullname, Vec<i64>>,
+}
+
+/// The rows that `--gold` means: `topic`, `db`, or a file.
+pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
+    let rows = match word {
         TOPIC => {
             let rows = held::topics(store).await?;
             if rows.is_empty() {
                 return Err(CliError::Usage(
                     "take gold labels from the column `topic`: no post in the database was collected for a topic; give \
-                     a CSV or NDJSON file with `id` and `label`"
+                     a file with `id` and `label`"
                         .into(),
                 ));
             }
-            Ok(rows)
+            rows
         }
-        "db" if !Path::new(word).exists() => Err(CliError::Usage(
-            "take gold labels from the database: this version stores none; give a CSV or NDJSON file with `id` and \
-             `label`, or `topic` for the topics that posts were collected for"
+        DB if !Path::new(word).exists() => return answers(store).await,
+        path => gold::rows(Path::new(path))?,
+    };
+    Ok(Asked {
+        rows,
+        ..Asked::default()
+    })
+}
+
+/// What people answered, as far as they agree.
+async fn answers(store: &Store) -> Result<Asked, CliError> {
+    let found = gold::agreed(store.gold().await?);
+    if !found.disagreements.is_empty() {
+        tracing::warn!(
+            posts = found.disagreements.len(),
+            "posts on which people disagree are left out: `topicmill labels gold list` shows them"
+        );
+    }
+    if found.before_an_edit > 0 {
+        tracing::warn!(
+            answers = found.before_an_edit,
+            "answers about posts that were edited since are left out"
+        );
+    }
+    if found.rows.is_empty() {
+        return Err(CliError::Usage(
+            "take gold labels from the database: people agree on no post in it; `topicmill serve --review` asks them, \
+             and `topicmill labels gold import FILE` reads what they said elsewhere"
                 .into(),
-        )),
-        path => Ok(gold::rows(Path::new(path))?),
+        ));
+    }
+    Ok(Asked {
+        rows: found.rows,
+        random: found.has_close_calls.then_some(found.random),
+        offered: found.offered,
+    })
+}
+
+impl Asked {
+    /// The posts that stand for all, where the others are close calls and would make labels look worse than they are,
+    /// and where there are `fewest` of them at least; `None` where everything may be taken together.
+    pub(super) fn sample(&self, fewest: usize) -> Option<&BTreeSet<Fullname>> {
+        let random = self.random.as_ref()?;
+        if random.len() >= fewest.max(1) {
+            return Some(random);
+        }
+        tracing::warn!(
+            random = random.len(),
+            "these gold labels do not stand for all posts: most were asked about because they are close calls, and too few \
+             at random; expect better figures for all posts"
+        );
+        None
+    }
+
+    /// Without those that do not stand for all posts.
+    pub(super) fn representative(mut self, fewest: usize) -> Self {
+        if let Some(sample) = self.sample(fewest).cloned() {
+            let all = self.rows.len();
+            self.rows.retain(|row| sample.contains(&row.id));
+            tracing::info!(
+                posts = self.rows.len(),
+                of = all,
+                "the gold posts that were drawn at random are taken: the others are close calls"
+            );
+        }
+        self
+    }
+
+    /// Leaves out the posts for which somebody said "none of these" when not all labels of these sets were offered.
+    async fn without_unasked(&mut self, store: &Store, sets: &[&LabelSet]) -> Result<(), CliError> {
+        let mut offered: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
+        for id in self.offered.values().flatten() {
+            if !offered.contains_key(id) {
+                let labels = store.label_set(*id).await?.labels.into_iter();
+                offered.insert(*id, labels.map(|label| label.slug).collect());
+            }
+        }
+        let wanted = |slugs: &BTreeSet<String>| {
+            let mut labels = sets.iter().flat_map(|set| &set.labels);
+            labels.all(|label| slugs.contains(&label.slug))
+        };
+        let before = self.rows.len();
+        self.rows.retain(|row| {
+            let sets = self.offered.get(&row.id);
+            sets.is_none_or(|sets| sets.iter().all(|id| wanted(&offered[id])))
+        });
+        let left_out = before - self.rows.len();
+        if left_out > 0 {
+            tracing::warn!(
+                posts = left_out,
+                "posts that fit none of the labels are left out: the label set has labels that were not offered then"
+            );
+        }
+        Ok(())
     }
 }
 
 /// Gold labels as one label set or several understand them; warns of what counts as out of scope.
-pub(super) fn understood(
-    rows: Vec<GoldRow>,
+pub(super) async fn understood(
+    store: &Store,
+    mut asked: Asked,
     sets: &[&LabelSet],
     others_out_of_scope: bool,
 ) -> Result<Understood, CliError> {
-    let gold = gold::understand(rows, sets, others_out_of_scope)?;
+    asked.without_unasked(store, sets).await?;
+    let gold = gold::understand(asked.rows, sets, others_out_of_scope)?;
     if !gold.foreign.is_empty() {
         let rows: usize = gold.foreign.values().sum();
         let words: Vec<&str> = gold
@@ -181,7 +287,7 @@ impl Compared {
 }
 
 /// The figures that fit on a line.
-fn brief(of: &Evaluation) -> Value {
+pub(super) fn brief(of: &Evaluation) -> Value {
     json!({
         "outcome": of.outcome, "in_scope": of.in_scope, "coverage": of.coverage, "precision": of.precision,
         "out_of_scope": of.out_of_scope, "macro_f1": of.macro_f1,
@@ -197,11 +303,11 @@ impl Found {
             difference,
         } = compared;
         self.json["gold"] = compared.json(held);
-        let share = |of| calibrate::share(of, 3);
+        let three = |of| share(of, 3);
         let table = facts(vec![
             ("gold posts with both labels", json!(held.posts.len())),
-            ("right outcome, in the first", share(&first.outcome)),
-            ("right outcome, in the second", share(&second.outcome)),
+            ("right outcome, in the first", three(&first.outcome)),
+            ("right outcome, in the second", three(&second.outcome)),
             ("difference", estimate(&difference.outcome)),
             ("macro-F1, in the first", estimate(&first.macro_f1)),
             ("macro-F1, in the second", estimate(&second.macro_f1)),
@@ -234,4 +340,14 @@ pub(super) fn p(p: f64) -> String {
     } else {
         format!("{p:.4}")
     }
+}
+
+/// A share with its interval, for people.
+pub(super) fn share(share: &Share, digits: usize) -> Value {
+    share.share.map_or(Value::Null, |of| {
+        json!(format!(
+            "{of:.digits$} ({:.2}–{:.2})",
+            share.low, share.high
+        ))
+    })
 }

@@ -10,14 +10,14 @@ use toml_edit::{DocumentMut, value};
 use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
+use super::against::{self, share};
 use super::{Found, WhichModel, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::review::calibrate::{
-    Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, Share, TEMPERATURES, calibrate,
+    Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
     without_background,
 };
-use crate::review::gold::{self, Gold};
 use crate::review::relabel;
 use crate::store::{Access, Store, Table};
 use topicmill_score::folder::ModelFolder;
@@ -29,17 +29,27 @@ const FEWEST_ROWS: usize = 30;
 /// From so many rows on intervals are narrow enough to choose by.
 const GOOD_ROWS: usize = 200;
 
+/// Right labels by post: positions in the label set, none of them for none of these.
+type Gold = BTreeMap<Fullname, Vec<usize>>;
+
 /// Flags of `labels calibrate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:\n\
-\x20 topicmill labels calibrate gold.csv\n\
+\x20 topicmill labels calibrate --gold db\n\
 \x20 topicmill labels calibrate gold.csv --precision 0.85 --out calibrated.toml")]
 pub struct Calibrate {
-    /// Read known labels from this CSV or NDJSON with `id` and `label` (a slug or the words of a label; empty
-    /// means none of these)
-    #[arg(value_name = "GOLD")]
-    gold: PathBuf,
+    /// Read known labels from this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a
+    /// label; empty means none of these)
+    #[arg(value_name = "GOLD", required_unless_present = "gold")]
+    file: Option<String>,
+    /// Take known labels from here: `db`, what people answered; `topic`, the topic that each post was collected for; or a
+    /// file
+    #[arg(long, value_name = "FILE|db|topic", conflicts_with = "file")]
+    gold: Option<String>,
+    /// Count gold labels that are not in the label set as out of scope
+    #[arg(long)]
+    others_out_of_scope: bool,
     /// Choose the threshold so that this share of the labels is right; posts below it get no label
     #[arg(long, value_name = "P", default_value_t = 0.9)]
     precision: f64,
@@ -78,9 +88,9 @@ impl Calibrate {
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
         let text = self.text(setup)?;
-        let gold = gold::read(&self.gold, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
+        let gold = self.known(&store, &set).await?;
         let labels = label_vectors(setup, &self.which.flags(), &store, &folder, &set).await?;
         let rows = self.rows(&store, &folder, &set, &gold, labels.as_deref());
         let rows = rows.await?;
@@ -91,7 +101,7 @@ impl Calibrate {
         let Some(fitted) = calibrate(&rows, before, self.precision) else {
             return Err(CliError::Usage(format!(
                 "every row of `{}` says none of these: rows with a label are needed, too",
-                self.gold.display()
+                self.word()
             )));
         };
         if !(TEMPERATURES.0 * 1.01..TEMPERATURES.1 / 1.01).contains(&fitted.temperature) {
@@ -128,6 +138,24 @@ impl Calibrate {
         };
         self.write(&text, setup.pipeline_path(&self.pipeline), &new)?;
         Ok(Exit::Done)
+    }
+
+    fn word(&self) -> &str {
+        let given = self.file.as_deref().or(self.gold.as_deref());
+        given.expect("one of the two is required")
+    }
+
+    /// The right labels of posts: positions in the label set, none for none of these.
+    async fn known(&self, store: &Store, set: &LabelSet) -> Result<Gold, CliError> {
+        // A fit to close calls alone would think that every label is doubtful.
+        let asked = against::rows(store, self.word())
+            .await?
+            .representative(FEWEST_ROWS);
+        let gold = against::understood(store, asked, &[set], self.others_out_of_scope).await?;
+        let posts = gold.posts.into_iter();
+        Ok(posts
+            .map(|mut post| (post.id, post.right.swap_remove(0)))
+            .collect())
     }
 
     /// The pipeline file as it is written.
@@ -185,7 +213,7 @@ impl Calibrate {
                  pipeline and model stores them, but for posts whose text retention deleted)",
                 rows.len(),
                 gold.len(),
-                self.gold.display()
+                self.word()
             )));
         }
         if unknown + unscored > 0 {
@@ -365,16 +393,6 @@ fn both(with: &Calibration, without: &Calibration) -> Table {
             }),
         ],
     }
-}
-
-/// A share with its interval, for people.
-pub(super) fn share(share: &Share, digits: usize) -> Value {
-    share.share.map_or(Value::Null, |of| {
-        json!(format!(
-            "{of:.digits$} ({:.2}–{:.2})",
-            share.low, share.high
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -41,8 +41,8 @@ pub struct Diff {
         default_value = "current"
     )]
     under: String,
-    /// Compare both with these gold labels: a file with `id` and `label`, or `topic`, as in `labels evaluate`
-    #[arg(long, value_name = "FILE|topic")]
+    /// Compare both with these gold labels: a file with `id` and `label`, `db`, or `topic`, as in `labels evaluate`
+    #[arg(long, value_name = "FILE|db|topic")]
     gold: Option<String>,
     /// Count gold labels that are in neither label set as out of scope
     #[arg(long, requires = "gold")]
@@ -182,9 +182,9 @@ impl Diff {
         let Some(word) = &self.gold else {
             return Ok(());
         };
-        let rows = against::rows(store, word).await?;
+        let asked = against::rows(store, word).await?.representative(1);
         let sets = sides.map(|(set, _)| set);
-        let gold = against::understood(rows, &sets, self.others_out_of_scope)?;
+        let gold = against::understood(store, asked, &sets, self.others_out_of_scope).await?;
         let labellings = sides.map(|(set, target)| Labelling {
             set,
             labels: Labels::Stored(target),

@@ -30,12 +30,13 @@ use topicmill_score::folder::ModelFolder;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:\n\
-\x20 topicmill labels evaluate --gold topic\n\
+\x20 topicmill labels evaluate --gold db\n\
 \x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial")]
 pub struct Evaluate {
-    /// Compare labels with these gold labels: a CSV, TSV or NDJSON file with `id` and `label` (a slug or the words of a
-    /// label; empty, none or other means out of scope), or `topic`, the topic that each post was collected for
-    #[arg(long, value_name = "FILE|topic")]
+    /// Compare labels with these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with
+    /// `id` and `label` (a slug or the words of a label; empty, none or other means out of scope); or `topic`, the topic that
+    /// each post was collected for
+    #[arg(long, value_name = "FILE|db|topic")]
     gold: String,
     /// Count gold labels that are not in the label set as out of scope
     #[arg(long)]
@@ -92,13 +93,14 @@ impl Evaluate {
         };
         let context = setup.context(setup.store(access).await?);
         let store = &context.store;
-        let rows = against::rows(store, &self.gold).await?;
+        let asked = against::rows(store, &self.gold).await?;
+        let sample = asked.sample(1).cloned();
         let mut sides = Vec::new();
         for place in 0..self.label_set.len().max(self.model.len()).max(1) {
             sides.push(self.side(setup, store, place).await?);
         }
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
-        let gold = against::understood(rows, &sets, self.others_out_of_scope)?;
+        let gold = against::understood(store, asked, &sets, self.others_out_of_scope).await?;
         let mut exit = Exit::Done;
         if self.compute {
             for side in &mut sides {
@@ -117,16 +119,22 @@ impl Evaluate {
                 labels,
             });
         }
-        let held = against::hold(store, &labellings, &gold).await?;
+        let whole = against::hold(store, &labellings, &gold).await?;
         store.close().await?;
+        let drawn = sample.map(|sample| whole.only(&sample));
+        let drawn = drawn.filter(|drawn| !drawn.posts.is_empty());
+        let held = drawn.as_ref().unwrap_or(&whole);
         let names: Vec<show::Names> = sides.iter().map(Side::names).collect();
         match &names[..] {
             [one] if self.format == OutputFormat::Csv => {
                 let of = evaluate(&held.rows[0], one.set.labels.len());
                 output::print_table(&tidy::table(one, &of), self.format)?;
             }
-            [one] => show::print(one, &held, self.limit, self.format)?,
-            [a, b] => beside::print([a, b], &held, self.limit, self.format)?,
+            [one] => {
+                let whole = drawn.as_ref().map(|_| &whole);
+                show::print(one, held, whole, self.limit, self.format)?;
+            }
+            [a, b] => beside::print([a, b], held, self.limit, self.format)?,
             _ => unreachable!("one side, or two"),
         }
         Ok(exit)

@@ -8,6 +8,7 @@ mod against;
 mod calibrate;
 mod diff;
 mod evaluate;
+mod gold;
 mod new;
 mod shown;
 mod suggest;
@@ -29,6 +30,7 @@ use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector};
 
+pub(super) use self::gold::login;
 pub(super) use self::shown::model_of;
 
 /// What people are shown in place of a label.
@@ -65,6 +67,8 @@ enum Command {
     Calibrate(calibrate::Calibrate),
     /// Show how many labels are right, on posts whose right label is known
     Evaluate(evaluate::Evaluate),
+    /// Read, show and write out what people said about labels
+    Gold(gold::GoldCommand),
     /// Suggest labels for the posts that have none, by what they are about
     Suggest(suggest::Suggest),
     /// Show the stored label sets, and which of them the views show
@@ -102,6 +106,7 @@ impl Labels {
             Command::WhatIf(command) => command.run(setup).await,
             Command::Calibrate(command) => command.run(setup).await,
             Command::Evaluate(command) => command.run(setup).await,
+            Command::Gold(command) => command.run(setup).await,
             Command::Suggest(command) => command.run(setup).await,
             Command::List(command) => command.run(setup).await,
             Command::Use(command) => command.run(setup).await,

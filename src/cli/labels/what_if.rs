@@ -50,9 +50,9 @@ pub struct WhatIf {
     /// Show this many posts that move, those with the highest scores first
     #[arg(long, value_name = "N", default_value_t = 10)]
     show: usize,
-    /// Compare the labels before and after with these gold labels: a file with `id` and `label`, or `topic`, as in
+    /// Compare the labels before and after with these gold labels: a file with `id` and `label`, `db`, or `topic`, as in
     /// `labels evaluate`
-    #[arg(long, value_name = "FILE|topic")]
+    #[arg(long, value_name = "FILE|db|topic")]
     gold: Option<String>,
     /// Count gold labels that are in neither label set as out of scope
     #[arg(long, requires = "gold")]
@@ -126,8 +126,9 @@ impl WhatIf {
         };
         let target = store.current_target().await?.ok_or_else(nothing_current)?;
         let current = store.label_set(target.label_set).await?;
-        let rows = against::rows(store, word).await?;
-        let gold = against::understood(rows, &[&current, set], self.others_out_of_scope)?;
+        let asked = against::rows(store, word).await?.representative(1);
+        let sets = [&current, set];
+        let gold = against::understood(store, asked, &sets, self.others_out_of_scope).await?;
         Ok(Some(Before {
             target,
             current,

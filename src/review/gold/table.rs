@@ -1,146 +1,125 @@
-//! The bytes of a gold file into its rows: a post's id, the word for its label, and the line that says so. Pure.
+//! The rows of a gold file: a post's id, the word for its label, and the line that says so.
 //!
-//! A CSV or TSV with a header, one JSON object on each line, or one JSON array of objects; with or without a byte
-//! order mark, in UTF-8 or, as spreadsheets write it, in UTF-16.
+//! A table of any format with the columns `id` and `label`, and who said it when, where it tells. What Label Studio and
+//! Argilla export is understood as well: see `tools`.
 
 use std::path::Path;
 
-use serde_json::Value;
+use super::cells::{cell, text, time};
+use super::tools::{self, Answer};
+use super::{GoldError, GoldRow};
+use crate::domain::{Chosen, Fullname, GoldSource};
+use crate::tables::{Row, Rows, TableError, open};
 
-use super::{GoldError, GoldRow, RowError};
-
-/// What may stand between the fields of a line.
-const DELIMITERS: [u8; 3] = [b',', b'\t', b';'];
+/// Names of the columns for who said it and when, as `labels gold export` writes them.
+const REVIEWER: &str = "reviewer";
+const ANSWERED_AT: &str = "answered_at";
+const CHOSEN: &str = "chosen";
+const SOURCE: &str = "source";
+/// Lines with something wrong that are told; more of them are counted.
+const TOLD: usize = 20;
 
 /// Reads the rows, in their order.
-pub(super) fn rows(bytes: Vec<u8>, path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    if bytes.starts_with(b"PAR1") {
-        return Err(GoldError::Parquet(path.to_owned()));
-    }
-    let text = text(bytes).map_err(|source| GoldError::Read {
+pub(super) fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
+    let failed = |source: TableError| GoldError::Read {
         path: path.to_owned(),
         source,
-    })?;
-    // The reader of CSV counts the second half of a line's end to the next line.
-    let text = text.replace("\r\n", "\n");
-    let body = text.trim_start();
-    if body.starts_with('[') {
-        array(body, path)
-    } else if body.starts_with('{') {
-        lines(&text, path)
-    } else {
-        table(&text, path)
-    }
-}
-
-/// The text without its byte order mark.
-fn text(bytes: Vec<u8>) -> std::io::Result<String> {
-    let utf16 = |of: fn([u8; 2]) -> u16| {
-        let pairs = bytes[2..].chunks_exact(2);
-        let units: Vec<u16> = pairs.map(|pair| of([pair[0], pair[1]])).collect();
-        String::from_utf16(&units).map_err(std::io::Error::other)
     };
-    match bytes.get(..2) {
-        Some([0xFF, 0xFE]) => utf16(u16::from_le_bytes),
-        Some([0xFE, 0xFF]) => utf16(u16::from_be_bytes),
-        _ => {
-            let text = String::from_utf8(bytes).map_err(std::io::Error::other)?;
-            Ok(text
-                .strip_prefix('\u{feff}')
-                .map(str::to_owned)
-                .unwrap_or(text))
+    let Some(mut table) = open::open(path).map_err(failed)? else {
+        return Err(GoldError::Empty);
+    };
+    columns(&*table, path)?;
+    let (mut rows, mut wrong) = (Vec::new(), Vec::new());
+    while let Some(row) = table.next_row().map_err(failed)? {
+        match understood(&row) {
+            Ok(answers) => rows.extend(answers),
+            Err(detail) => wrong.push(format!("line {}: {detail}", row.line)),
         }
     }
-}
-
-fn array(text: &str, path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    let list: Vec<Value> =
-        serde_json::from_str(text).map_err(|error| wrong(path, error.line() as u64, &error))?;
-    let rows = list.iter().zip(1..);
-    rows.map(|(row, line)| object(row, line).map_err(|error| wrong(path, line, &error)))
-        .collect()
-}
-
-fn lines(text: &str, path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    let lines = text.lines().zip(1..);
-    lines
-        .filter(|(line, _)| !line.trim().is_empty())
-        .map(|(text, line)| {
-            serde_json::from_str(text)
-                .map_err(RowError::from)
-                .and_then(|row| object(&row, line))
-                .map_err(|error| wrong(path, line, &error))
-        })
-        .collect()
-}
-
-fn object(row: &Value, line: u64) -> Result<GoldRow, RowError> {
-    let text = |name| match row.get(name) {
-        Some(Value::String(text)) => Ok(text.trim().to_owned()),
-        Some(Value::Null) if name == "label" => Ok(String::new()),
-        _ => Err(RowError::Missing(name)),
-    };
-    Ok(GoldRow {
-        line,
-        id: text("id")?.parse()?,
-        label: text("label")?,
+    if wrong.is_empty() {
+        return Ok(rows);
+    }
+    let count = wrong.len();
+    wrong.truncate(TOLD);
+    if count > TOLD {
+        wrong.push(format!("and {} more lines", count - TOLD));
+    }
+    Err(GoldError::Rows {
+        path: path.to_owned(),
+        details: wrong.join("; "),
     })
 }
 
-fn table(text: &str, path: &Path) -> Result<Vec<GoldRow>, GoldError> {
-    let first = text.lines().next().unwrap_or_default();
-    let count = |delimiter: &u8| first.matches(char::from(*delimiter)).count();
-    // Of equals the last wins, which is to be the comma.
-    let delimiters = DELIMITERS.into_iter().rev();
-    let delimiter = delimiters.max_by_key(count).unwrap_or(b',');
-    let mut reader = csv::ReaderBuilder::new()
-        .delimiter(delimiter)
-        .trim(csv::Trim::All)
-        .flexible(true)
-        .from_reader(text.as_bytes());
-    let header: Vec<String> = reader
-        .headers()
-        .map(|header| header.iter().map(str::to_owned).collect())
-        .unwrap_or_default();
-    let column = |column: &'static str| {
-        header
-            .iter()
-            .position(|name| name.eq_ignore_ascii_case(column))
-            .ok_or_else(|| GoldError::Column {
+/// A table that names its columns must have the two.
+fn columns(table: &dyn Rows, path: &Path) -> Result<(), GoldError> {
+    let Some(names) = table.names() else {
+        return Ok(());
+    };
+    if names.iter().any(|name| tools::is_of_a_tool(name)) {
+        return Ok(());
+    }
+    for column in ["id", "label"] {
+        let has = |sought: &str| {
+            names
+                .iter()
+                .any(|name| name.trim().eq_ignore_ascii_case(sought))
+        };
+        let is_there = has(column) || column == "id" && has("fullname");
+        if !is_there {
+            return Err(GoldError::Column {
                 path: path.to_owned(),
                 column,
-                found: header.clone(),
-            })
-    };
-    let (id, label) = (column("id")?, column("label")?);
-    let mut rows = Vec::new();
-    let mut record = csv::StringRecord::new();
-    loop {
-        match reader.read_record(&mut record) {
-            Ok(false) => return Ok(rows),
-            Ok(true) => {}
-            Err(error) => {
-                let line = error.position().map_or(0, csv::Position::line);
-                return Err(wrong(path, line, &error));
-            }
+                found: names.iter().map(ToString::to_string).collect(),
+            });
         }
-        let line = record.position().map_or(0, csv::Position::line);
-        let field = |at: usize, name| record.get(at).ok_or(RowError::Missing(name));
-        let row = || -> Result<GoldRow, RowError> {
-            Ok(GoldRow {
-                line,
-                id: field(id, "id")?.parse()?,
-                label: field(label, "label")?.to_owned(),
-            })
-        };
-        rows.push(row().map_err(|error| wrong(path, line, &error))?);
     }
+    Ok(())
 }
 
-fn wrong(path: &Path, line: u64, error: &dyn std::error::Error) -> GoldError {
-    GoldError::Row {
-        path: path.to_owned(),
-        line,
-        detail: error.to_string(),
+/// What a row says: a row of a table one answer, one of a tool any number.
+fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
+    if let Some(problem) = &row.problem {
+        return Err(format!("it {problem}"));
     }
+    if let Some((source, id, answers)) = tools::answers(row)? {
+        let id: Fullname = id.parse().map_err(told)?;
+        let one = |answer: Answer| GoldRow {
+            line: row.line,
+            id: id.clone(),
+            label: answer.label,
+            reviewer: answer.reviewer,
+            answered_at: answer.answered_at,
+            chosen: answer.chosen.unwrap_or(Chosen::Import),
+            source,
+        };
+        return Ok(answers.into_iter().map(one).collect());
+    }
+    let id = text(row, "fullname")?.or(text(row, "id")?);
+    let id = id.filter(|id| !id.is_empty()).ok_or("it has no `id`")?;
+    let label = match cell(row, "label") {
+        None => return Err("it has no `label`".to_owned()),
+        Some(_) => text(row, "label")?.unwrap_or_default(),
+    };
+    let answered_at = text(row, ANSWERED_AT)?.filter(|at| !at.is_empty());
+    let word = |name| text(row, name).map(|word| word.filter(|word| !word.is_empty()));
+    Ok(vec![GoldRow {
+        line: row.line,
+        id: id.parse().map_err(told)?,
+        label,
+        reviewer: word(REVIEWER)?.or(word("who")?),
+        answered_at: answered_at.as_deref().map(time).transpose()?,
+        chosen: match word(CHOSEN)? {
+            Some(chosen) => chosen.parse().map_err(told)?,
+            None => Chosen::Import,
+        },
+        source: match word(SOURCE)? {
+            // A column of this name may mean anything in the files of others.
+            Some(source) => source.parse().unwrap_or(GoldSource::Import),
+            None => GoldSource::Import,
+        },
+    }])
+}
+
+fn told(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }

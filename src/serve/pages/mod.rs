@@ -32,6 +32,7 @@ pub enum At {
     Overview,
     Posts,
     Sql,
+    Review,
     Elsewhere,
 }
 
@@ -42,6 +43,7 @@ impl At {
             Self::Overview => name == "overview",
             Self::Posts => name == "posts",
             Self::Sql => name == "sql",
+            Self::Review => name == "review",
             Self::Elsewhere => false,
         }
     }
@@ -175,7 +177,7 @@ pub async fn icon() -> Response {
 }
 
 /// A file that is the same for as long as the server runs.
-fn file(kind: &'static str, text: String) -> Response {
+pub fn file(kind: &'static str, text: String) -> Response {
     ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "max-age=60")], text).into_response()
 }
 

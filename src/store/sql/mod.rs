@@ -2,12 +2,13 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `purging`, `quotas`, `models`,
-//! `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `browsing`, `report`.
+//! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`,
+//! `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `browsing`, `report`.
 
 mod browsing;
 mod escaped;
 mod gaps;
+mod gold;
 mod known;
 mod looking;
 mod models;
@@ -40,7 +41,7 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-pub(super) const TABLES: [&str; 20] = [
+pub(super) const TABLES: [&str; 21] = [
     "gaps",
     "posts",
     "sightings",
@@ -57,6 +58,7 @@ pub(super) const TABLES: [&str; 20] = [
     "label_vectors",
     "classifications",
     "packed_scores",
+    "gold",
     "leases",
     "backlog",
     "tombstones",

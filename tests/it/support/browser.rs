@@ -249,10 +249,13 @@ impl Browser {
         self.find(css).await.send_keys(text).await.unwrap();
     }
 
-    /// Presses keys, wherever the focus is.
+    /// Presses keys, wherever the focus is. A key may lead to another page before the driver has seen it released.
     pub async fn press(&self, keys: &str) {
         let chain = self.driver().action_chain().send_keys(keys);
-        chain.perform().await.unwrap();
+        if let Err(error) = chain.perform().await {
+            let said = error.to_string();
+            assert!(said.contains("navigation"), "press {keys}: {said}");
+        }
     }
 
     /// The text that what a selector finds first shows.
@@ -266,19 +269,18 @@ impl Browser {
         found.unwrap().len()
     }
 
-    /// Waits until a condition in JavaScript holds, ten seconds at most.
+    /// Waits until a condition in JavaScript holds, ten seconds at most. The page may be another one by then.
     pub async fn until(&self, condition: &str) {
-        let script = format!(
-            "const done = arguments[arguments.length - 1]; const end = performance.now() + 10000; \
-             (function look() {{ let holds = false; try {{ holds = !!({condition}); }} catch (_) {{}} \
-             if (holds || performance.now() > end) done(holds); else setTimeout(look, 20); }})();"
-        );
-        let held = self.driver().execute_async(script, vec![]).await.unwrap();
-        assert_eq!(
-            held.json(),
-            &json!(true),
-            "not within ten seconds: {condition}"
-        );
+        let script = format!("try {{ return !!({condition}); }} catch (_) {{ return false; }}");
+        for _ in 0..500 {
+            // A script on a page that is being left fails.
+            let held = self.driver().execute(script.as_str(), vec![]).await;
+            if held.is_ok_and(|held| held.json() == &json!(true)) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("not within ten seconds: {condition}");
     }
 
     /// The whole page as PNG, however long it is. `TOPICMILL_BROWSER_PICTURES` names a folder where it stays.

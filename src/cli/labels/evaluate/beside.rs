@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::show::{INTERVALS, Names, evaluation_json, gold_word, with_titles};
 use crate::cli::CliError;
 use crate::cli::labels::against::{self, Compared};
-use crate::cli::labels::{Found, NONE, calibrate};
+use crate::cli::labels::{Found, NONE};
 use crate::cli::output::{self, OutputFormat};
 use crate::review::calibrate::Share;
 use crate::review::evaluate::Evaluation;
@@ -124,7 +124,7 @@ fn summary(compared: &Compared) -> Table {
         difference,
     } = compared;
     let share = |name: &str, of: fn(&Evaluation) -> &Share| {
-        let [a, b] = [first, second].map(|side| calibrate::share(of(side), 3));
+        let [a, b] = [first, second].map(|side| against::share(of(side), 3));
         vec![json!(name), a, b, Value::Null]
     };
     let error = |of: &Evaluation| json!(of.calibration_error.map(|error| format!("{error:.3}")));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::confusion;
 use crate::cli::CliError;
-use crate::cli::labels::{Found, NONE, calibrate, settings_json, short};
+use crate::cli::labels::{Found, NONE, against, settings_json, short};
 use crate::cli::output::{self, OutputFormat};
 use crate::review::calibrate::Share;
 use crate::review::evaluate::{Evaluation, Judged, evaluate};
@@ -49,10 +49,12 @@ impl Names<'_> {
     }
 }
 
-/// Prints how good one labelling is.
+/// Prints how good one labelling is: on the posts of `held`, which were drawn at random where there is a `whole`, which
+/// has the close calls, too.
 pub(super) fn print(
     names: &Names,
     held: &Held,
+    whole: Option<&Held>,
     limit: usize,
     format: OutputFormat,
 ) -> Result<(), CliError> {
@@ -62,6 +64,7 @@ pub(super) fn print(
     json["posts"] = json!(held.posts.len());
     json["left_out"] = json!(held.left_out);
     json["evaluation"] = evaluation_json(names, &of);
+    json["sample"] = json!(whole.map_or("all", |_| "random"));
     let mut wrong: Vec<usize> = (0..rows.len())
         .filter(|place| rows[*place].given().is_some() && !rows[*place].is_right())
         .collect();
@@ -87,6 +90,18 @@ pub(super) fn print(
         })
         .collect();
     let mut parts = one_parts(names, held.posts.len(), &of);
+    if let Some(whole) = whole {
+        let all = evaluate(&whole.rows[0], names.set.labels.len());
+        let others = whole.posts.len() - held.posts.len();
+        json["all_answers"] = against::brief(&all);
+        json["all_answers"]["posts"] = json!(whole.posts.len());
+        parts[0].0.insert_str(0, &drawn_at_random(others));
+        let heading = format!(
+            "All {} posts with gold labels, close calls included",
+            whole.posts.len()
+        );
+        parts.insert(1, (heading, summary(&all)));
+    }
     if !wrong.is_empty() {
         let titles = wrong.iter().map(|place| held.posts[*place].title.as_str());
         let cells = wrong.iter().map(|place| columns(*place)).collect();
@@ -101,6 +116,24 @@ pub(super) fn print(
     .print(format)
 }
 
+/// What the first figures are of.
+fn drawn_at_random(others: usize) -> String {
+    let text = format!(
+        "These figures are of posts that were drawn at random, so they are estimates for all posts. {others} other posts \
+         with gold labels are harder than most: people were asked about them because they are close calls."
+    );
+    output::wrapped(&text)
+}
+
+fn summary(of: &Evaluation) -> Table {
+    Table {
+        columns: ["figure", "value", "95 %", "posts"]
+            .map(String::from)
+            .to_vec(),
+        rows: figures(of).into_iter().map(Figure::row).collect(),
+    }
+}
+
 fn one_parts(names: &Names, posts: usize, of: &Evaluation) -> Vec<(String, Table)> {
     let mut heading = format!(
         "{posts} posts with gold labels. Label set {}. {INTERVALS}",
@@ -112,14 +145,8 @@ fn one_parts(names: &Names, posts: usize, of: &Evaluation) -> Vec<(String, Table
         );
     }
     let heading = output::wrapped(&heading).trim_end().to_owned();
-    let summary = Table {
-        columns: ["figure", "value", "95 %", "posts"]
-            .map(String::from)
-            .to_vec(),
-        rows: figures(of).into_iter().map(Figure::row).collect(),
-    };
     let mut parts = vec![
-        (heading, summary),
+        (heading, summary(of)),
         ("Each label".into(), labels_table(names, of)),
     ];
     let nothing = || Table {
@@ -208,7 +235,7 @@ pub(super) fn figures(of: &Evaluation) -> Vec<Figure> {
 
 fn labels_table(names: &Names, of: &Evaluation) -> Table {
     let rows = names.set.labels.iter().zip(&of.labels);
-    let two = |share: &Share| calibrate::share(share, 2);
+    let two = |share: &Share| against::share(share, 2);
     Table {
         columns: ["label", "precision", "recall", "F1", "gold", "given"]
             .map(String::from)
@@ -270,7 +297,7 @@ fn reliability_table(of: &Evaluation) -> Table {
                     json!(format!("{:.1}–{:.1}", bin.from, bin.to)),
                     json!(bin.right.all),
                     json!(format!("{:.2}", bin.mean_score)),
-                    calibrate::share(&bin.right, 2),
+                    against::share(&bin.right, 2),
                 ]
             })
             .collect(),

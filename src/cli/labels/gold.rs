@@ -1,0 +1,88 @@
+//! `topicmill labels gold`: what people said about labels, read from files, shown, written out and taken back.
+
+mod import;
+mod shown;
+
+use clap::{Args, Subcommand};
+
+use super::super::setup::Setup;
+use super::super::{CliError, Exit};
+use crate::store::Access;
+
+pub(in crate::cli) use self::import::login;
+
+/// Flags of `labels gold`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels gold import answers.csv --reviewer ada\n\
+\x20 topicmill labels gold list")]
+pub struct GoldCommand {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Store what people said in a table, in Label Studio or in Argilla
+    Import(import::Import),
+    /// Show how many answers there are of each label and person, and where people disagree
+    #[command(alias = "stats")]
+    List(shown::List),
+    /// Write out all answers, as `labels gold import` reads them
+    Export(shown::Export),
+    /// Take back what a person said
+    Remove(Remove),
+}
+
+/// Flags of `labels gold remove`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels gold remove --reviewer ada\n\
+\x20 topicmill labels gold remove --reviewer ada --post t3_1a2b3c")]
+struct Remove {
+    /// Take back the answers of this person
+    #[arg(long, value_name = "NAME")]
+    reviewer: String,
+    /// Take back only the answer about this post
+    #[arg(long, value_name = "ID")]
+    post: Option<String>,
+}
+
+impl GoldCommand {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        match self.command {
+            Command::Import(command) => command.run(setup).await,
+            Command::List(command) => command.run(setup).await,
+            Command::Export(command) => command.run(setup).await,
+            Command::Remove(command) => command.run(setup).await,
+        }
+    }
+}
+
+impl Remove {
+    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let store = setup.store(Access::Existing).await?;
+        let removed = match &self.post {
+            None => store.forget_reviewer(&self.reviewer).await?,
+            Some(post) => {
+                let post = post
+                    .parse()
+                    .map_err(|error: crate::domain::FullnameError| {
+                        CliError::Usage(format!("take an answer back: {error}"))
+                    })?;
+                u64::from(store.forget_gold(&post, &self.reviewer).await?)
+            }
+        };
+        store.close().await?;
+        if removed == 0 {
+            return Err(CliError::Usage(format!(
+                "take answers back: `{}` said nothing of the kind; `topicmill labels gold list` shows who said how much",
+                self.reviewer
+            )));
+        }
+        tracing::info!(answers = removed, "taken back");
+        Ok(Exit::Done)
+    }
+}

@@ -1,0 +1,251 @@
+//! `topicmill labels gold import`
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+
+use super::super::{Found, Named, facts};
+use crate::cli::output::OutputFormat;
+use crate::cli::setup::Setup;
+use crate::cli::{CliError, Exit};
+use crate::domain::{Fullname, Timestamp};
+use crate::review::gold::{self, GoldError, GoldRow};
+use crate::store::{Access, GoldAnswer, SavedGold, Store};
+
+/// Problems that are told of each kind; more of them are counted.
+const TOLD: usize = 20;
+/// Lines that are told of a label.
+const LINES: usize = 5;
+/// Who said it, where neither file, flag nor login tell.
+const NOBODY: &str = "someone";
+
+/// Flags of `labels gold import`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill labels gold import answers.csv --reviewer ada\n\
+\x20 topicmill labels gold import label-studio-export.json")]
+pub struct Import {
+    /// Read this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a label; empty, none
+    /// or other means none of these) and perhaps `reviewer` and `answered_at`, or what Label Studio or Argilla exported;
+    /// - reads stdin
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Name who said it, where the file does not [default: your login name]
+    #[arg(long, value_name = "NAME")]
+    reviewer: Option<String>,
+    /// Understand the labels as those of this set: `current`, a pipeline file, or the name or first letters of the version
+    /// of a stored one
+    #[arg(long, value_name = "SET", default_value = "current")]
+    label_set: String,
+    /// Leave out rows whose label or post is not known, and store the others
+    #[arg(long)]
+    skip_unknown: bool,
+    /// Print in this format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// The name of the user of the system.
+pub(in crate::cli) fn login() -> Option<String> {
+    let names = ["LOGNAME", "USER", "USERNAME"].into_iter();
+    let mut names = names.filter_map(|name| std::env::var(name).ok());
+    names.find(|name| !name.trim().is_empty())
+}
+
+/// What the rows of a file say, and what is wrong with them.
+#[derive(Default)]
+struct Said {
+    answers: Vec<GoldAnswer>,
+    /// Words that the label set does not have, with their lines.
+    labels: BTreeMap<String, Vec<u64>>,
+    /// Posts that are not stored, with their lines.
+    posts: BTreeMap<Fullname, Vec<u64>>,
+    /// What a person says twice about a post, differently.
+    twice: Vec<String>,
+}
+
+impl Import {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let rows = gold::rows(&self.file)?;
+        if rows.is_empty() {
+            return Err(GoldError::Empty.into());
+        }
+        let store = setup.store(Access::Existing).await?;
+        let set = Named::stored(setup, &store, &self.label_set).await?;
+        let who = self.reviewer.clone().or_else(login);
+        let who = who.unwrap_or_else(|| NOBODY.to_owned());
+        let total = rows.len();
+        let said = said(&store, rows, &set, &who, setup.clock.now().into()).await?;
+        if !said.twice.is_empty() || !self.skip_unknown {
+            self.refuse(&store, &said, &set).await?;
+        }
+        let left_out = total - said.answers.len();
+        let saved = store.save_gold(&said.answers).await?;
+        store.close().await?;
+        if left_out > 0 {
+            tracing::warn!(
+                rows = left_out,
+                labels = said.labels.len(),
+                posts = said.posts.len(),
+                "rows were left out: their labels or posts are not known, or the same person said something else later"
+            );
+        }
+        found(&saved, left_out).print(self.format)?;
+        tracing::info!("`topicmill labels evaluate --gold db` holds labels against all answers");
+        Ok(Exit::Done)
+    }
+
+    /// Tells everything that is wrong at once; nothing was stored then.
+    async fn refuse(&self, store: &Store, said: &Said, set: &Named) -> Result<(), CliError> {
+        let mut wrong = Vec::new();
+        if !said.labels.is_empty() {
+            let told = said
+                .labels
+                .iter()
+                .map(|(word, at)| format!("`{word}` ({})", lines(at)));
+            let known: Vec<&str> = set
+                .set
+                .labels
+                .iter()
+                .map(|label| label.slug.as_str())
+                .collect();
+            wrong.push(format!(
+                "the label set has no label {}; it has {}, and none for none of these",
+                listed(told.collect()),
+                known.join(", ")
+            ));
+        }
+        if !said.posts.is_empty() {
+            let names: Vec<Fullname> = said.posts.keys().cloned().collect();
+            let purged = store.count_tombstones(&names).await?;
+            let told = said
+                .posts
+                .iter()
+                .map(|(post, at)| format!("{post} ({})", lines(at)));
+            wrong.push(format!(
+                "not in the database ({purged} of them were purged) are {}",
+                listed(told.collect())
+            ));
+        }
+        if !said.twice.is_empty() {
+            wrong.push(format!(
+                "the same person says different things of a post, and not when: {}",
+                listed(said.twice.clone())
+            ));
+        }
+        if wrong.is_empty() {
+            return Ok(());
+        }
+        Err(CliError::Usage(format!(
+            "read the gold file `{}`: {}. Nothing was stored: correct the file{}",
+            self.file.display(),
+            wrong.join("; "),
+            if said.twice.is_empty() {
+                ", or leave these rows out with --skip-unknown"
+            } else {
+                ""
+            }
+        )))
+    }
+}
+
+/// Understands the rows of a file.
+async fn said(
+    store: &Store,
+    rows: Vec<GoldRow>,
+    set: &Named,
+    who: &str,
+    now: Timestamp,
+) -> Result<Said, CliError> {
+    let mut names: Vec<Fullname> = rows.iter().map(|row| row.id.clone()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let stored = store.text_hashes(&names).await?.into_iter();
+    let stored: BTreeSet<String> = stored.map(|(name, _)| name).collect();
+    let mut said = Said::default();
+    let mut places: HashMap<(Fullname, String), (usize, u64, bool)> = HashMap::new();
+    for row in rows {
+        let meaning = gold::meaning(&set.set, &row.label);
+        let is_stored = stored.contains(row.id.as_str());
+        if meaning.is_none() {
+            said.labels
+                .entry(row.label.clone())
+                .or_default()
+                .push(row.line);
+        }
+        if !is_stored {
+            said.posts.entry(row.id.clone()).or_default().push(row.line);
+        }
+        let (Some(meaning), true) = (meaning, is_stored) else {
+            continue;
+        };
+        let reviewer = row.reviewer.unwrap_or_else(|| who.to_owned());
+        let is_dated = row.answered_at.is_some();
+        let answer = GoldAnswer {
+            fullname: row.id.clone(),
+            reviewer: reviewer.clone(),
+            label: meaning.map(|label| label.slug.clone()),
+            label_set: set.stored,
+            chosen: row.chosen,
+            source: row.source,
+            answered_at: row.answered_at.unwrap_or(now),
+        };
+        match places.get_mut(&(row.id.clone(), reviewer.clone())) {
+            None => {
+                let place = (said.answers.len(), row.line, is_dated);
+                places.insert((row.id, reviewer), place);
+                said.answers.push(answer);
+            }
+            Some((place, line, dated)) => {
+                let before = &mut said.answers[*place];
+                let differs = before.label != answer.label;
+                if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
+                    said.twice
+                        .push(format!("{} in lines {line} and {}", row.id, row.line));
+                } else if before.answered_at <= answer.answered_at {
+                    (*before, *line, *dated) = (answer, row.line, is_dated);
+                }
+            }
+        }
+    }
+    Ok(said)
+}
+
+/// Numbers of lines, the first of them.
+fn lines(at: &[u64]) -> String {
+    let shown: Vec<String> = at.iter().take(LINES).map(u64::to_string).collect();
+    let more = at.len().saturating_sub(LINES);
+    let word = if at.len() == 1 { "line" } else { "lines" };
+    match more {
+        0 => format!("{word} {}", shown.join(", ")),
+        _ => format!("{word} {} and {more} more", shown.join(", ")),
+    }
+}
+
+fn listed(mut told: Vec<String>) -> String {
+    let more = told.len().saturating_sub(TOLD);
+    told.truncate(TOLD);
+    if more > 0 {
+        told.push(format!("and {more} more"));
+    }
+    told.join(", ")
+}
+
+fn found(saved: &SavedGold, left_out: usize) -> Found {
+    let mut json = json!(saved);
+    json["left_out"] = json!(left_out);
+    let table = facts(vec![
+        ("new answers", json!(saved.added)),
+        ("changed answers", json!(saved.changed)),
+        ("answers that were there already", json!(saved.same)),
+        ("rows left out", json!(left_out)),
+    ]);
+    Found {
+        json,
+        main: 0,
+        parts: vec![(String::new(), table)],
+    }
+}

@@ -1,0 +1,128 @@
+//! What people said, as gold labels: posts on which everybody who was asked agrees. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::GoldRow;
+use crate::domain::{Chosen, Fullname};
+use crate::store::StoredGold;
+
+/// A post about which people say different things.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Disagreement {
+    /// The post.
+    pub fullname: Fullname,
+    /// Who says what, in the order of time; `None` for none of these.
+    pub said: Vec<(String, Option<String>)>,
+}
+
+/// What people said, taken together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Agreed {
+    /// One row for each post on which everybody agrees, by fullname. The line is its number.
+    pub rows: Vec<GoldRow>,
+    /// Those of them that people were asked about at random: they stand for all posts.
+    pub random: BTreeSet<Fullname>,
+    /// Whether some of the others were chosen because they are hard, so that together they stand for nothing.
+    pub has_close_calls: bool,
+    /// For the posts that fit none of the labels, the label sets whose labels were offered, where that is known.
+    pub offered: BTreeMap<Fullname, Vec<i64>>,
+    /// Posts that are left out.
+    pub disagreements: Vec<Disagreement>,
+    /// Answers about an earlier text of their post, which are left out.
+    pub before_an_edit: usize,
+}
+
+/// Takes answers together; they come by post and time.
+pub fn agreed(answers: Vec<StoredGold>) -> Agreed {
+    let mut found = Agreed::default();
+    let mut posts: BTreeMap<Fullname, Vec<StoredGold>> = BTreeMap::new();
+    for one in answers {
+        if one.is_of_present_text {
+            let post = posts.entry(one.answer.fullname.clone()).or_default();
+            post.push(one);
+        } else {
+            found.before_an_edit += 1;
+        }
+    }
+    for (fullname, said) in posts {
+        let first = &said[0].answer;
+        if said.iter().any(|one| one.answer.label != first.label) {
+            let said = said
+                .into_iter()
+                .map(|one| (one.answer.reviewer, one.answer.label));
+            let said = said.collect();
+            found.disagreements.push(Disagreement { fullname, said });
+            continue;
+        }
+        if said.iter().any(|one| one.in_random_sample) {
+            found.random.insert(fullname.clone());
+        } else if said.iter().any(|one| one.answer.chosen == Chosen::Closest) {
+            found.has_close_calls = true;
+        }
+        if first.label.is_none() {
+            let sets = said.iter().filter_map(|one| one.answer.label_set);
+            found.offered.insert(fullname.clone(), sets.collect());
+        }
+        let line = found.rows.len() as u64 + 1;
+        let label = first.label.clone().unwrap_or_default();
+        found.rows.push(GoldRow::new(line, fullname, label));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{GoldSource, Timestamp};
+    use crate::store::GoldAnswer;
+
+    fn said(id: &str, who: &str, label: Option<&str>, chosen: Chosen, sample: bool) -> StoredGold {
+        StoredGold {
+            answer: GoldAnswer {
+                fullname: id.parse().unwrap(),
+                reviewer: who.into(),
+                label: label.map(str::to_owned),
+                label_set: Some(1),
+                chosen,
+                source: GoldSource::Review,
+                answered_at: Timestamp::EPOCH,
+            },
+            in_random_sample: sample,
+            is_of_present_text: true,
+        }
+    }
+
+    #[test]
+    fn only_what_everybody_agrees_on_is_gold() {
+        let old = StoredGold {
+            is_of_present_text: false,
+            ..said("a5", "ada", Some("food"), Chosen::Random, true)
+        };
+        let found = agreed(vec![
+            said("a1", "ada", Some("food"), Chosen::Closest, false),
+            said("a1", "ben", Some("food"), Chosen::Closest, true),
+            said("a2", "ada", Some("food"), Chosen::Random, true),
+            said("a2", "ben", None, Chosen::Closest, false),
+            said("a3", "ada", None, Chosen::Import, false),
+            old,
+        ]);
+        let rows: Vec<(&str, &str)> = found
+            .rows
+            .iter()
+            .map(|row| (row.id.as_str(), row.label.as_str()))
+            .collect();
+        assert_eq!(rows, [("t3_a1", "food"), ("t3_a3", "")]);
+        assert_eq!(found.random, ["a1".parse().unwrap()].into());
+        assert!(
+            !found.has_close_calls,
+            "a1 is of the sample, however it was chosen"
+        );
+        assert_eq!(found.offered[&"a3".parse().unwrap()], [1]);
+        assert_eq!(found.disagreements[0].said[1], ("ben".into(), None));
+        assert_eq!(found.before_an_edit, 1);
+        let close = said("a1", "ada", Some("food"), Chosen::Closest, false);
+        assert!(agreed(vec![close]).has_close_calls);
+    }
+}

@@ -1,0 +1,485 @@
+//! A page that asks people about labels, one post at a time: the posts that teach most, mixed with some that were drawn at
+//! random, without which nobody could say how good the labels are. What people say goes to the table `gold`.
+//!
+//! The page does not show what the model said before a person answers: who sees an answer, agrees with it.
+
+mod desk;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use askama::Template;
+use axum::Form;
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+
+use self::desk::{Desk, Next, Question, Said, Standing};
+use super::pages::{At, PageError, failure, file, html};
+use crate::clock::SharedClock;
+use crate::domain::{Chosen, Fullname};
+use crate::look;
+use crate::store::{ReviewPost, Store, Target};
+use topicmill_score::LabelSet;
+
+/// Keys for labels, in this order. `n`, `u`, space and 0 mean something else.
+const KEYS: &str = "123456789abcdefghijklmopqrstvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+/// Characters of a title and of a body that are shown: nobody reads more to label a post.
+const TITLE: usize = 300;
+const BODY: usize = 6_000;
+/// Characters of the title of the post that was just answered.
+const SHORT_TITLE: usize = 60;
+/// Characters of the name of a person.
+const NAME: usize = 60;
+
+/// How people are asked.
+#[derive(Debug, Clone)]
+pub struct Asking {
+    /// The database, for writing.
+    pub store: Store,
+    /// Who answers, where the page does not say.
+    pub reviewer: String,
+    /// The share of random posts.
+    pub random_share: f64,
+}
+
+/// What the pages of review share.
+struct Review {
+    desk: Desk,
+    reviewer: String,
+    /// What a form must send along: no page of another site knows it.
+    token: String,
+}
+
+type Shared = Arc<Review>;
+
+/// The pages under `/review`; without `asking`, one that says how to get them.
+pub fn router<S: Clone + Send + Sync + 'static>(
+    asking: Option<Asking>,
+    clock: &SharedClock,
+) -> Router<S> {
+    let Some(asking) = asking else {
+        return Router::new().route("/review", get(off));
+    };
+    let Asking {
+        store,
+        reviewer,
+        random_share,
+    } = asking;
+    let review = Review {
+        desk: Desk::new(store, Arc::clone(clock), random_share),
+        reviewer,
+        token: secret(),
+    };
+    Router::new()
+        .route("/review", get(page))
+        .route("/review/answer", post(answer))
+        .route("/review/skip", post(skip))
+        .route("/review/undo", post(undo))
+        .route("/review/again", post(again))
+        .route("/review/review.js", get(script))
+        .route("/review/review.css", get(style))
+        .with_state(Arc::new(review))
+}
+
+/// 128 bits that nobody can guess: the keys that the standard library draws from the system's random numbers for each
+/// process, through its keyed hash.
+fn secret() -> String {
+    let half = |salt: u64| RandomState::new().hash_one(salt);
+    format!("{:016x}{:016x}", half(0), half(1))
+}
+
+async fn off() -> Response {
+    let said = "this server only shows; `topicmill serve --review` asks people about labels here, and stores what they say";
+    failure("/review", StatusCode::NOT_FOUND, said)
+}
+
+async fn script() -> Response {
+    file(
+        "text/javascript; charset=utf-8",
+        include_str!("review.js").to_owned(),
+    )
+}
+
+async fn style() -> Response {
+    file(
+        "text/css; charset=utf-8",
+        include_str!("review.css").to_owned(),
+    )
+}
+
+/// What the address says.
+#[derive(Debug, Deserialize)]
+struct Address {
+    #[serde(rename = "as")]
+    who: Option<String>,
+    /// What was just done.
+    did: Option<String>,
+    post: Option<String>,
+}
+
+/// What the forms send.
+#[derive(Debug, Deserialize)]
+struct Sent {
+    token: String,
+    who: String,
+    post: Option<String>,
+    chosen: Option<String>,
+    label: Option<String>,
+    none: Option<String>,
+}
+
+/// What the page shows.
+enum Shown {
+    Ask(Box<Ask>),
+    Skipped(usize),
+    Done,
+    Nothing,
+}
+
+/// A post as it is shown.
+struct Ask {
+    fullname: Fullname,
+    subreddit: String,
+    day: String,
+    why: &'static str,
+    chosen: Chosen,
+    title: String,
+    body: String,
+    link: Option<String>,
+    host: String,
+    on_reddit: Option<String>,
+}
+
+/// What was just done.
+enum Done {
+    Plain(&'static str),
+    /// What a person said, what the model says with its score where that differs, and of which post.
+    Said {
+        mine: String,
+        differs: Option<(String, String)>,
+        title: String,
+    },
+}
+
+/// A button.
+struct Choice {
+    slug: String,
+    words: String,
+    key: Option<char>,
+}
+
+/// What people said so far, in words.
+struct Told {
+    accuracy: String,
+    interval: String,
+    random: String,
+    posts: String,
+    sentence: String,
+}
+
+#[derive(Template)]
+#[template(path = "serve/review.html")]
+struct ReviewPage {
+    at: At,
+    token: String,
+    who: String,
+    done: Done,
+    shown: Shown,
+    choices: Vec<Choice>,
+    standing: Option<Told>,
+}
+
+async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Response, PageError> {
+    let who = name(asking.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
+    let Some((target, set)) = review.desk.current().await? else {
+        return Ok(html(StatusCode::OK, &review.page(who, Shown::Nothing)));
+    };
+    let shown = match review.desk.next(&who, target).await? {
+        Next::Ask(question) => Shown::Ask(Box::new(Ask::new(*question))),
+        Next::Skipped(posts) => Shown::Skipped(posts),
+        Next::Done => Shown::Done,
+    };
+    let standing = review.desk.standing(target, &set).await?;
+    let done = review.done(&asking, target, &set, &who).await?;
+    let page = ReviewPage {
+        done,
+        choices: choices(&set),
+        standing: Some(Told::new(&standing)),
+        ..review.page(who, shown)
+    };
+    Ok(html(StatusCode::OK, &page))
+}
+
+async fn answer(
+    State(review): State<Shared>,
+    Form(form): Form<Sent>,
+) -> Result<Response, PageError> {
+    let Some((who, post)) = review.checked(&form) else {
+        return Ok(refused());
+    };
+    let Some((target, set)) = review.desk.current().await? else {
+        return Ok(onward(&who, "", None));
+    };
+    let label = match (&form.none, &form.label) {
+        (Some(_), _) => None,
+        (None, Some(slug)) if set.labels.iter().any(|label| label.slug == *slug) => {
+            Some(slug.clone())
+        }
+        // The label set was changed since the page was made.
+        _ => return Ok(onward(&who, "changed", None)),
+    };
+    let Some(post) = post else {
+        return Ok(refused());
+    };
+    let chosen = match form.chosen.as_deref() {
+        Some("random") => Chosen::Random,
+        _ => Chosen::Closest,
+    };
+    let said = review
+        .desk
+        .answer(&who, &post, chosen, label, target)
+        .await?;
+    Ok(match said {
+        Said::Stored => onward(&who, "answered", Some(&post)),
+        Said::Gone => onward(&who, "gone", None),
+    })
+}
+
+async fn skip(State(review): State<Shared>, Form(form): Form<Sent>) -> Response {
+    let Some((who, Some(post))) = review.checked(&form) else {
+        return refused();
+    };
+    review.desk.skip(&who, &post).await;
+    onward(&who, "skipped", None)
+}
+
+async fn undo(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<Response, PageError> {
+    let Some((who, _)) = review.checked(&form) else {
+        return Ok(refused());
+    };
+    let did = if review.desk.undo(&who).await? {
+        "undone"
+    } else {
+        "nothing"
+    };
+    Ok(onward(&who, did, None))
+}
+
+async fn again(State(review): State<Shared>, Form(form): Form<Sent>) -> Response {
+    let Some((who, _)) = review.checked(&form) else {
+        return refused();
+    };
+    review.desk.again(&who).await;
+    onward(&who, "", None)
+}
+
+/// The name of a person, of visible characters.
+fn name(text: Option<&str>) -> Option<String> {
+    let name = look::line(text?, NAME);
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+fn refused() -> Response {
+    let said = "this form is from before the server was started, and nothing was stored; open /review again";
+    failure("/review", StatusCode::FORBIDDEN, said)
+}
+
+/// Leads to the next post, by an address that can be loaded again without saying anything twice.
+fn onward(who: &str, did: &str, post: Option<&Fullname>) -> Response {
+    let who = in_address(who);
+    let post = post.map_or(String::new(), |post| format!("&post={post}"));
+    let to = HeaderValue::from_str(&format!("/review?as={who}&did={did}{post}"));
+    let to = to.unwrap_or(HeaderValue::from_static("/review"));
+    (StatusCode::SEE_OTHER, [(LOCATION, to)]).into_response()
+}
+
+/// A text as a part of an address.
+fn in_address(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            use std::fmt::Write;
+            write!(out, "%{byte:02X}").expect("a string takes what is written");
+        }
+    }
+    out
+}
+
+impl Review {
+    fn page(&self, who: String, shown: Shown) -> ReviewPage {
+        ReviewPage {
+            at: At::Review,
+            token: self.token.clone(),
+            who,
+            done: Done::Plain(""),
+            shown,
+            choices: Vec::new(),
+            standing: None,
+        }
+    }
+
+    /// Who sends a form about which post; `None` unless it is one of ours.
+    fn checked(&self, form: &Sent) -> Option<(String, Option<Fullname>)> {
+        let who = name(Some(form.who.as_str())).filter(|_| form.token == self.token)?;
+        Some((who, form.post.as_ref().and_then(|post| post.parse().ok())))
+    }
+
+    /// What was just done.
+    async fn done(
+        &self,
+        asking: &Address,
+        target: Target,
+        set: &LabelSet,
+        who: &str,
+    ) -> Result<Done, PageError> {
+        let text = match asking.did.as_deref() {
+            Some("answered") => {
+                let post = asking.post.as_ref().and_then(|post| post.parse().ok());
+                return self.compared(post, target, set, who).await;
+            }
+            Some("gone") => "That post was purged or edited meanwhile, so nothing was stored.",
+            Some("changed") => "The label set was changed meanwhile, so nothing was stored.",
+            Some("skipped") => "Skipped.",
+            Some("undone") => "Your last answer is taken back: here is its post again.",
+            Some("nothing") => "There is nothing to undo.",
+            _ => "",
+        };
+        Ok(Done::Plain(text))
+    }
+
+    /// What a person just said of a post beside what the model says.
+    async fn compared(
+        &self,
+        post: Option<Fullname>,
+        target: Target,
+        set: &LabelSet,
+        who: &str,
+    ) -> Result<Done, PageError> {
+        let said = match post {
+            Some(post) => self.desk.said(&post, who, target).await?,
+            None => None,
+        };
+        let Some((said, post)) = said else {
+            return Ok(Done::Plain(""));
+        };
+        let words = |slug: Option<&str>| {
+            let label = slug.and_then(|slug| set.labels.iter().find(|label| label.slug == slug));
+            label
+                .map_or("none of these", |label| &label.label)
+                .to_owned()
+        };
+        let given = Some(post.label.as_str()).filter(|_| !post.abstained);
+        let (mine, its) = (words(said.as_deref()), words(given));
+        Ok(Done::Said {
+            differs: (said.as_deref() != given).then(|| (its, look::score(post.score))),
+            mine,
+            title: look::line(&post.title, SHORT_TITLE),
+        })
+    }
+}
+
+impl Ask {
+    fn new(Question { post, chosen }: Question) -> Self {
+        let ReviewPost {
+            fullname,
+            subreddit,
+            title,
+            selftext,
+            url,
+            permalink,
+            created_at,
+            ..
+        } = post;
+        let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
+        let host = link.as_deref().and_then(|link| link.split('/').nth(2));
+        Self {
+            host: look::line(host.unwrap_or_default(), 80),
+            link,
+            on_reddit: permalink
+                .filter(|path| path.starts_with('/'))
+                .map(|path| format!("https://www.reddit.com{path}")),
+            day: created_at.as_datetime().format("%-d %B %Y").to_string(),
+            why: match chosen {
+                Chosen::Random => "drawn at random",
+                _ => "a close call",
+            },
+            chosen,
+            fullname,
+            subreddit,
+            title: look::line(&title, TITLE),
+            body: paragraphs(&selftext),
+        }
+    }
+}
+
+/// A body as it was written, its lines kept.
+fn paragraphs(text: &str) -> String {
+    let cut: String = text.chars().take(BODY).collect();
+    let lines: Vec<String> = cut.lines().map(|line| look::line(line, BODY)).collect();
+    let mut out = lines.join("\n");
+    if cut.len() < text.len() {
+        out.push('…');
+    }
+    out
+}
+
+fn choices(set: &LabelSet) -> Vec<Choice> {
+    let keys = KEYS.chars().map(Some).chain(std::iter::repeat(None));
+    let labels = set.labels.iter().zip(keys);
+    labels
+        .map(|(label, key)| {
+            let mut same = set.labels.iter().filter(|other| other.label == label.label);
+            Choice {
+                words: if same.nth(1).is_some() {
+                    format!("{} ({})", label.label, label.slug)
+                } else {
+                    label.label.clone()
+                },
+                slug: label.slug.clone(),
+                key,
+            }
+        })
+        .collect()
+}
+
+impl Told {
+    fn new(of: &Standing) -> Self {
+        let random = &of.random;
+        let sentence = match (random.share, of.more) {
+            (Some(_), Some(more)) => format!(
+                "About {} more answers about random posts would halve the interval. Close calls do not count here: they are \
+                 harder than most posts.",
+                look::whole(more as u64)
+            ),
+            _ => "Answers about posts that were drawn at random will show here how many labels are right. Close calls do \
+                  not count here: they are harder than most posts."
+                .to_owned(),
+        };
+        let disagree = match of.disagreements {
+            0 => String::new(),
+            1 => " People disagree on one post, which counts nowhere.".to_owned(),
+            posts => format!(" People disagree on {posts} posts, which count nowhere."),
+        };
+        Self {
+            accuracy: random.share.map_or("–".to_owned(), look::percent),
+            interval: random.share.map_or("–".to_owned(), |_| {
+                let low = look::percent(random.low);
+                format!(
+                    "{}–{}",
+                    low.trim_end_matches(" %"),
+                    look::percent(random.high)
+                )
+            }),
+            random: look::whole(random.all as u64),
+            posts: look::whole(of.posts as u64),
+            sentence: sentence + &disagree,
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What people said about labels, on its way into the store and out of it.
+
+use serde::Serialize;
+
+use crate::domain::{Chosen, Fullname, GoldSource, Timestamp};
+
+/// What a person says about a post.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoldAnswer {
+    /// The post.
+    pub fullname: Fullname,
+    /// Who says it.
+    pub reviewer: String,
+    /// Slug of the right label; `None` for none of those that were offered.
+    pub label: Option<String>,
+    /// The label set whose labels were offered.
+    pub label_set: Option<i64>,
+    /// Why this post.
+    pub chosen: Chosen,
+    /// Where it was said.
+    pub source: GoldSource,
+    /// When.
+    pub answered_at: Timestamp,
+}
+
+/// An answer as stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredGold {
+    /// What was said.
+    pub answer: GoldAnswer,
+    /// Whether the post is one of the random sample that stands for all posts, however it was shown.
+    pub in_random_sample: bool,
+    /// Whether the post still has the text that the person saw.
+    pub is_of_present_text: bool,
+}
+
+/// What became of answers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SavedGold {
+    /// New ones.
+    pub added: u64,
+    /// Those that say something else than the same person said before.
+    pub changed: u64,
+    /// Those that say the same again, or are older than what the person said last.
+    pub same: u64,
+    /// Posts that are not stored.
+    pub missing: Vec<Fullname>,
+}
+
+/// What people read of a post, and what it is labelled as.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ReviewPost {
+    /// Its key.
+    pub fullname: Fullname,
+    /// Where it was posted.
+    pub subreddit: String,
+    /// Title.
+    pub title: String,
+    /// Body.
+    pub selftext: String,
+    /// What a link post points to.
+    pub url: Option<String>,
+    /// Its path on Reddit.
+    pub permalink: Option<String>,
+    /// When it was posted.
+    pub created_at: Timestamp,
+    /// Slug of the label with the best score.
+    pub label: String,
+    /// The best score.
+    pub score: f64,
+    /// The best score less the second best.
+    pub margin: f64,
+    /// The post got no label.
+    pub abstained: bool,
+    /// A topic of the background fits better than every label.
+    pub other: bool,
+}

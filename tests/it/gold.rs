@@ -1,0 +1,479 @@
+//! What people say about labels: `labels gold`, `--gold db`, and the tasks for Label Studio and Argilla, on both databases.
+
+use serde_json::{Value, json};
+
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran};
+
+/// What the posts are about, in turns.
+const LABELS: [(&str, &str); 3] = [
+    ("gaming", "video games"),
+    ("food", "food and cooking"),
+    ("music", "music"),
+];
+
+fn pipeline(name: &str, labels: &[(&str, &str)]) -> String {
+    let topics = labels
+        .iter()
+        .map(|(slug, label)| format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n"));
+    format!("name = \"{name}\"\n{}", topics.collect::<String>())
+}
+
+fn post(i: usize, title: &str) -> String {
+    let post = json!({
+        "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
+        "created_utc": 1_700_000_000 + i, "score": i,
+    });
+    format!("{post}\n")
+}
+
+/// A program with a database of labelled posts: post `i` is labelled as `LABELS[i % 3]`, and its best two labels are the
+/// closer the smaller `i` is.
+pub struct Scene<'a> {
+    pub program: Program,
+    pub database: &'a TestDatabase,
+    pub posts: usize,
+}
+
+impl<'a> Scene<'a> {
+    pub async fn new(database: &'a TestDatabase, posts: usize) -> Self {
+        let program = Program::new();
+        let titles = [
+            "a new boss fight in this game",
+            "how long to roast a chicken",
+            "my band recorded a song",
+        ];
+        let lines: String = (0..posts).map(|i| post(i, titles[i % 3])).collect();
+        let file = program.write("posts.ndjson", lines);
+        let first = program.write("first.toml", pipeline("first", &LABELS));
+        let scene = Self {
+            program,
+            database,
+            posts,
+        };
+        scene.ok(&["import", &file]);
+        scene.ok(&["classify", "--pipeline", &first]);
+        database
+            .run(
+                "UPDATE classifications SET score = 0.75, abstained = FALSE, \
+                   margin = 0.001 * CAST(substr(fullname, 5) AS INTEGER), label = CASE \
+                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 0 THEN 'gaming' \
+                      WHEN CAST(substr(fullname, 5) AS INTEGER) % 3 = 1 THEN 'food' ELSE 'music' END",
+            )
+            .await;
+        scene
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let url = ["--database", self.database.url.as_str()];
+        self.program.run(&[&url[..], args].concat())
+    }
+
+    pub fn ok(&self, args: &[&str]) -> Ran {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
+        ran
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        let ran = self.ok(&[args, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    fn import(&self, name: &str, text: &str, more: &[&str]) -> Ran {
+        let path = self.program.write(name, text);
+        self.run(&[&["labels", "gold", "import", &path], more].concat())
+    }
+
+    fn count(&self) -> u64 {
+        self.json(&["labels", "gold", "list"])["answers"]
+            .as_u64()
+            .unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_come_from_a_file_and_go_out_as_they_came() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        let csv = "ID,Label,reviewer,answered_at\nk00000,Video Games,ada,2026-11-20T08:00:00+01:00\n\
+                   t3_k00001,none,ada,2026-11-20T08:01:00Z\nk00001,food,ben,2026-11-20T08:02:00Z\nk00002,MUSIC,,\n";
+        let ran = scene.import("gold.csv", csv, &["--reviewer", "carl", "--format", "json"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let expected = json!({"added": 4, "changed": 0, "same": 0, "missing": [], "left_out": 0});
+        assert_eq!(found, expected);
+        let out = scene.ok(&["labels", "gold", "export"]).stdout;
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines[0], "id,label,reviewer,answered_at,chosen,source");
+        assert_eq!(
+            lines[1],
+            "t3_k00000,gaming,ada,2026-11-20T07:00:00Z,import,import"
+        );
+        assert_eq!(
+            lines[2],
+            "t3_k00001,,ada,2026-11-20T08:01:00Z,import,import"
+        );
+        assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
+        // The same again changes nothing; an older answer does not replace a later one, a later one does.
+        let again = scene.import("again.csv", &out, &["--format", "json"]);
+        let found: Value = serde_json::from_str(&again.stdout).unwrap();
+        assert_eq!((&found["same"], &found["changed"]), (&json!(4), &json!(0)));
+        let newer = "id,label,reviewer,answered_at\nk00000,food,ada,2026-11-19T08:00:00Z\nk00001,food,ada,2026-11-21T08:00:00Z\n";
+        let ran = scene.import("newer.csv", newer, &["--format", "json"]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&found["same"], &found["changed"]), (&json!(1), &json!(1)));
+        let listed = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(
+            listed["labels"],
+            json!({"food": 2, "gaming": 1, "music": 1})
+        );
+        assert_eq!(listed["reviewers"], json!({"ada": 2, "ben": 1, "carl": 1}));
+        // A person's answers are taken back, one or all.
+        let remove = ["labels", "gold", "remove", "--reviewer"];
+        scene.ok(&[&remove[..], &["ada", "--post", "k00001"]].concat());
+        assert_eq!(scene.count(), 3);
+        scene.ok(&[&remove[..], &["ben"]].concat());
+        assert_eq!(scene.count(), 2);
+        assert_eq!(scene.run(&[&remove[..], &["ben"]].concat()).code, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        let ids = scene.program.write("ids.txt", "t3_k00007\n");
+        scene.ok(&["purge", "--ids", &ids]);
+        let csv = "id,label\nk00000,gaming\nzz1,food\nk00001,sailing\nk00002,sailing\nk00007,food\nk00003,rowing\n";
+        let ran = scene.import("gold.csv", csv, &[]);
+        assert_eq!(ran.code, 2);
+        for said in [
+            "`rowing` (line 7), `sailing` (lines 4, 5)",
+            "it has gaming, food, music",
+            "(1 of them were purged) are t3_k00007 (line 6), t3_zz1 (line 3)",
+            "Nothing was stored",
+            "--skip-unknown",
+        ] {
+            assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+        }
+        assert_eq!(scene.count(), 0);
+        let ran = scene.import("gold.csv", csv, &["--skip-unknown", "--reviewer", "ada"]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        assert_eq!(scene.count(), 1);
+        // Ids that are none, and a person who contradicts themselves, are no matter of taste.
+        let odd = scene.import(
+            "odd.csv",
+            "id,label\na-1,food\nk00001,food\nb 2,food\n",
+            &[],
+        );
+        assert_eq!(odd.code, 2);
+        assert!(
+            odd.stderr.contains("line 2: `a-1` is not") && odd.stderr.contains("line 4: `b 2`"),
+            "{}",
+            odd.stderr
+        );
+        let twice = "id,label\nk00004,food\nk00004,music\n";
+        let ran = scene.import("twice.csv", twice, &["--skip-unknown"]);
+        assert_eq!(ran.code, 2);
+        assert!(
+            ran.stderr.contains("t3_k00004 in lines 2 and 3"),
+            "{}",
+            ran.stderr
+        );
+        for (name, text) in [("empty.csv", ""), ("header.csv", "id,label\n")] {
+            assert_eq!(scene.import(name, text, &[]).code, 2, "{name}");
+        }
+        assert_eq!(scene.count(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on() {
+    for database in databases() {
+        let scene = Scene::new(&database, 60).await;
+        // 30 at random, of which 3 are wrong; 20 close calls, all wrong.
+        let mut rows = String::from("id,label,reviewer,chosen\n");
+        for i in 30..60 {
+            let label = if i < 33 { "none" } else { LABELS[i % 3].0 };
+            rows.push_str(&format!("k{i:05},{label},ada,random\n"));
+        }
+        for i in 0..20 {
+            rows.push_str(&format!("k{i:05},{},ada,closest\n", LABELS[(i + 1) % 3].0));
+        }
+        rows.push_str("k00059,none,ben,closest\n");
+        let ran = scene.import("gold.csv", &rows, &[]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        // By the hashes of their texts, the draw passed over some of the close calls: they are of the sample, too.
+        database
+            .run("UPDATE gold SET in_random_sample = (chosen = 'random')")
+            .await;
+        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+        assert_eq!(found["sample"], "random");
+        assert_eq!(found["posts"], 29, "people disagree on one");
+        let share = &found["evaluation"]["outcome"];
+        assert_eq!((&share["of"], &share["all"]), (&json!(26), &json!(29)));
+        assert_eq!(found["all_answers"]["posts"], 49);
+        assert_eq!(found["all_answers"]["outcome"]["of"], 26);
+        let shown = scene.ok(&["labels", "evaluate", "--gold", "db"]);
+        assert!(
+            shown.stdout.contains("drawn at random")
+                && shown.stdout.contains("All 49 posts with gold labels"),
+            "{}",
+            shown.stdout
+        );
+        assert!(shown.stderr.contains("people disagree"), "{}", shown.stderr);
+        let listed = scene.json(&["labels", "gold", "list"]);
+        let said = &listed["disagreements"][0]["said"];
+        assert_eq!(said, &json!([["ada", "music"], ["ben", null]]));
+        // The other commands take the same posts.
+        let what_if = scene.json(&["labels", "what-if", "first.toml", "--gold", "db"]);
+        assert_eq!(what_if["gold"]["posts"], 29);
+        // A calibration needs 30 posts: it takes all, and says so.
+        let ran = scene.ok(&[
+            "labels",
+            "calibrate",
+            "--gold",
+            "db",
+            "--pipeline",
+            "first.toml",
+            "--precision",
+            "0.1",
+        ]);
+        assert!(
+            ran.stderr.contains("do not stand for all posts"),
+            "{}",
+            ran.stderr
+        );
+        // Without close calls everything counts; with nothing else, it is said.
+        database
+            .run("UPDATE gold SET in_random_sample = FALSE, chosen = 'import'")
+            .await;
+        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+        assert_eq!(
+            (&found["sample"], &found["posts"]),
+            (&json!("all"), &json!(49))
+        );
+        database.run("UPDATE gold SET chosen = 'closest'").await;
+        let ran = scene.ok(&["labels", "evaluate", "--gold", "db"]);
+        assert!(
+            ran.stderr.contains("do not stand for all posts"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
+    for database in databases() {
+        let scene = Scene::new(&database, 20).await;
+        let store = database.open().await;
+        let target = store.current_target().await.unwrap().unwrap();
+        let order = store.random_posts(target, None, 100).await.unwrap();
+        assert_eq!(order.len(), 20);
+        let close = format!(
+            "id,label,reviewer,chosen\n{},food,ada,closest\n{},food,ada,closest\n",
+            order[2], order[9]
+        );
+        assert_eq!(scene.import("close.csv", &close, &[]).code, 0);
+        let random = format!("id,label,reviewer,chosen\n{},food,ada,random\n", order[5]);
+        assert_eq!(scene.import("random.csv", &random, &[]).code, 0);
+        let drawn: Vec<(String, bool)> = store
+            .gold()
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|one| (one.answer.fullname.to_string(), one.in_random_sample))
+            .collect();
+        for (place, is_drawn) in [(2, true), (5, true), (9, false)] {
+            assert!(
+                drawn.contains(&(order[place].to_string(), is_drawn)),
+                "{place}: {drawn:?}"
+            );
+        }
+        // Those that have an answer are not asked about again, or only other people are.
+        let rest = store.random_posts(target, None, 100).await.unwrap();
+        assert_eq!(rest.len(), 17);
+        assert!(!rest.contains(&order[5]));
+        let of_ben = store.random_posts(target, Some("ben"), 100).await.unwrap();
+        assert_eq!(of_ben, order);
+        let closest = store.closest_calls(target, None, 3).await.unwrap();
+        let names: Vec<&str> = closest.iter().map(|name| name.as_str()).collect();
+        let expected: Vec<String> = (0..20)
+            .map(|i| format!("t3_k{i:05}"))
+            .filter(|name| ![2, 5, 9].iter().any(|place| order[*place].as_str() == name))
+            .take(3)
+            .collect();
+        assert_eq!(names, expected);
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_go_with_purged_posts_stay_with_old_ones_and_do_not_outlive_an_edit() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        let rows: String = (0..4).map(|i| format!("k{i:05},food\n")).collect();
+        let csv = format!("id,label\n{rows}");
+        assert_eq!(
+            scene.import("gold.csv", &csv, &["--reviewer", "ada"]).code,
+            0
+        );
+        let ids = scene.program.write("ids.txt", "t3_k00000\n");
+        scene.ok(&["purge", "--ids", &ids]);
+        let out = scene.ok(&["labels", "gold", "export"]).stdout;
+        assert!(!out.contains("k00000") && out.contains("k00001"), "{out}");
+        let edited = scene
+            .program
+            .write("edited.ndjson", post(1, "another title"));
+        scene.ok(&["import", &edited]);
+        // What retention does to a text.
+        database
+            .run("UPDATE posts SET title = '', selftext = '', text_purged_at = collected_at WHERE fullname = 't3_k00002'")
+            .await;
+        assert_eq!(scene.count(), 3, "retention takes the text alone");
+        let ran = scene.ok(&["labels", "evaluate", "--gold", "db", "--format", "json"]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(found["left_out"]["text_purged"], 1);
+        assert_eq!(found["posts"], 1);
+        assert!(ran.stderr.contains("edited since"), "{}", ran.stderr);
+        // Import of the purged post's answer finds no post.
+        assert_eq!(scene.import("gold.csv", &csv, &[]).code, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn none_of_these_counts_only_where_all_labels_were_offered() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        let csv = "id,label\nk00000,none\nk00001,food\nk00002,music\n";
+        assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
+        let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
+        let wider = scene.program.write("wider.toml", pipeline("wider", &more));
+        let ran = scene.ok(&[
+            "labels",
+            "evaluate",
+            "--gold",
+            "db",
+            "--label-set",
+            &wider,
+            "--format",
+            "json",
+        ]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(found["posts"], 2);
+        assert!(
+            ran.stderr.contains("labels that were not offered then"),
+            "{}",
+            ran.stderr
+        );
+        // A set with fewer labels has nothing that was not offered.
+        let narrow = scene
+            .program
+            .write("narrow.toml", pipeline("narrow", &LABELS[..2]));
+        let found = scene.json(&[
+            "labels",
+            "evaluate",
+            "--gold",
+            "db",
+            "--label-set",
+            &narrow,
+            "--others-out-of-scope",
+        ]);
+        assert_eq!(found["posts"], 3);
+        assert_eq!(found["evaluation"]["out_of_scope"]["all"], 2);
+    }
+}
+
+fn read(scene: &Scene<'_>, name: &str) -> Value {
+    let path = scene.program.folder.path().join(name);
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_go_to_label_studio_and_answers_come_back() {
+    for database in databases() {
+        let scene = Scene::new(&database, 40).await;
+        let export = ["export", "tasks.json", "--format", "label-studio"];
+        let ran = scene.ok(&[&export[..], &["--limit", "10", "--json"]].concat());
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&told["tasks"], &told["random"]), (&json!(10), &json!(2)));
+        let config =
+            std::fs::read_to_string(scene.program.folder.path().join("tasks.xml")).unwrap();
+        assert!(
+            config.contains("<Choice value=\"food and cooking\" hotkey=\"2\"/>"),
+            "{config}"
+        );
+        let mut tasks = read(&scene, "tasks.json");
+        let list = tasks.as_array_mut().unwrap();
+        let task = &list[0];
+        assert_eq!(task["data"]["fullname"], "t3_k00000");
+        let result = &task["predictions"][0]["result"][0];
+        assert_eq!(result["value"]["choices"], json!(["video games"]));
+        // As Label Studio exports them: the suggestion taken over, but for one, and one task skipped.
+        for (place, task) in list.iter_mut().enumerate() {
+            let mut result = task["predictions"][0]["result"][0].clone();
+            if place == 3 {
+                result["value"]["choices"] = json!(["none of these"]);
+            }
+            task["id"] = json!(place + 1);
+            task["annotations"] = json!([{
+                "id": place, "completed_by": {"id": 1, "email": "ada@example.org"}, "result": [result],
+                "was_cancelled": place == 4, "updated_at": "2026-11-20T08:00:00.123456Z",
+            }]);
+        }
+        let text = serde_json::to_string(&tasks).unwrap();
+        let ran = scene.import("project.json", &text, &[]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let listed = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(listed["answers"], 9);
+        assert_eq!(listed["reviewers"], json!({"ada@example.org": 9}));
+        assert_eq!(listed["labels"]["(none of these)"], 1);
+        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+        assert_eq!(found["sample"], "random");
+        assert_eq!(found["all_answers"]["posts"], 9);
+        assert_eq!(found["all_answers"]["outcome"]["of"], 8);
+        // Nothing is replaced unasked, and what has an answer is not asked again.
+        assert_eq!(scene.run(&export).code, 2);
+        scene.ok(&[&export[..], &["--overwrite", "--random-share", "0"]].concat());
+        let again = read(&scene, "tasks.json");
+        assert_eq!(again.as_array().unwrap().len(), 31);
+        for wrong in [["--label", "food"], ["--random-share", "2"]] {
+            let ran = scene.run(&[&export[..], &wrong[..]].concat());
+            assert_eq!(ran.code, 2, "{wrong:?}: {}", ran.stderr);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_go_to_argilla_and_answers_come_back() {
+    for database in databases() {
+        let scene = Scene::new(&database, 20).await;
+        scene.ok(&["export", "tasks", "--format", "argilla", "--limit", "5"]);
+        let settings = read(&scene, "tasks/.argilla/settings.json");
+        let options = settings["questions"][0]["settings"]["options"]
+            .as_array()
+            .unwrap();
+        assert_eq!(options.len(), 4);
+        assert_eq!(
+            read(&scene, "tasks/.argilla/dataset.json")["name"],
+            "topicmill-first"
+        );
+        let mut records = read(&scene, "tasks/records.json");
+        for record in records.as_array_mut().unwrap() {
+            let value = record["suggestions"]["label"]["value"].clone();
+            record["responses"] = json!({"label": [{"value": value, "user_id": "u1"}]});
+        }
+        let text = serde_json::to_string(&records).unwrap();
+        assert_eq!(scene.import("records.json", &text, &[]).code, 0);
+        let listed = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(listed["reviewers"], json!({"argilla:u1": 5}));
+        let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+        assert_eq!(found["all_answers"]["outcome"]["of"], 5);
+        assert_eq!(
+            scene.run(&["export", "tasks", "--format", "argilla"]).code,
+            2
+        );
+    }
+}

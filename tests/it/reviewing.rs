@@ -1,0 +1,409 @@
+//! `serve --review` in a real browser and past it: what people say by keyboard is what `labels evaluate --gold db` counts.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::gold::Scene;
+use crate::support::browser::{Browser, Scheme, WIDTHS};
+use crate::support::postgres::{databases, sqlite};
+
+/// A server that asks people.
+struct Served {
+    child: Child,
+    url: String,
+}
+
+impl Served {
+    fn start(scene: &Scene<'_>, more: &[&str]) -> Self {
+        let base = [
+            "--database",
+            &scene.database.url,
+            "serve",
+            "--review",
+            "--listen",
+            "127.0.0.1:0",
+            "--reviewer",
+            "ada",
+        ];
+        let mut command = scene.program.command(&[&base[..], more].concat());
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let url = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| {
+                let (_, rest) = line.split_once("http://")?;
+                let address = rest.split(['/', ' ']).next()?;
+                Some(format!("http://{address}"))
+            })
+            .expect("the server says where it listens");
+        // Nobody else reads what it says.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, url }
+    }
+
+    async fn get(&self, path: &str) -> String {
+        let got = reqwest::get(format!("{}{path}", self.url)).await.unwrap();
+        assert_eq!(got.status(), 200, "{path}");
+        got.text().await.unwrap()
+    }
+
+    /// Sends a form as a browser without JavaScript does; the status and the page that follows.
+    async fn post(&self, path: &str, form: &[(&str, &str)], origin: Option<&str>) -> (u16, String) {
+        let form: Vec<String> = form
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        let mut request = reqwest::Client::new()
+            .post(format!("{}{path}", self.url))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form.join("&"));
+        if let Some(origin) = origin {
+            request = request.header("origin", origin);
+        }
+        let got = request.send().await.unwrap();
+        (got.status().as_u16(), got.text().await.unwrap())
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The value of a hidden field.
+fn field(page: &str, name: &str) -> String {
+    let (_, rest) = page
+        .split_once(&format!("name=\"{name}\" value=\""))
+        .unwrap_or_else(|| panic!("{name}: {page}"));
+    rest.split('"').next().unwrap().to_owned()
+}
+
+/// The key of the label that a post is about, by its title.
+fn key_of(title: &str) -> &'static str {
+    match title {
+        title if title.contains("boss fight") => "1",
+        title if title.contains("roast") => "2",
+        title if title.contains("band") => "3",
+        _ => panic!("{title}"),
+    }
+}
+
+fn right(scene: &Scene<'_>) -> Value {
+    let found = scene.json(&["labels", "evaluate", "--gold", "db"]);
+    json!([
+        found["sample"],
+        found["posts"],
+        found["evaluation"]["outcome"]["of"],
+        found["all_answers"]["posts"],
+        found["all_answers"]["outcome"]["of"]
+    ])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_posts_by_keyboard_are_what_evaluate_counts() {
+    for database in databases() {
+        let Some(browser) = Browser::start().await else {
+            return;
+        };
+        let scene = Scene::new(&database, 40).await;
+        let served = Served::start(&scene, &[]);
+        let url = format!("{}/review", served.url);
+        browser.open(&url, 1400, Scheme::Light).await;
+        assert_eq!(browser.count(".choices button").await, 4);
+        let (mut said, mut random) = (0, 0);
+        while said < 10 {
+            let title = browser.text(".asked h1").await;
+            let is_random = browser.text(".asked .meta").await.contains("at random");
+            // The third is none of these; the fifth is passed over once; the seventh is said wrongly first.
+            let key = match said {
+                2 => "0",
+                _ => key_of(&title),
+            };
+            let press = |key: &'static str| {
+                let browser = &browser;
+                async move {
+                    let before = browser
+                        .eval("return document.querySelector('.asked [name=post]').value")
+                        .await;
+                    browser.press(key).await;
+                    browser
+                        .until(&format!(
+                            "document.querySelector('.asked [name=post]').value !== {before}"
+                        ))
+                        .await;
+                }
+            };
+            if said == 6 {
+                press(if key == "1" { "2" } else { "1" }).await;
+                assert!(browser.text(".told").await.contains("the model says"));
+                press("u").await;
+                assert!(browser.text(".told").await.contains("taken back"));
+                assert_eq!(browser.text(".asked h1").await, title);
+            }
+            press(key).await;
+            said += 1;
+            random += u64::from(is_random);
+            browser.check().await;
+        }
+        assert_eq!(random, 2, "one in five");
+        // Nine are as the labels say; one of the ten fits none of them.
+        let found = right(&scene);
+        assert_eq!(found[0], "random");
+        assert_eq!((&found[3], &found[4]), (&json!(10), &json!(9)));
+        let shown = browser.text(".standing").await;
+        assert!(
+            shown.contains("100 %") || shown.contains("right, of random posts"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains(&format!("{}\nrandom posts answered", found[1]))
+                || shown.contains("random posts answered"),
+            "{shown}"
+        );
+        assert!(shown.contains("would halve the interval"), "{shown}");
+        // A skipped post does not come back at once.
+        let title = browser.text(".asked h1").await;
+        browser.press(" ").await;
+        browser
+            .until("document.querySelector('.told').textContent.includes('Skipped')")
+            .await;
+        assert_ne!(browser.text(".asked h1").await, title);
+        // Typing a name presses no key of a label.
+        browser.type_into(".who input", "1").await;
+        browser.check().await;
+        assert_eq!(scene.json(&["labels", "gold", "list"])["answers"], 10);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_fit_to_be_looked_at_at_both_widths_and_in_both_schemes() {
+    let Some(browser) = Browser::start().await else {
+        return;
+    };
+    let database = sqlite();
+    let scene = Scene::new(&database, 30).await;
+    // The closest call has everything that breaks pages.
+    let body = format!(
+        "<script>alert(1)</script> & \u{202e}right to left\u{202c}\n\nZ{}algo\n\n{}",
+        "\u{301}".repeat(4000),
+        "A long paragraph about roasting a chicken with lemon and thyme. ".repeat(40)
+    );
+    let post = json!({
+        "id": "k00000", "title": format!("\u{202e}A title <b>that</b> goes on {}", "and on ".repeat(10_000)),
+        "selftext": body, "subreddit": "gaming", "created_utc": 1_700_000_000, "score": 1,
+        "permalink": "/r/gaming/comments/k00000/a_title/",
+    });
+    let file = scene.program.write("odd.ndjson", format!("{post}\n"));
+    scene.ok(&["import", &file]);
+    scene.ok(&["classify", "--pipeline", "first.toml"]);
+    database
+        .run("UPDATE classifications SET margin = 0.0 WHERE fullname = 't3_k00000'")
+        .await;
+    let served = Served::start(&scene, &["--random-share", "0"]);
+    for scheme in Scheme::BOTH {
+        for width in WIDTHS {
+            browser
+                .open(&format!("{}/review", served.url), width, scheme)
+                .await;
+            browser
+                .picture(&format!("review-odd-{width}-{}", scheme.word()))
+                .await;
+            // Fingers need 44 pixels.
+            let smallest = browser
+                .eval("return Math.min(...[...document.querySelectorAll('.choices button, .others button')].map(b => b.getBoundingClientRect().height))")
+                .await;
+            assert!(smallest.as_f64().unwrap() >= 44.0, "{smallest}");
+            let keys = browser.count(".choices button").await;
+            assert_eq!(keys, 4);
+        }
+    }
+    // As most posts are, with answers before them.
+    browser.click(".choices button").await;
+    browser
+        .until("document.querySelector('.told').textContent.length > 5")
+        .await;
+    for scheme in Scheme::BOTH {
+        for width in WIDTHS {
+            let who = if width == 380 { "ben" } else { "ada" };
+            browser
+                .open(&format!("{}/review?as={who}", served.url), width, scheme)
+                .await;
+            browser
+                .picture(&format!("review-{width}-{}", scheme.word()))
+                .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_people_are_asked_about_different_posts_and_both_may_answer_one() {
+    for database in databases() {
+        let scene = Scene::new(&database, 6).await;
+        let served = Served::start(&scene, &[]);
+        let mut seen: Vec<String> = Vec::new();
+        for who in ["ada", "ben", "carl"] {
+            let page = served.get(&format!("/review?as={who}")).await;
+            seen.push(field(&page, "post"));
+            // The same again, however often the page is loaded.
+            let again = served.get(&format!("/review?as={who}")).await;
+            assert_eq!(seen.last(), Some(&field(&again, "post")));
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len(), 3, "{seen:?}");
+        // Until all is answered, by whoever; then second opinions; nobody is ever stuck.
+        let mut answers = 0;
+        for round in 0..20 {
+            let who = ["ada", "ben"][round % 2];
+            let page = served.get(&format!("/review?as={who}")).await;
+            if page.contains("Every labelled post has an answer") {
+                continue;
+            }
+            let (post, token) = (field(&page, "post"), field(&page, "token"));
+            let label = if who == "ada" {
+                ("none", "1")
+            } else {
+                ("label", "food")
+            };
+            let form = [
+                ("token", &*token),
+                ("who", who),
+                ("post", &*post),
+                ("chosen", "closest"),
+                label,
+            ];
+            let (status, page) = served.post("/review/answer", &form, None).await;
+            assert_eq!(status, 200, "{page}");
+            answers += 1;
+        }
+        assert_eq!(
+            answers, 12,
+            "each of two people said something of each post"
+        );
+        let listed = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(listed["disagreements"].as_array().unwrap().len(), 6);
+        let page = served.get("/review?as=ada").await;
+        assert!(page.contains("disagree on 6 posts"), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothing_is_lost() {
+    for database in databases() {
+        let scene = Scene::new(&database, 8).await;
+        let served = Served::start(&scene, &[]);
+        let page = served.get("/review").await;
+        let (post, token) = (field(&page, "post"), field(&page, "token"));
+        assert_eq!(field(&page, "who"), "ada");
+        let form = |token| {
+            [
+                ("token", token),
+                ("who", "ada"),
+                ("post", &*post),
+                ("chosen", "closest"),
+                ("label", "food"),
+            ]
+        };
+        let wrong = "0".repeat(token.len());
+        assert_eq!(
+            served.post("/review/answer", &form(&wrong), None).await.0,
+            403
+        );
+        let elsewhere = served
+            .post("/review/answer", &form(&token), Some("http://evil.example"))
+            .await;
+        assert_eq!(elsewhere.0, 403);
+        let count = || {
+            scene.json(&["labels", "gold", "list"])["answers"]
+                .as_u64()
+                .unwrap()
+        };
+        assert_eq!(count(), 0);
+        // A label that the set does not have, and a post that is none.
+        let (_, page) = served
+            .post(
+                "/review/answer",
+                &[
+                    ("token", &*token),
+                    ("who", "ada"),
+                    ("post", &*post),
+                    ("label", "sailing"),
+                ],
+                None,
+            )
+            .await;
+        assert!(page.contains("label set was changed"), "{page}");
+        assert_eq!(count(), 0);
+        // Purged between showing and answering.
+        let ids = scene.program.write("ids.txt", format!("{post}\n"));
+        scene.ok(&["purge", "--ids", &ids]);
+        let (status, page) = served.post("/review/answer", &form(&token), None).await;
+        assert_eq!(status, 200);
+        assert!(page.contains("purged or edited meanwhile"), "{page}");
+        assert_eq!(count(), 0);
+        let next = field(&page, "post");
+        assert_ne!(next, post);
+        let said = [
+            ("token", &*token),
+            ("who", "ada"),
+            ("post", &*next),
+            ("chosen", "closest"),
+            ("label", "food"),
+        ];
+        assert_eq!(served.post("/review/answer", &said, None).await.0, 200);
+        assert_eq!(count(), 1);
+        // Killed, it has lost nothing, and the last answer can be taken back.
+        served.kill();
+        let served = Served::start(&scene, &[]);
+        assert_eq!(count(), 1);
+        assert_eq!(
+            served.post("/review/answer", &said, None).await.0,
+            403,
+            "the old form"
+        );
+        let page = served.get("/review").await;
+        let token = field(&page, "token");
+        let (_, page) = served
+            .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
+            .await;
+        assert!(page.contains("taken back"), "{page}");
+        assert_eq!(field(&page, "post"), next);
+        assert_eq!(count(), 0);
+        let (_, page) = served
+            .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
+            .await;
+        assert!(page.contains("nothing to undo"), "{page}");
+        // All skipped: the page says so, and asks again.
+        let mut page = served.get("/review").await;
+        while page.contains("name=\"chosen\"") {
+            let post = field(&page, "post");
+            page = served
+                .post(
+                    "/review/skip",
+                    &[("token", &*token), ("who", "ada"), ("post", &*post)],
+                    None,
+                )
+                .await
+                .1;
+        }
+        assert!(page.contains("what you skipped"), "{page}");
+        let (_, page) = served
+            .post("/review/again", &[("token", &*token), ("who", "ada")], None)
+            .await;
+        assert!(page.contains("name=\"chosen\""), "{page}");
+    }
+}
