@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: rust onnxruntime ## Build, then collect, label and report on sample posts
@@ -18,6 +18,12 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 .PHONY: test
 test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL
 	scripts/with-postgres cargo test --locked
+
+.PHONY: check-exports
+check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets, Excel's format and Datasette
+	@scripts/venv .venv-exports requirements-exports.txt --no-deps --require-hashes
+	cargo build --release --locked
+	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
 
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
@@ -40,7 +46,7 @@ golden: model-tools ## Make the reference scores of the tests anew
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .venv .venv-tools
+	rm -rf .venv .venv-tools .venv-exports
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

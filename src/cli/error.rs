@@ -185,6 +185,7 @@ impl CliError {
             | Self::Store(StoreError::Query(_) | StoreError::Url(_))
             | Self::Export(
                 ExportError::Exists(_)
+                | ExportError::TooManyRows(_)
                 | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
             ) => Exit::Usage,
             Self::Source(error)
@@ -193,7 +194,7 @@ impl CliError {
             Self::Store(StoreError::Powerful { .. })
             | Self::Export(ExportError::Store(StoreError::Powerful { .. })) => Exit::Policy,
             Self::Store(_)
-            | Self::Export(ExportError::Store(_) | ExportError::Value { .. })
+            | Self::Export(ExportError::Store(_))
             | Self::Collect(CollectError::Store(_))
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))

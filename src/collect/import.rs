@@ -202,7 +202,7 @@ fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
 }
 
 /// The topic that a post's subreddit is read for.
-fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
+pub(super) fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
     let reads = |topic: &&Topic| {
         topic
             .subreddits

@@ -1,5 +1,6 @@
 //! The data card of a folder: what is in it, where it comes from, and what holds for it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -64,6 +65,32 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
+/// Posts of each part and outcome.
+fn of_parts(counts: &Counts) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let names = counts.parts.iter().map(|part| part.name.clone());
+    let mut text = format!(
+        "## Parts\n\nPosts whose texts are almost the same are in the same part.\n\n{}|---|{}\n",
+        row(std::iter::once("outcome".to_owned()).chain(names).collect()),
+        "---|".repeat(counts.parts.len())
+    );
+    let outcomes: BTreeSet<&String> = counts
+        .parts
+        .iter()
+        .flat_map(|part| part.outcomes.keys())
+        .collect();
+    for outcome in outcomes.into_iter().take(MOST_ROWS) {
+        let posts = counts.parts.iter().map(|part| {
+            let posts = part.outcomes.get(outcome).copied().unwrap_or_default();
+            posts.to_string()
+        });
+        text += &row(std::iter::once(cell(outcome)).chain(posts).collect());
+    }
+    let all = counts.parts.iter().map(|part| part.rows.to_string());
+    text += &row(std::iter::once("all".to_owned()).chain(all).collect());
+    text + "\n"
+}
+
 /// The card.
 pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String {
     let mut card = String::new();
@@ -82,6 +109,10 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
         || "never: posts that were deleted on Reddit since may be in it".to_owned(),
         |at| at.as_datetime().date_naive().to_string(),
     );
+    let parts: Vec<&str> = match counts.parts.len() {
+        0 => vec!["train"],
+        _ => counts.parts.iter().map(|part| part.name.as_str()).collect(),
+    };
     let Facts {
         model,
         precision,
@@ -100,11 +131,15 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
          license_link: https://redditinc.com/policies/data-api-terms\n\
          task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
          tags:\n- reddit\n- topicmill\n\
-         configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: data/*.parquet\n---\n\n\
+         configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
          # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. Nobody checked the \
          labels by hand.\n\n",
         name = serde_json::Value::from(label_set.as_str()),
         title = cell(label_set),
+        files = parts
+            .iter()
+            .map(|part| format!("  - split: {part}\n    path: data/{part}-*.parquet\n"))
+            .collect::<String>(),
     ));
     put(format_args!(
         "| what | value |\n|---|---|\n\
@@ -122,6 +157,9 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
         counts.unsure,
         counts.unlabelled,
     ));
+    if !counts.parts.is_empty() {
+        put(format_args!("{}", of_parts(counts)));
+    }
     for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
         put(format_args!(
             "## Posts by {title}\n\n| {title} | posts |\n|---|---|\n"

@@ -25,7 +25,10 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
-pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
+pub use self::query::{
+    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Inquiry, Part, Parts, Reading, Table,
+    Values, batches, parts,
+};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
     Missing, ModelRow, Page, Purged, RunId, RunRow, Running, Sought, Standing, StoredLabels,
@@ -379,6 +382,9 @@ face! {
     fn info(&self) -> Info;
     /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
     fn ask(&self, inquiry: Inquiry, into: Parts) -> Answered;
+    /// Answers statements that can do nothing but read, one behind the other and all of one moment, in columns of the
+    /// types that they name.
+    fn read(&self, reading: Reading, into: Batches) -> Answered;
     /// Answers one read-only statement of the program's own.
     fn query(&self, sql: &str) -> Table;
     /// Closes every connection; SQLite folds its log back into the file.

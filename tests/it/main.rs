@@ -5,6 +5,7 @@ mod attacks;
 mod bottleneck;
 mod cli;
 mod collect;
+mod dataset;
 mod evaluate;
 mod export;
 mod help;
