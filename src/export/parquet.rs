@@ -24,6 +24,7 @@ const BYTES_A_GROUP: usize = 32 << 20;
 pub(super) struct ParquetFile {
     file: ParquetWriter,
     width: usize,
+    files: usize,
     /// What the next row group will be.
     batches: Vec<Batch>,
     rows: usize,
@@ -43,7 +44,8 @@ impl Kind {
 }
 
 impl ParquetFile {
-    pub fn new(to: BufWriter<File>, columns: &[Column]) -> io::Result<Self> {
+    /// `files` are written at the same time, and share the memory that one has.
+    pub fn new(to: BufWriter<File>, columns: &[Column], files: usize) -> io::Result<Self> {
         let begun = || {
             let fields = columns.iter().map(|column| {
                 ColumnBuffer::new(column.name.clone(), column.kind.in_parquet()).schema()
@@ -55,6 +57,7 @@ impl ParquetFile {
         Ok(Self {
             file: begun().map_err(disk_error)?,
             width: columns.len(),
+            files,
             batches: Vec::new(),
             rows: 0,
             bytes: 0,
@@ -65,7 +68,7 @@ impl ParquetFile {
         self.rows += batch.rows;
         self.bytes += batch.bytes;
         self.batches.push(batch);
-        if self.rows >= ROWS_A_GROUP || self.bytes >= BYTES_A_GROUP {
+        if self.rows * self.files >= ROWS_A_GROUP || self.bytes * self.files >= BYTES_A_GROUP {
             self.group().map_err(disk_error)?;
         }
         Ok(())

@@ -54,7 +54,11 @@ impl Sink {
         let Order { columns, to, .. } = order;
         let file = BufWriter::with_capacity(1 << 20, file);
         Ok(match to.format.unwrap_or(Format::Parquet) {
-            Format::Parquet => Self::Parquet(Box::new(ParquetFile::new(file, columns)?)),
+            Format::Parquet => {
+                let files = to.split.as_ref().filter(|_| to.format.is_none());
+                let files = files.map_or(1, |split| split.shares.parts().count());
+                Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
+            }
             Format::Xlsx => Self::Sheet(Box::new(Sheet::new(file, columns, beside(&to.path))?)),
             format => Self::Lines(Lines::new(file, format, columns, to.bom, to.safe_csv)?),
         })

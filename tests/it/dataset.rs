@@ -520,7 +520,7 @@ async fn ids_without_a_key_or_with_a_mistake_say_what_to_do() {
     let ids = program.write("ids.txt", "t3_a1\n");
     let wrong = program.write("wrong.txt", "t3_a1\nno id!\n");
     for (args, code, says) in [
-        (&[ids.as_str()][..], 2, "client_id"),
+        (&[ids.as_str()][..], 3, "client_id"),
         (&[wrong.as_str()], 2, "line 2"),
         (&["missing.txt"], 2, "missing.txt"),
         (&[ids.as_str(), "--subreddit", "food"], 2, "--subreddit"),

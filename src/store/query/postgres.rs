@@ -189,13 +189,19 @@ async fn answer(
     }
 }
 
+/// One moment for all statements. The rows of a Reading are asked for in the order of a key, and all of them are wanted:
+/// the server, which takes two equal columns for two chances and expects a single row of a join, would sort a million
+/// (19 s, 0.4 GB of temporary files) or have three processes read every post (8 s) rather than follow the keys (5 s).
+const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL enable_sort = off; \
+     SET LOCAL max_parallel_workers_per_gather = 0";
+
 /// Reads statements in one transaction that sees one moment.
 async fn read(
     connection: &mut PgConnection,
     reading: &Reading,
     into: &Batches,
 ) -> Result<Answered> {
-    let begun = connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
+    let begun = connection.execute(BEGIN_READING);
     begun.await.map_err(|error| refused(&error))?;
     for (i, (sql, kinds)) in reading.statements.iter().enumerate() {
         check(sql)?;

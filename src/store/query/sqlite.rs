@@ -5,6 +5,7 @@
 //! call read-only is not run. `sqlx` hands out neither the authorizer nor the end of a statement, so this
 //! connection is one of `rusqlite`, on the same library.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
@@ -165,18 +166,14 @@ fn put(gathering: &mut Gathering<'_>, kind: ColumnType, value: ValueRef<'_>) -> 
     match (kind, value) {
         (ColumnType::Numbers(_), ValueRef::Null) => gathering.put_numbers(std::iter::empty()),
         (ColumnType::Numbers(_), ValueRef::Text(bytes)) => {
-            gathering.put_numbers(json_numbers(&String::from_utf8_lossy(bytes)))
+            gathering.put_numbers(json_numbers(&text(bytes)))
         }
         (_, ValueRef::Null) => gathering.put(Cell::Null),
-        (ColumnType::Text, ValueRef::Text(bytes)) => {
-            gathering.put(Cell::Text(&String::from_utf8_lossy(bytes)))
-        }
-        (ColumnType::Time, ValueRef::Text(bytes)) => {
-            match millis(&String::from_utf8_lossy(bytes)) {
-                Some(millis) => gathering.put(Cell::Time(millis)),
-                None => Err(gathering.wrong("no time")),
-            }
-        }
+        (ColumnType::Text, ValueRef::Text(bytes)) => gathering.put(Cell::Text(&text(bytes))),
+        (ColumnType::Time, ValueRef::Text(bytes)) => match millis(&text(bytes)) {
+            Some(millis) => gathering.put(Cell::Time(millis)),
+            None => Err(gathering.wrong("no time")),
+        },
         (ColumnType::Hex, ValueRef::Blob(bytes)) => gathering.put_hex(bytes),
         (ColumnType::Boolean, ValueRef::Integer(n)) => gathering.put(Cell::Boolean(n != 0)),
         (ColumnType::Integer, ValueRef::Integer(n)) => gathering.put(Cell::Integer(n)),
@@ -187,6 +184,14 @@ fn put(gathering: &mut Gathering<'_>, kind: ColumnType, value: ValueRef<'_>) -> 
         )]
         (ColumnType::Number, ValueRef::Integer(n)) => gathering.put(Cell::Number(n as f64)),
         (_, value) => Err(gathering.wrong(&value.data_type().to_string())),
+    }
+}
+
+/// Bytes as text. Nearly all are text, which a check finds out in half the time that a mending takes.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => String::from_utf8_lossy(bytes),
     }
 }
 
