@@ -15,6 +15,8 @@ use crate::source::file::dump::{self, Reading};
 use crate::source::file::filter::Filter;
 use crate::source::file::table::columns::{Column, FIELDS};
 use crate::source::open::sample;
+use crate::source::reddit::Reddit;
+use crate::source::sample::SampleReddit;
 use crate::store::Access;
 use crate::telemetry::Progress;
 
@@ -177,19 +179,7 @@ impl Import {
         for file in &self.files {
             ids.append(&mut read_ids(file)?);
         }
-        let source = self.source.as_deref().unwrap_or("reddit");
-        let (reddit, _sample) = match word::<SourceKind>("--source", source)? {
-            SourceKind::Reddit => (setup.reddit()?, None),
-            SourceKind::Sample => {
-                let (reddit, sample) = sample(setup.reddit_settings(), setup.clock.clone()).await?;
-                (reddit, Some(sample))
-            }
-            other => {
-                return Err(CliError::Usage(format!(
-                    "`{other}` cannot be asked for posts by their ids: --source is reddit or sample"
-                )));
-            }
-        };
+        let (reddit, _sample) = self.asked(setup).await?;
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");
@@ -227,6 +217,21 @@ impl Import {
         } else {
             Exit::Partial
         })
+    }
+
+    /// Who is asked for posts by their ids, and the sample Reddit that serves while it is held.
+    async fn asked(&self, setup: &Setup) -> Result<(Reddit, Option<SampleReddit>), CliError> {
+        let source = self.source.as_deref().unwrap_or("reddit");
+        match word::<SourceKind>("--source", source)? {
+            SourceKind::Reddit => Ok((setup.reddit()?, None)),
+            SourceKind::Sample => {
+                let (reddit, sample) = sample(setup.reddit_settings(), setup.clock.clone()).await?;
+                Ok((reddit, Some(sample)))
+            }
+            other => Err(CliError::Usage(format!(
+                "`{other}` cannot be asked for posts by their ids: --source is reddit or sample"
+            ))),
+        }
     }
 
     fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {

@@ -6,13 +6,13 @@
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::import::topic_of;
+use super::import::{store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
 use crate::domain::{Fullname, Post, PurgeReason, Rejections, Topic};
 use crate::source::error::SourceError;
 use crate::source::page::{Rejected, Source};
 use crate::source::reddit::{Fate, Found, INFO_LIMIT, Reddit};
-use crate::store::{Page, StoreError};
+use crate::store::StoreError;
 
 /// What filling did.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -141,34 +141,12 @@ async fn ask(
         let fate = fates.fates.get(&post.fullname);
         matches!(fate, Some(Fate::Alive | Fate::Authorless)) && ids.contains(&post.fullname)
     };
-    let posts: Vec<Post> = page.posts.into_iter().filter(is_there).collect();
-    done.posts += posts.len() as u64;
-    let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
-    for post in posts {
-        let topic = topic_of(&post, plan.topics);
-        match by_topic.iter_mut().find(|(known, _)| *known == topic) {
-            Some((_, posts)) => posts.push(post),
-            None => by_topic.push((topic, vec![post])),
-        }
-    }
-    let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
-    let pages: Vec<Page<'_>> = topics
-        .iter()
-        .zip(by_topic)
-        .map(|(topic, posts)| Page {
-            run: sink.run,
-            source: reddit.kind(),
-            topic: Option::as_deref(topic),
-            subreddit: "",
-            listing: None,
-            ranks: &[],
-            after: None,
-            newest: None,
-            posts: sink.authors.ready(posts),
-            now: sink.clock.now().into(),
-        })
+    let posts = page.posts.into_iter().filter(is_there);
+    let posts: Vec<_> = posts
+        .map(|post| (topic_of(&post, plan.topics), post))
         .collect();
-    let stored = sink.store.save_block(&pages, None).await?;
+    done.posts += posts.len() as u64;
+    let stored = store_by_topic(sink, reddit.kind(), posts, None).await?;
     done.new += stored.new;
     done.changed += stored.changed;
     done.edited += stored.edited;

@@ -200,9 +200,6 @@ pub(super) fn write(
             assigned = Some(decided);
         }
         let rows = batch.rows as u64;
-        if to.format == Some(Format::Xlsx) && counts.rows + rows > workbook::MOST_ROWS {
-            return Err(ExportError::TooManyRows(to.path.clone()));
-        }
         last = Some(batch.picked(&[]));
         let begin = usize::try_from(counts.rows).unwrap_or(usize::MAX);
         let parts = assigned
@@ -211,6 +208,9 @@ pub(super) fn write(
         counts.add(&batch, |row| {
             parts.map_or(0, |parts| usize::from(parts[row]))
         });
+        if to.format == Some(Format::Xlsx) && counts.rows > workbook::MOST_ROWS {
+            return Err(ExportError::TooManyRows(to.path.clone()));
+        }
         files.put(batch, parts).map_err(failed)?;
         heard(rows);
     }
@@ -218,18 +218,24 @@ pub(super) fn write(
     let Some(none) = last else {
         return Ok(None);
     };
-    let (made, cut) = files.end(&none).map_err(failed)?;
+    finish(files, &none, counts).map(Some).map_err(failed)
+}
+
+/// Ends all files; a folder gets its card.
+fn finish(files: Files<'_>, none: &Batch, mut counts: Counts) -> io::Result<Whole> {
+    let order = files.order;
+    let (made, cut) = files.end(none)?;
     counts.cut = cut;
     if let Made::Folder(folder) = &made {
         let text = card::text(&counts, &order.columns, &order.facts);
-        fs::write(folder.path().join("README.md"), text).map_err(failed)?;
+        fs::write(folder.path().join("README.md"), text)?;
     }
-    counts.bytes = made.bytes().map_err(failed)?;
-    Ok(Some(Whole {
+    counts.bytes = made.bytes()?;
+    Ok(Whole {
         counts,
         made,
-        destination: to.clone(),
-    }))
+        destination: order.to.clone(),
+    })
 }
 
 impl Files<'_> {
