@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: rust onnxruntime ## Build, then collect, label and report on sample posts
@@ -20,6 +20,12 @@ test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL and C
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	scripts/with-postgres cargo test --locked
+
+.PHONY: check-exports
+check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets, Excel's format and Datasette
+	@scripts/venv .venv-exports requirements-exports.txt --no-deps --require-hashes
+	cargo build --release --locked
+	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
 
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
@@ -55,7 +61,7 @@ pictures: rust onnxruntime ## Draw the README's picture of the report anew (need
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .venv .venv-tools .venv-wheel dist python/topicmill.data
+	rm -rf .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

@@ -6,6 +6,7 @@
 
 mod by_time;
 mod import;
+mod refill;
 mod span;
 
 use std::collections::HashSet;
@@ -22,6 +23,7 @@ use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Rejected, Source};
 use crate::store::{Page, RunId, Store, StoreError};
 
 pub use self::import::{ImportPlan, Imported, import};
+pub use self::refill::{RefillPlan, Refilled, refill};
 use self::span::Goal;
 pub use self::span::Span;
 

@@ -1,8 +1,8 @@
 //! The labelled posts as a data set to hand on: one table in a file, or a folder that `datasets.load_dataset` opens.
 //!
-//! What enters are a target and filters; what leaves is a file in CSV, NDJSON or Parquet, or a folder of Parquet files
-//! with a data card. One statement reads everything, so the rows are of one moment whatever collects, classifies or
-//! purges meanwhile, and rows go through in parts, so that any number of them fits into memory. A file gets its name
+//! What enters are a target and filters; what leaves is a file in CSV, NDJSON, Parquet or Excel's format, or a folder of Parquet files
+//! with a data card. One transaction reads everything, so the rows are of one moment whatever collects, classifies or
+//! purges meanwhile, and rows go through in batches, so that any number of them fits into memory. A file gets its name
 //! when it is whole: nobody ever sees half of one.
 
 mod card;
@@ -11,18 +11,22 @@ mod destination;
 mod lines;
 mod parquet;
 mod row;
+mod split;
 mod statement;
+mod workbook;
 mod write;
 
 use std::path::PathBuf;
 
+use self::statement::Asked;
 use crate::domain::Timestamp;
-use crate::store::{Inquiry, Store, StoreError, parts};
+use crate::store::{Reading, Store, StoreError, batches};
 
 pub use self::card::Facts;
 pub use self::columns::{Column, Kind, columns};
 pub use self::destination::{Destination, Format};
-pub use self::row::Counts;
+pub use self::row::{Counts, Part};
+pub use self::split::{BYTES_A_POST, Shares, Split, SplitBy};
 pub use self::statement::{Filters, Subject};
 
 /// Why nothing was exported.
@@ -43,18 +47,12 @@ pub enum ExportError {
         #[source]
         source: std::io::Error,
     },
-    /// A value that the database should not hold.
-    #[error("export `{fullname}`: its {column} is `{value}`, which is no {kind}")]
-    Value {
-        /// The post.
-        fullname: String,
-        /// The column.
-        column: String,
-        /// What is there.
-        value: String,
-        /// What should be there.
-        kind: &'static str,
-    },
+    /// More rows than a sheet of Excel has.
+    #[error(
+        "write `{0}`: a sheet of Excel has room for 1,048,575 posts, and there are more: choose some with --label, --since or \
+         --min-score, or export a CSV or Parquet file; nothing was put there"
+    )]
+    TooManyRows(PathBuf),
     /// A signal came.
     #[error("the export was stopped; nothing was written")]
     Stopped,
@@ -82,27 +80,33 @@ pub async fn export(
     terms: Terms,
     heard: impl Fn(u64) + Send + 'static,
 ) -> Result<Counts, ExportError> {
-    let inquiry = Inquiry {
-        sql: statement::statement(subject, filters),
-        limit: None,
-        at_most: None,
-        patience: None,
+    let mut statements = Vec::new();
+    if destination.split.is_some() {
+        statements.push(statement::statement(subject, filters, Asked::ForASplit));
+    }
+    statements.push(statement::statement(subject, filters, Asked::Everything));
+    let reading = Reading {
+        statements,
         any_user: terms.any_user || filters.expression.is_none(),
         stop: terms.stop.clone(),
     };
-    let facts = Facts::of(store, subject, terms.reconciled_at).await?;
-    let (into, parts) = parts();
-    let columns = columns(&subject.set);
-    // Compressing takes a processor; on a thread of its own it keeps nobody from hearing a signal.
-    let written = tokio::task::spawn_blocking(move || {
-        write::write(parts, &columns, &facts, &destination, &heard)
-    });
-    let asked = store.ask(inquiry, into).await;
+    let is_split = destination.split.is_some() && destination.format.is_some();
+    let order = write::Order {
+        columns: columns(&subject.set, is_split),
+        facts: Facts::of(store, subject, terms.reconciled_at).await?,
+        to: destination,
+    };
+    let (into, batches) = batches();
+    // Compressing takes a processor; on a thread of its own it keeps nobody from hearing a signal, and rows are read
+    // meanwhile.
+    let written = tokio::task::spawn_blocking(move || write::write(batches, &order, &heard));
+    let asked = store.read(reading, into).await;
     let written = written.await.expect("the writer does not panic");
     if terms.stop.is_cancelled() {
         // What was written lies in a file without its name, which goes with the writer.
         return Err(ExportError::Stopped);
     }
     asked?;
-    written?.into_place()
+    let whole = written?.ok_or(ExportError::Stopped)?;
+    whole.into_place()
 }

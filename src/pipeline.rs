@@ -5,6 +5,7 @@
 
 mod life;
 mod quota;
+mod refill;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};

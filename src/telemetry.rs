@@ -22,7 +22,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// A log line every so many, where nobody knows how many there will be.
+/// A log line every so many, where nobody knows how many there will be; of many, fewer: some twenty lines each time that
+/// there are ten times as many.
 const LOG_EVERY: u64 = 5_000;
 
 /// Whether bars are drawn: where they are not, log lines tell how far work is.
@@ -263,7 +264,8 @@ impl Progress {
 
     fn log(&self, before: u64) {
         let (done, total) = (self.count.position(), self.count.length());
-        let step = total.map_or(LOG_EVERY, |total| total.div_ceil(10)).max(1);
+        let every = LOG_EVERY.max(10_u64.pow(done.max(1).ilog10()) / 2);
+        let step = total.map_or(every, |total| total.div_ceil(10)).max(1);
         if before / step == done / step {
             return;
         }

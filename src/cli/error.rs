@@ -198,6 +198,7 @@ impl CliError {
             | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)
+                | ExportError::TooManyRows(_)
                 | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
             ) => Exit::Usage,
             Self::Source(error)
@@ -206,7 +207,7 @@ impl CliError {
             Self::Store(StoreError::Powerful { .. })
             | Self::Export(ExportError::Store(StoreError::Powerful { .. })) => Exit::Policy,
             Self::Store(_)
-            | Self::Export(ExportError::Store(_) | ExportError::Value { .. })
+            | Self::Export(ExportError::Store(_))
             | Self::Collect(CollectError::Store(_))
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))

@@ -13,7 +13,9 @@ use super::setup::Setup;
 use super::span::moment;
 use super::{CliError, Exit};
 use crate::domain::Timestamp;
-use crate::export::{self, Counts, Destination, Filters, Format, Subject, Terms};
+use crate::export::{
+    self, Counts, Destination, Filters, Format, Shares, Split, SplitBy, Subject, Terms,
+};
 use crate::store::{Access, Store, Target};
 use crate::telemetry::Progress;
 
@@ -24,7 +26,7 @@ use crate::telemetry::Progress;
 Examples:\n\
 \x20 topicmill export labelled.parquet\n\
 \x20 topicmill export gaming.csv --label gaming --since 2026-11-01 --min-score 0.8\n\
-\x20 topicmill export data-set")]
+\x20 topicmill export data-set --split 80/10/10")]
 pub struct Export {
     /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
     /// with a data card, which `datasets.load_dataset` opens
@@ -75,6 +77,13 @@ pub struct Export {
     /// Write ' before a CSV text that begins with = + - @, so that no spreadsheet takes it for a formula
     #[arg(long)]
     safe_csv: bool,
+    /// Split the posts into train, validation and test by these percentages, or with two numbers into train and test: parts
+    /// of a folder, a column `split` of a file. Posts with almost the same text are in the same part
+    #[arg(long, value_name = "80/10/10")]
+    split: Option<Shares>,
+    /// Split by this: `text` puts a post into the same part each time, `time` puts the oldest posts of each label into train
+    #[arg(long, value_enum, default_value_t, requires = "split")]
+    split_by: By,
     /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -91,6 +100,8 @@ enum ExportFormat {
     #[value(alias = "ndjson")]
     Jsonl,
     Parquet,
+    /// A workbook of Excel
+    Xlsx,
     /// The ids of the posts alone, to share labels without texts
     Ids,
     /// Parquet files in a folder, with a data card
@@ -99,6 +110,14 @@ enum ExportFormat {
     LabelStudio,
     /// The same as a folder for Argilla
     Argilla,
+}
+
+/// What a split goes by.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+enum By {
+    #[default]
+    Text,
+    Time,
 }
 
 impl Export {
@@ -111,6 +130,10 @@ impl Export {
             let usage = "--bom and --safe-csv are for CSV: leave them out, or add --format csv";
             return Err(CliError::Usage(usage.to_owned()));
         }
+        if format == Some(Format::Ids) && self.split.is_some() {
+            let usage = "--split needs a format with columns: leave out --format ids";
+            return Err(CliError::Usage(usage.to_owned()));
+        }
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
@@ -120,6 +143,13 @@ impl Export {
             overwrite: self.overwrite,
             bom: self.bom,
             safe_csv: self.safe_csv,
+            split: self.split.clone().map(|shares| Split {
+                shares,
+                by: match self.split_by {
+                    By::Text => SplitBy::Text,
+                    By::Time => SplitBy::Time,
+                },
+            }),
         };
         let terms = Terms {
             any_user: self.allow_superuser || setup.settings().database.allow_superuser,
@@ -159,13 +189,14 @@ impl Export {
                 Some(Format::Ndjson)
             }
             (Some(ExportFormat::Parquet), _) | (None, Some("parquet")) => Some(Format::Parquet),
+            (Some(ExportFormat::Xlsx), _) | (None, Some("xlsx")) => Some(Format::Xlsx),
             (Some(ExportFormat::Ids), _) => Some(Format::Ids),
             // Tasks are written elsewhere.
             (Some(ExportFormat::Folder | ExportFormat::LabelStudio | ExportFormat::Argilla), _)
             | (None, None) => None,
             (None, Some(other)) => {
                 return Err(CliError::Usage(format!(
-                    "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv or .jsonl, or add --format",
+                    "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv, .jsonl or .xlsx, or add --format",
                     self.out.display()
                 )));
             }
@@ -253,7 +284,10 @@ impl Export {
                 "path": self.out, "rows": counts.rows, "bytes": counts.bytes,
                 "other": counts.other, "unsure": counts.unsure, "unlabelled": counts.unlabelled,
                 "labels": counts.labels, "topics": counts.topics,
-                "first": counts.first, "last": counts.last,
+                "first": counts.first, "last": counts.last, "cut": counts.cut, "groups": counts.groups,
+                "parts": counts.parts.iter().map(|part| json!({
+                    "name": part.name, "wanted_percent": part.wanted, "rows": part.rows, "outcomes": part.outcomes,
+                })).collect::<Vec<_>>(),
             });
             output::print_json(&value, OutputFormat::Json)?;
         } else if counts.rows == 0 {
@@ -265,6 +299,46 @@ impl Export {
                 "the data set is in `{path}`"
             );
         }
+        if counts.cut > 0 {
+            tracing::warn!(
+                texts = counts.cut,
+                "a cell of Excel holds 32,767 characters: longer texts were cut; a CSV or Parquet file has them whole"
+            );
+        }
+        tell_parts(counts);
         Ok(Exit::Done)
+    }
+}
+
+/// The shares that a split reached, and what is missing in a part.
+fn tell_parts(counts: &Counts) {
+    if counts.rows == 0 {
+        return;
+    }
+    for part in &counts.parts {
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let share = part.rows as f64 * 100.0 / counts.rows as f64;
+        tracing::info!(
+            posts = part.rows,
+            "{} has {share:.1} % of the posts ({} % were wanted)",
+            part.name,
+            part.wanted
+        );
+        let missing = |label: &&String| !part.outcomes.contains_key(*label);
+        let missing: Vec<&str> = counts
+            .labels
+            .keys()
+            .filter(missing)
+            .map(String::as_str)
+            .collect();
+        if !missing.is_empty() {
+            tracing::warn!("{} has no post of {}", part.name, missing.join(", "));
+        }
+    }
+    if let Some(groups) = counts.groups.filter(|groups| *groups > 0) {
+        tracing::info!(
+            groups,
+            "posts with almost the same text are in the same part"
+        );
     }
 }

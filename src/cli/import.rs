@@ -5,22 +5,29 @@ use std::path::PathBuf;
 use chrono::NaiveDate;
 use clap::{Args, ValueEnum};
 
-use super::setup::{PipelineFlags, RunFlags, Setup};
+use super::purge::read_ids;
+use super::setup::{PipelineFlags, RunFlags, Setup, word};
 use super::{CliError, Exit};
-use crate::domain::{RunStatus, Timestamp, Topic};
+use crate::collect::RefillPlan;
+use crate::domain::{RunStatus, SourceKind, Timestamp, Topic};
 use crate::pipeline::ImportOrder;
 use crate::source::file::dump::{self, Reading};
 use crate::source::file::filter::Filter;
 use crate::source::file::table::columns::{Column, FIELDS};
+use crate::source::open::sample;
+use crate::source::reddit::Reddit;
+use crate::source::sample::SampleReddit;
 use crate::store::Access;
 use crate::telemetry::Progress;
 
 /// Flags of `import`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill import --format dump RS_2024-01.zst --subreddit food\n\
-\x20 topicmill import --format csv posts.csv --map title=headline")]
+\x20 topicmill import --format csv posts.csv --map title=headline\n\
+\x20 topicmill import --format ids shared.txt")]
 pub struct Import {
     /// Read these files
     #[arg(required = true, value_name = "FILE")]
@@ -49,6 +56,12 @@ pub struct Import {
     /// Read a dump again from its start, even if it was imported before
     #[arg(long)]
     again: bool,
+    /// Ask Reddit for posts of a file of ids that are stored, too
+    #[arg(long)]
+    refresh: bool,
+    /// Ask this source for the posts of a file of ids: reddit, or sample [default: reddit]
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
@@ -69,25 +82,37 @@ enum Format {
     Csv,
     /// A Parquet table
     Parquet,
+    /// One id or fullname (`t3_…`) on each line, as `export --format ids` writes them: Reddit is asked for the posts, 100 at a
+    /// time, which needs a key
+    Ids,
 }
 
-impl From<Format> for dump::FileFormat {
-    fn from(format: Format) -> Self {
-        match format {
-            Format::Listing => Self::Listing,
-            Format::Ndjson => Self::Ndjson,
-            Format::Dump => Self::Dump,
-            Format::Csv => Self::Csv,
-            Format::Parquet => Self::Parquet,
-        }
+impl Format {
+    /// What a file of posts holds; ids are none.
+    fn of_posts(self) -> Option<dump::FileFormat> {
+        Some(match self {
+            Self::Listing => dump::FileFormat::Listing,
+            Self::Ndjson => dump::FileFormat::Ndjson,
+            Self::Dump => dump::FileFormat::Dump,
+            Self::Csv => dump::FileFormat::Csv,
+            Self::Parquet => dump::FileFormat::Parquet,
+            Self::Ids => return None,
+        })
     }
 }
 
 impl Import {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
+        let Some(format) = self.format.of_posts() else {
+            return self.refill(setup, &pipeline.topics).await;
+        };
+        if self.refresh || self.source.is_some() {
+            let text = "--refresh and --source are for ids: add --format ids";
+            return Err(CliError::Usage(text.into()));
+        }
         let reading = Reading {
-            format: self.format.into(),
+            format,
             filter: self.filter(&pipeline.topics)?,
             columns: self.columns()?,
         };
@@ -135,6 +160,78 @@ impl Import {
         } else {
             Exit::Partial
         })
+    }
+
+    /// Fills the posts of files of ids again.
+    async fn refill(self, setup: &Setup, topics: &[Topic]) -> Result<Exit, CliError> {
+        let not_for_ids = self.again
+            || self.map_topics
+            || self.all_subreddits
+            || !self.subreddits.is_empty()
+            || !self.columns.is_empty()
+            || self.from.or(self.to).is_some();
+        if not_for_ids {
+            let text = "a file of ids names its posts: leave out --subreddit, --all-subreddits, --from, --to, --map, \
+                        --map-topics and --again";
+            return Err(CliError::Usage(text.into()));
+        }
+        let mut ids = Vec::new();
+        for file in &self.files {
+            ids.append(&mut read_ids(file)?);
+        }
+        let (reddit, _sample) = self.asked(setup).await?;
+        self.record.check()?;
+        let context = setup.context(setup.store(Access::Create).await?);
+        let bar = Progress::counter("import", "posts");
+        let progress = |n| bar.add(n);
+        let plan = RefillPlan {
+            ids: &ids,
+            refresh: self.refresh,
+            topics,
+            progress: &progress,
+        };
+        let store_author = setup.settings().collect.store_author;
+        let refilled = context.refill(&plan, &reddit, store_author).await;
+        drop(bar);
+        self.record.write(&context)?;
+        context.store.close().await?;
+        let (done, status) = refilled?;
+        let some = |n: u64| Some(n).filter(|n| *n > 0);
+        tracing::info!(
+            posts = done.posts,
+            new = done.new,
+            changed = some(done.changed),
+            edited = some(done.edited),
+            known = some(done.known),
+            deleted = some(done.deleted),
+            removed = some(done.removed),
+            missing = some(done.missing),
+            tombstoned = some(done.tombstoned),
+            unclear = some(done.unclear),
+            rejected = some(done.rejected.total()),
+            requests = some(done.requests),
+            "importing done"
+        );
+        Ok(if status == RunStatus::Done {
+            Exit::Done
+        } else {
+            Exit::Partial
+        })
+    }
+
+    /// Who is asked for posts by their ids, and the sample Reddit that serves while it is held.
+    async fn asked(&self, setup: &Setup) -> Result<(Reddit, Option<SampleReddit>), CliError> {
+        let source = self.source.as_deref().unwrap_or("reddit");
+        match word::<SourceKind>("--source", source)? {
+            SourceKind::Reddit => Ok((setup.reddit()?, None)),
+            SourceKind::Sample => {
+                let (reddit, sample) = sample(setup.reddit_settings(), setup.clock.clone()).await?;
+                Ok((reddit, Some(sample)))
+            }
+            other => Err(CliError::Usage(format!(
+                "`{other}` cannot be asked for posts by their ids: --source is reddit or sample"
+            ))),
+        }
     }
 
     fn filter(&self, topics: &[Topic]) -> Result<Filter, CliError> {

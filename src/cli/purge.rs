@@ -167,7 +167,7 @@ fn setting(setup: &Setup) -> Result<u32, CliError> {
 
 /// The posts that a file names. One bad line refuses the file: a typing mistake must not leave a post in the
 /// database that somebody wants out.
-fn read_ids(path: &Path) -> Result<Vec<Fullname>, CliError> {
+pub(super) fn read_ids(path: &Path) -> Result<Vec<Fullname>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::Usage(format!("read the ids of `{shown}`: {error}")))?;

@@ -7,7 +7,7 @@ use crate::domain::{Post, Rejections, SourceKind, Topic};
 use crate::source::file::dump::{Block, Blocks, End};
 use crate::source::file::row::{Position, Record};
 use crate::source::page::Rejected;
-use crate::store::{ImportState, Page, Result};
+use crate::store::{ImportState, Page, Result, Upserted};
 
 /// Blocks of a file that are read ahead while one is stored.
 const BLOCKS_AHEAD: usize = 2;
@@ -151,8 +151,7 @@ async fn store_block(
         }
         done.rejected.add(&reason);
     }
-    let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
-    for Record { post, topic } in records {
+    let named = |Record { post, topic }| {
         let topic = match topic {
             None => topic_of(&post, plan.topics),
             Some(named) => {
@@ -161,18 +160,40 @@ async fn store_block(
                 Some(slug.map_or(named, str::to_owned))
             }
         };
+        (topic, post)
+    };
+    let records: Vec<_> = records.into_iter().map(named).collect();
+    let stored = store_by_topic(sink, SourceKind::Import, records, plan.state.as_ref()).await?;
+    done.posts += posts;
+    done.new += stored.new;
+    done.changed += stored.changed;
+    done.edited += stored.edited;
+    done.tombstoned += stored.tombstoned;
+    Ok(())
+}
+
+/// Stores posts, each with its topic, in one transaction.
+pub(super) async fn store_by_topic(
+    sink: &Sink<'_>,
+    source: SourceKind,
+    posts: Vec<(Option<String>, Post)>,
+    state: Option<&ImportState>,
+) -> Result<Upserted> {
+    let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
+    for (topic, post) in posts {
         match by_topic.iter_mut().find(|(known, _)| *known == topic) {
             Some((_, posts)) => posts.push(post),
             None => by_topic.push((topic, vec![post])),
         }
     }
     let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
+    let now = sink.clock.now().into();
     let pages: Vec<Page<'_>> = topics
         .iter()
         .zip(by_topic)
         .map(|(topic, posts)| Page {
             run: sink.run,
-            source: SourceKind::Import,
+            source,
             topic: Option::as_deref(topic),
             subreddit: "",
             listing: None,
@@ -183,13 +204,7 @@ async fn store_block(
             now,
         })
         .collect();
-    let stored = sink.store.save_block(&pages, plan.state.as_ref()).await?;
-    done.posts += posts;
-    done.new += stored.new;
-    done.changed += stored.changed;
-    done.edited += stored.edited;
-    done.tombstoned += stored.tombstoned;
-    Ok(())
+    sink.store.save_block(&pages, state).await
 }
 
 /// The slug of the topic whose label a record names, where no topic has that name for its slug.
@@ -202,7 +217,7 @@ fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
 }
 
 /// The topic that a post's subreddit is read for.
-fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
+pub(super) fn topic_of(post: &Post, topics: &[Topic]) -> Option<String> {
     let reads = |topic: &&Topic| {
         topic
             .subreddits

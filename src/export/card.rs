@@ -1,5 +1,6 @@
 //! The data card of a folder: what is in it, where it comes from, and what holds for it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
@@ -64,9 +65,68 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace(['\n', '\r'], " ")
 }
 
+/// Posts of each part and outcome.
+fn of_parts(counts: &Counts) -> String {
+    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+    let names = counts.parts.iter().map(|part| part.name.clone());
+    let mut text = format!(
+        "## Parts\n\nPosts whose texts are almost the same are in the same part.\n\n{}|---|{}\n",
+        row(std::iter::once("outcome".to_owned()).chain(names).collect()),
+        "---|".repeat(counts.parts.len())
+    );
+    let outcomes: BTreeSet<&String> = counts
+        .parts
+        .iter()
+        .flat_map(|part| part.outcomes.keys())
+        .collect();
+    for outcome in outcomes.into_iter().take(MOST_ROWS) {
+        let posts = counts.parts.iter().map(|part| {
+            let posts = part.outcomes.get(outcome).copied().unwrap_or_default();
+            posts.to_string()
+        });
+        text += &row(std::iter::once(cell(outcome)).chain(posts).collect());
+    }
+    let all = counts.parts.iter().map(|part| part.rows.to_string());
+    text += &row(std::iter::once("all".to_owned()).chain(all).collect());
+    text + "\n"
+}
+
 /// The card.
 pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String {
-    let mut card = String::new();
+    let mut card = front(counts, facts) + &table(counts, facts);
+    if !counts.parts.is_empty() {
+        card += &of_parts(counts);
+    }
+    for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
+        writeln!(
+            card,
+            "## Posts by {title}\n\n| {title} | posts |\n|---|---|"
+        )
+        .expect(STRING);
+        for (name, posts) in rows.iter().take(MOST_ROWS) {
+            writeln!(card, "| {} | {posts} |", cell(name)).expect(STRING);
+        }
+        if let Some(more) = rows.len().checked_sub(MOST_ROWS).filter(|more| *more > 0) {
+            writeln!(card, "| and {more} more | |").expect(STRING);
+        }
+        card.push('\n');
+    }
+    card += "## Columns\n\n| column | type | meaning |\n|---|---|---|\n";
+    for column in columns {
+        let (name, kind) = (cell(&column.name), column.kind.name());
+        writeln!(card, "| `{name}` | {kind} | {} |", cell(&column.meaning)).expect(STRING);
+    }
+    card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", split=\"train\")\n```\n\n\
+         The texts belong to the people who wrote them. Reddit's terms hold for them: whoever keeps a copy has to delete \
+         what is deleted on Reddit, and `topicmill purge --check-deleted` finds it. To share the labels without the \
+         texts, hand on the ids (`topicmill export posts.txt --format ids`).\n"
+}
+
+/// A string takes what is written.
+const STRING: &str = "a string takes what is written";
+
+/// What programs read, the title, and what it is.
+fn front(counts: &Counts, facts: &Facts) -> String {
     let size = match counts.rows {
         0..1_000 => "n<1K",
         1_000..10_000 => "1K<n<10K",
@@ -75,6 +135,29 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
         1_000_000..10_000_000 => "1M<n<10M",
         _ => "10M<n<100M",
     };
+    let parts: Vec<&str> = match counts.parts.len() {
+        0 => vec!["train"],
+        _ => counts.parts.iter().map(|part| part.name.as_str()).collect(),
+    };
+    let files = parts
+        .iter()
+        .map(|part| format!("  - split: {part}\n    path: data/{part}-*.parquet\n"));
+    format!(
+        "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
+         license_link: https://redditinc.com/policies/data-api-terms\n\
+         task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
+         tags:\n- reddit\n- topicmill\n\
+         configs:\n- config_name: default\n  data_files:\n{files}---\n\n\
+         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. Nobody checked the \
+         labels by hand.\n\n",
+        name = serde_json::Value::from(facts.label_set.as_str()),
+        title = cell(&facts.label_set),
+        files = files.collect::<String>(),
+    )
+}
+
+/// The data set in figures.
+fn table(counts: &Counts, facts: &Facts) -> String {
     let day = |time: Option<chrono::DateTime<chrono::Utc>>| {
         time.map_or_else(|| "–".to_owned(), |time| time.date_naive().to_string())
     };
@@ -82,73 +165,23 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
         || "never: posts that were deleted on Reddit since may be in it".to_owned(),
         |at| at.as_datetime().date_naive().to_string(),
     );
-    let Facts {
-        model,
-        precision,
-        label_set,
-        version,
-        mode,
-        threshold,
-        ..
-    } = facts;
-    let mut put = |text: std::fmt::Arguments<'_>| {
-        card.write_fmt(text)
-            .expect("a string takes what is written");
-    };
-    put(format_args!(
-        "---\npretty_name: {name}\nlicense: other\nlicense_name: reddit-terms\n\
-         license_link: https://redditinc.com/policies/data-api-terms\n\
-         task_categories:\n- text-classification\nsize_categories:\n- {size}\n\
-         tags:\n- reddit\n- topicmill\n\
-         configs:\n- config_name: default\n  data_files:\n  - split: train\n    path: data/*.parquet\n---\n\n\
-         # {title}\n\n{SIGN}: Reddit posts, each with the label that a zero-shot model gave it. Nobody checked the \
-         labels by hand.\n\n",
-        name = serde_json::Value::from(label_set.as_str()),
-        title = cell(label_set),
-    ));
-    put(format_args!(
+    format!(
         "| what | value |\n|---|---|\n\
-         | posts | {} |\n| posted | {} to {} |\n| model | {} ({}) |\n| label set | {}, version {version} |\n\
-         | mode | {mode} |\n| threshold | {threshold} |\n| posts that belong to none of the labels (`other`) | {} |\n\
+         | posts | {} |\n| posted | {} to {} |\n| model | {} ({}) |\n| label set | {}, version {} |\n\
+         | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
          | posts without a label that is sure enough (`unsure`) | {} |\n\
          | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",
         counts.rows,
         day(counts.first),
         day(counts.last),
-        cell(model),
-        cell(precision),
-        cell(label_set),
+        cell(&facts.model),
+        cell(&facts.precision),
+        cell(&facts.label_set),
+        facts.version,
+        facts.mode,
+        facts.threshold,
         counts.other,
         counts.unsure,
         counts.unlabelled,
-    ));
-    for (title, rows) in [("label", &counts.labels), ("topic", &counts.topics)] {
-        put(format_args!(
-            "## Posts by {title}\n\n| {title} | posts |\n|---|---|\n"
-        ));
-        for (name, posts) in rows.iter().take(MOST_ROWS) {
-            put(format_args!("| {} | {posts} |\n", cell(name)));
-        }
-        if let Some(more) = rows.len().checked_sub(MOST_ROWS).filter(|more| *more > 0) {
-            put(format_args!("| and {more} more | |\n"));
-        }
-        put(format_args!("\n"));
-    }
-    put(format_args!(
-        "## Columns\n\n| column | type | meaning |\n|---|---|---|\n"
-    ));
-    for column in columns {
-        let (name, kind) = (cell(&column.name), column.kind.name());
-        put(format_args!(
-            "| `{name}` | {kind} | {} |\n",
-            cell(&column.meaning)
-        ));
-    }
-    put(format_args!(
-        "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", split=\"train\")\n```\n\n\
-         The texts belong to the people who wrote them. Reddit's terms hold for them: whoever keeps a copy has to delete \
-         what is deleted on Reddit, and `topicmill purge --check-deleted` finds it. To share the labels without the \
-         texts, hand on the ids (`topicmill export posts.txt --format ids`).\n"
-    ));
-    card
+    )
 }

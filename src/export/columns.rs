@@ -2,11 +2,15 @@
 
 use topicmill_score::LabelSet;
 
+use crate::store::ColumnType;
+
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// UTF-8.
     Text,
+    /// Bytes, as their hexadecimal text.
+    Hex,
     /// 64-bit integers.
     Integer,
     /// Double precision.
@@ -21,11 +25,23 @@ impl Kind {
     /// As the data card writes it.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Text => "text",
+            Self::Text | Self::Hex => "text",
             Self::Integer => "integer",
             Self::Number => "number",
             Self::Boolean => "boolean",
             Self::Time => "time",
+        }
+    }
+
+    /// As the database is asked for it.
+    pub(super) const fn in_the_database(self) -> ColumnType {
+        match self {
+            Self::Text => ColumnType::Text,
+            Self::Hex => ColumnType::Hex,
+            Self::Integer => ColumnType::Integer,
+            Self::Number => ColumnType::Number,
+            Self::Boolean => ColumnType::Boolean,
+            Self::Time => ColumnType::Time,
         }
     }
 }
@@ -43,12 +59,7 @@ pub struct Column {
 
 /// The columns before those of the labels: name, kind, expression, meaning.
 pub(super) const FIXED: [(&str, Kind, &str, &str); 22] = [
-    (
-        "fullname",
-        Kind::Text,
-        "p.fullname",
-        "Reddit's name of the post",
-    ),
+    ("fullname", Kind::Text, "{key}", "Reddit's name of the post"),
     (
         "subreddit",
         Kind::Text,
@@ -125,23 +136,34 @@ pub(super) const FIXED: [(&str, Kind, &str, &str); 22] = [
         "c.classified_at",
         "when it got its label",
     ),
-    ("model", Kind::Text, "m.name", "the model"),
+    // Without a label there is none of these. A subquery that names nothing of the row is answered once.
+    (
+        "model",
+        Kind::Text,
+        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT name FROM models WHERE id = {model}) END",
+        "the model",
+    ),
     (
         "precision",
         Kind::Text,
-        "m.precision",
+        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT precision FROM models WHERE id = {model}) END",
         "the precision that the model computed with",
     ),
-    ("label_set", Kind::Text, "s.name", "the label set"),
+    (
+        "label_set",
+        Kind::Text,
+        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT name FROM label_sets WHERE id = {set}) END",
+        "the label set",
+    ),
     (
         "label_set_version",
         Kind::Text,
-        "substr(s.hash, 1, 12)",
+        "CASE WHEN c.fullname IS NULL THEN NULL ELSE (SELECT substr(hash, 1, 12) FROM label_sets WHERE id = {set}) END",
         "the version of the label set",
     ),
     (
         "text_hash",
-        Kind::Text,
+        Kind::Hex,
         "p.text_hash",
         "equal texts have equal hashes: the first 16 bytes of SHA-256, in hex",
     ),
@@ -149,8 +171,21 @@ pub(super) const FIXED: [(&str, Kind, &str, &str); 22] = [
 /// The name of the column of a label's score begins with it.
 const SCORE_OF: &str = "score_";
 
-/// All columns of a data set.
-pub fn columns(set: &LabelSet) -> Vec<Column> {
+/// The column of a split in a file.
+const SPLIT: &str = "split";
+/// Columns of text in which hardly any two rows are the same: a dictionary of them is built for nothing.
+pub(super) const UNIQUE: [&str; 7] = [
+    "fullname",
+    "title",
+    "selftext",
+    "url",
+    "permalink",
+    "created_at",
+    "text_hash",
+];
+
+/// All columns of a data set; of a file that is split, with the part of each row.
+pub fn columns(set: &LabelSet, is_split: bool) -> Vec<Column> {
     let fixed = FIXED.iter().map(|(name, kind, _, meaning)| Column {
         name: (*name).to_owned(),
         kind: *kind,
@@ -161,5 +196,10 @@ pub fn columns(set: &LabelSet) -> Vec<Column> {
         kind: Kind::Number,
         meaning: format!("the score of the label \"{}\", 0 to 1", label.label),
     });
-    fixed.chain(labels).collect()
+    let split = is_split.then(|| Column {
+        name: SPLIT.to_owned(),
+        kind: Kind::Text,
+        meaning: "the part that the post is in: train, validation or test".to_owned(),
+    });
+    fixed.chain(labels).chain(split).collect()
 }

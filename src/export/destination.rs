@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::split::Split;
+
 /// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -11,6 +13,8 @@ pub enum Format {
     Ndjson,
     /// Parquet, compressed with zstd.
     Parquet,
+    /// A workbook of Excel, with one sheet.
+    Xlsx,
     /// The fullnames of the posts alone, one a line.
     Ids,
 }
@@ -28,4 +32,6 @@ pub struct Destination {
     pub bom: bool,
     /// See [`crate::domain::spreadsheet_safe`].
     pub safe_csv: bool,
+    /// Into parts: files of a folder, a column of a file.
+    pub split: Option<Split>,
 }

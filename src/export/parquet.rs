@@ -4,24 +4,29 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use std::sync::Arc;
 
+use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
 use parquet::schema::types::Type;
 
-use super::columns::{Column, Kind};
-use super::row::Cell;
+use super::columns::{Column, Kind, UNIQUE};
+use crate::store::{Batch, ColumnCells, Values};
 use crate::tables::columnar::{
-    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, begin, disk_error,
+    ColumnBuffer, ColumnKind, ColumnSlice, ParquetWriter, begin, disk_error, write_slices,
 };
 
-/// Rows of a row group: what readers such as `DuckDB` take at a time.
-const ROWS_A_GROUP: usize = 100_000;
+/// Rows of a row group: readers such as `DuckDB` share a file out to their threads by row groups, and advise 100,000 and
+/// more; half of that is in memory twice, being read and being written.
+const ROWS_A_GROUP: usize = 60_000;
 /// Bytes of text after which a row group ends early; they are in memory until then.
-const BYTES_A_GROUP: usize = 48 << 20;
+const BYTES_A_GROUP: usize = 32 << 20;
 
 /// A Parquet file that is being written.
 pub(super) struct ParquetFile {
     file: ParquetWriter,
-    columns: Vec<ColumnBuffer>,
+    width: usize,
+    files: usize,
+    /// What the next row group will be.
+    batches: Vec<Batch>,
     rows: usize,
     bytes: usize,
 }
@@ -29,7 +34,7 @@ pub(super) struct ParquetFile {
 impl Kind {
     fn in_parquet(self) -> ColumnKind {
         match self {
-            Self::Text => ColumnKind::Text,
+            Self::Text | Self::Hex => ColumnKind::Text,
             Self::Integer => ColumnKind::Integer,
             Self::Number => ColumnKind::Number,
             Self::Boolean => ColumnKind::Boolean,
@@ -39,50 +44,49 @@ impl Kind {
 }
 
 impl ParquetFile {
-    pub fn new(to: BufWriter<File>, columns: &[Column]) -> io::Result<Self> {
-        let buffer =
-            |column: &Column| ColumnBuffer::new(column.name.clone(), column.kind.in_parquet());
-        let columns: Vec<ColumnBuffer> = columns.iter().map(buffer).collect();
+    /// `files` are written at the same time, and share the memory that one has.
+    pub fn new(to: BufWriter<File>, columns: &[Column], files: usize) -> io::Result<Self> {
         let begun = || {
-            let fields = columns.iter().map(ColumnBuffer::schema);
+            let fields = columns.iter().map(|column| {
+                ColumnBuffer::new(column.name.clone(), column.kind.in_parquet()).schema()
+            });
             let fields = fields.collect::<Result<_, _>>()?;
             let schema = Type::group_type_builder("posts").with_fields(fields);
-            begin(to, Arc::new(schema.build()?), None)
+            begin(to, Arc::new(schema.build()?), None, &UNIQUE)
         };
         Ok(Self {
             file: begun().map_err(disk_error)?,
-            columns,
+            width: columns.len(),
+            files,
+            batches: Vec::new(),
             rows: 0,
             bytes: 0,
         })
     }
 
-    pub fn add(&mut self, row: Vec<Cell>) -> io::Result<()> {
-        for (column, cell) in self.columns.iter_mut().zip(row) {
-            self.bytes += column.push(match cell {
-                Cell::Null => ColumnValue::Null,
-                Cell::Text(text) => ColumnValue::Text(text),
-                Cell::Integer(number) => ColumnValue::Integer(number),
-                Cell::Number(number) => ColumnValue::Number(number),
-                Cell::Boolean(is) => ColumnValue::Boolean(is),
-                Cell::Time(time) => ColumnValue::Integer(time.timestamp_millis()),
-            });
-        }
-        self.rows += 1;
-        if self.rows >= ROWS_A_GROUP || self.bytes >= BYTES_A_GROUP {
+    pub fn add(&mut self, batch: Batch) -> io::Result<()> {
+        self.rows += batch.rows;
+        self.bytes += batch.bytes;
+        self.batches.push(batch);
+        if self.rows * self.files >= ROWS_A_GROUP || self.bytes * self.files >= BYTES_A_GROUP {
             self.group().map_err(disk_error)?;
         }
         Ok(())
     }
 
-    /// Writes what is gathered.
+    /// Writes what is gathered; of each column what it held is free again when it is written.
     fn group(&mut self) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
-        for column in &mut self.columns {
-            column.write(&mut group)?;
-            column.clear();
+        for i in 0..self.width {
+            let take = |batch: &mut Batch| {
+                let none = ColumnCells::texts(std::iter::empty());
+                std::mem::replace(&mut batch.columns[i], none)
+            };
+            let cells: Vec<ColumnCells> = self.batches.iter_mut().map(take).collect();
+            write_slices(&mut group, cells.into_iter().map(slice))?;
         }
         group.close()?;
+        self.batches.clear();
         (self.rows, self.bytes) = (0, 0);
         Ok(())
     }
@@ -93,4 +97,24 @@ impl ParquetFile {
         }
         self.file.into_inner().map_err(disk_error)
     }
+}
+
+/// The values as Parquet takes them; texts stay where they are.
+fn slice(cells: ColumnCells) -> (ColumnSlice, Vec<i16>) {
+    let slice = match cells.values {
+        Values::Boolean(values) => ColumnSlice::Boolean(values),
+        Values::Integer(values) | Values::Time(values) => ColumnSlice::Integer(values),
+        Values::Number(values) => ColumnSlice::Number(values),
+        Values::Text(texts) => {
+            let all = ByteArray::from(texts.text.into_bytes());
+            let mut begin = 0;
+            let each = texts.ends.into_iter().map(|end| {
+                let text = all.slice(begin, end - begin);
+                begin = end;
+                text
+            });
+            ColumnSlice::Text(each.collect())
+        }
+    };
+    (slice, cells.present)
 }

@@ -1,30 +1,16 @@
-//! Rows in the types of their columns, and what is counted of them.
+//! What is counted of the rows.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use serde_json::Value;
 
-use super::ExportError;
-use super::columns::{Column, FIXED, Kind};
+use crate::store::{Batch, Cell};
 
 /// Places of columns that the counts need.
-const FULLNAME: usize = 0;
 const TOPIC: usize = 2;
 const CREATED_AT: usize = 7;
 const LABEL: usize = 11;
 const OUTCOME: usize = 15;
-
-/// A value of a row in its column's type.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Cell {
-    Null,
-    Text(String),
-    Integer(i64),
-    Number(f64),
-    Boolean(bool),
-    Time(DateTime<Utc>),
-}
 
 /// What was exported.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -45,90 +31,80 @@ pub struct Counts {
     pub first: Option<DateTime<Utc>>,
     /// When the last of the posts was posted.
     pub last: Option<DateTime<Utc>>,
+    /// Rows of each part of a split, in its order; empty without a split.
+    pub parts: Vec<Part>,
+    /// Groups of posts with almost the same text that a split left together; `None` without a split.
+    pub groups: Option<u64>,
+    /// Texts that a cell of a workbook could not hold whole.
+    pub cut: u64,
     /// Bytes written.
     pub bytes: u64,
 }
 
+/// A part of a split.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Part {
+    /// `train`, `validation` or `test`.
+    pub name: String,
+    /// The share that was asked for, in percent.
+    pub wanted: u32,
+    /// Rows.
+    pub rows: u64,
+    /// Rows of each outcome: a label, `other` or `unsure`.
+    pub outcomes: BTreeMap<String, u64>,
+}
+
+impl Part {
+    /// A part without rows yet.
+    pub(super) fn new((name, wanted): (&str, u32)) -> Self {
+        Self {
+            name: name.to_owned(),
+            wanted,
+            ..Self::default()
+        }
+    }
+}
+
+/// One more of something that has a name.
+pub(super) fn count(of: &mut BTreeMap<String, u64>, name: &str) {
+    match of.get_mut(name) {
+        Some(n) => *n += 1,
+        None => drop(of.insert(name.to_owned(), 1)),
+    }
+}
+
 impl Counts {
-    pub(super) fn add(&mut self, row: &[Cell]) {
-        self.rows += 1;
-        match (&row[LABEL], &row[OUTCOME]) {
-            (Cell::Text(label), _) => *self.labels.entry(label.clone()).or_default() += 1,
-            (_, Cell::Text(outcome)) if outcome == "other" => self.other += 1,
-            (_, Cell::Text(_)) => self.unsure += 1,
-            _ => self.unlabelled += 1,
-        }
-        if let Cell::Text(topic) = &row[TOPIC] {
-            *self.topics.entry(topic.clone()).or_default() += 1;
-        }
-        if let Cell::Time(at) = row[CREATED_AT] {
-            self.first = Some(self.first.map_or(at, |first| first.min(at)));
-            self.last = Some(self.last.map_or(at, |last| last.max(at)));
-        }
-    }
-}
-
-/// A row in the types of its columns; the packed scores, its last value, in one cell a label.
-pub(super) fn cells(mut row: Vec<Value>, columns: &[Column]) -> Result<Vec<Cell>, ExportError> {
-    let packed = row.pop();
-    let wrong = |row: &[Value], column: &Column, value: &Value| ExportError::Value {
-        fullname: row[FULLNAME].as_str().unwrap_or_default().to_owned(),
-        column: column.name.clone(),
-        value: value.to_string(),
-        kind: column.kind.name(),
-    };
-    let mut cells = Vec::with_capacity(columns.len());
-    for (i, column) in columns[..FIXED.len()].iter().enumerate() {
-        let value = std::mem::take(&mut row[i]);
-        match cell(value, column.kind) {
-            Ok(cell) => {
-                if i == FULLNAME
-                    && let Cell::Text(name) = &cell
-                {
-                    row[FULLNAME] = Value::from(name.as_str());
-                }
-                cells.push(cell);
+    /// Adds rows with all the fixed columns; `part` says in which part of a split a row is.
+    pub(super) fn add(&mut self, batch: &Batch, part: impl Fn(usize) -> usize) {
+        let [topics, times, labels, outcomes] =
+            [TOPIC, CREATED_AT, LABEL, OUTCOME].map(|column| batch.columns[column].cells());
+        let (mut first, mut last) = (i64::MAX, i64::MIN);
+        let rows = topics.zip(times).zip(labels.zip(outcomes)).enumerate();
+        for (row, ((topic, time), (label, outcome))) in rows {
+            match (label, outcome) {
+                (Cell::Text(label), _) => count(&mut self.labels, label),
+                (_, Cell::Text("other")) => self.other += 1,
+                (_, Cell::Text(_)) => self.unsure += 1,
+                _ => self.unlabelled += 1,
             }
-            Err(value) => return Err(wrong(&row, column, &value)),
+            if let Cell::Text(topic) = topic {
+                count(&mut self.topics, topic);
+            }
+            if let Cell::Time(time) = time {
+                (first, last) = (first.min(time), last.max(time));
+            }
+            if let Some(part) = self.parts.get_mut(part(row)) {
+                part.rows += 1;
+                if let Cell::Text(outcome) = outcome {
+                    count(&mut part.outcomes, outcome);
+                }
+            }
+        }
+        self.rows += batch.rows as u64;
+        if first <= last {
+            let time = DateTime::from_timestamp_millis;
+            self.first = self.first.into_iter().chain(time(first)).min();
+            self.last = self.last.into_iter().chain(time(last)).max();
         }
     }
-    let packed = packed.unwrap_or_default();
-    let text = packed.as_str().unwrap_or_default();
-    // `[0.5,0.25]` in SQLite, `{0.5,0.25}` in PostgreSQL.
-    let numbers = text.trim_matches(['[', ']', '{', '}']);
-    let mut numbers = numbers.split(',').filter(|number| !number.is_empty());
-    for column in &columns[FIXED.len()..] {
-        cells.push(match numbers.next().map(|number| number.trim().parse()) {
-            None => Cell::Null,
-            Some(Ok(number)) => Cell::Number(number),
-            Some(Err(_)) => return Err(wrong(&row, column, &packed)),
-        });
-    }
-    Ok(cells)
-}
-
-/// A value in a column's type; the value again if it has none.
-fn cell(value: Value, kind: Kind) -> Result<Cell, Value> {
-    let cell = match (kind, &value) {
-        (_, Value::Null) => Some(Cell::Null),
-        (Kind::Text, Value::String(_)) => match value {
-            Value::String(text) => return Ok(Cell::Text(text)),
-            _ => unreachable!("matched above"),
-        },
-        (Kind::Integer, Value::Number(number)) => number.as_i64().map(Cell::Integer),
-        (Kind::Number, Value::Number(number)) => number.as_f64().map(Cell::Number),
-        (Kind::Boolean, Value::Bool(is)) => Some(Cell::Boolean(*is)),
-        // SQLite has no other.
-        (Kind::Boolean, Value::Number(number)) => number.as_i64().map(|n| Cell::Boolean(n != 0)),
-        (Kind::Time, Value::String(text)) => time(text).map(Cell::Time),
-        _ => None,
-    };
-    cell.ok_or(value)
-}
-
-/// A time as SQLite holds it, or as PostgreSQL prints it.
-fn time(text: &str) -> Option<DateTime<Utc>> {
-    let time = DateTime::parse_from_rfc3339(text)
-        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
-    time.ok().map(|time| time.to_utc())
 }

@@ -13,11 +13,22 @@ use super::columns::Column;
 use super::destination::{Destination, Format};
 use super::lines::Lines;
 use super::parquet::ParquetFile;
-use super::row::{Cell, Counts, cells};
-use crate::store::Part;
+use super::row::{Counts, Part};
+use super::split::{self, Assigned, Sorter};
+use super::workbook::{self, Sheet};
+use crate::store::Batch;
 
-/// Rows of a file of a folder: some hundred megabytes of posts.
+/// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
 const ROWS_A_FILE: u64 = 500_000;
+/// The only part of a folder that is not split, as `datasets` calls it.
+const WHOLE: &str = "train";
+
+/// What is written, and where.
+pub(super) struct Order {
+    pub columns: Vec<Column>,
+    pub facts: Facts,
+    pub to: Destination,
+}
 
 /// A data set that is whole, and not in its place yet.
 pub(super) struct Whole {
@@ -35,44 +46,134 @@ enum Made {
 enum Sink {
     Lines(Lines),
     Parquet(Box<ParquetFile>),
+    Sheet(Box<Sheet>),
 }
 
 impl Sink {
-    fn new(file: File, format: Format, columns: &[Column], to: &Destination) -> io::Result<Self> {
+    fn new(file: File, order: &Order) -> io::Result<Self> {
+        let Order { columns, to, .. } = order;
         let file = BufWriter::with_capacity(1 << 20, file);
-        Ok(match format {
-            Format::Parquet => Self::Parquet(Box::new(ParquetFile::new(file, columns)?)),
+        Ok(match to.format.unwrap_or(Format::Parquet) {
+            Format::Parquet => {
+                let files = to.split.as_ref().filter(|_| to.format.is_none());
+                let files = files.map_or(1, |split| split.shares.parts().count());
+                Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
+            }
+            Format::Xlsx => Self::Sheet(Box::new(Sheet::new(file, columns, beside(&to.path))?)),
             format => Self::Lines(Lines::new(file, format, columns, to.bom, to.safe_csv)?),
         })
     }
 
-    fn add(&mut self, row: Vec<Cell>) -> io::Result<()> {
+    fn add(&mut self, batch: Batch) -> io::Result<()> {
         match self {
-            Self::Lines(lines) => lines.add(&row),
-            Self::Parquet(file) => file.add(row),
+            Self::Lines(lines) => lines.add(&batch),
+            Self::Parquet(file) => file.add(batch),
+            Self::Sheet(sheet) => sheet.add(&batch),
         }
     }
 
-    /// Writes what is left, to the disk.
-    fn end(self) -> io::Result<()> {
-        let file = match self {
-            Self::Lines(lines) => lines.end()?,
-            Self::Parquet(file) => file.end()?,
+    /// Writes what is left, to the disk; how many texts were cut.
+    fn end(self) -> io::Result<u64> {
+        let (file, cut) = match self {
+            Self::Lines(lines) => (lines.end()?, 0),
+            Self::Parquet(file) => (file.end()?, 0),
+            Self::Sheet(sheet) => sheet.end()?,
         };
-        file.into_inner()
-            .map_err(io::IntoInnerError::into_error)?
-            .sync_all()
+        let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        Ok(cut)
     }
 }
 
-/// Writes all rows that come.
+/// Files of rows: one, or in a folder those of each part.
+struct Files<'o> {
+    order: &'o Order,
+    made: Made,
+    parts: Vec<PartFiles>,
+    cut: u64,
+}
+
+/// The files of a part.
+struct PartFiles {
+    name: &'static str,
+    sink: Option<Sink>,
+    files: u64,
+    /// Rows of the file that is being written.
+    rows: u64,
+}
+
+impl<'o> Files<'o> {
+    fn new(order: &'o Order) -> io::Result<Self> {
+        let made = Made::beside(&order.to)?;
+        let names: Vec<&str> = match (&made, &order.to.split) {
+            (Made::Folder(_), Some(split)) => split.shares.parts().map(|(name, _)| name).collect(),
+            _ => vec![WHOLE],
+        };
+        let part = |name| PartFiles {
+            name,
+            sink: None,
+            files: 0,
+            rows: 0,
+        };
+        Ok(Self {
+            order,
+            made,
+            parts: names.into_iter().map(part).collect(),
+            cut: 0,
+        })
+    }
+
+    /// Writes rows to a part.
+    fn add(&mut self, part: usize, batch: Batch) -> io::Result<()> {
+        let part = &mut self.parts[part];
+        if part.rows >= ROWS_A_FILE && matches!(self.made, Made::Folder(_)) {
+            self.cut += part.sink.take().map_or(Ok(0), Sink::end)?;
+            part.rows = 0;
+        }
+        if part.sink.is_none() {
+            let file = self.made.file(part.name, part.files)?;
+            part.files += 1;
+            part.sink = Some(Sink::new(file, self.order)?);
+        }
+        part.rows += batch.rows as u64;
+        let sink = part.sink.as_mut().expect("made above");
+        sink.add(batch)
+    }
+
+    /// Ends all files, and gives those of a folder the names that `datasets` looks for.
+    fn end(mut self, none: &Batch) -> io::Result<(Made, u64)> {
+        for i in 0..self.parts.len() {
+            if self.parts[i].files == 0 {
+                // No rows make a table without rows, not no table.
+                self.add(i, none.clone())?;
+            }
+            let part = &mut self.parts[i];
+            self.cut += part.sink.take().map_or(Ok(0), Sink::end)?;
+            if let Made::Folder(folder) = &self.made {
+                let (name, files) = (part.name, part.files);
+                for file in 0..files {
+                    let whole = format!("data/{name}-{file:05}-of-{files:05}.parquet");
+                    let folder = folder.path();
+                    fs::rename(folder.join(unfinished(name, file)), folder.join(whole))?;
+                }
+            }
+        }
+        Ok((self.made, self.cut))
+    }
+}
+
+/// A file of a folder whose number of files is not known yet.
+fn unfinished(part: &str, number: u64) -> String {
+    format!("data/{part}-{number:05}.parquet")
+}
+
+/// Writes all rows that come. Those of a split come twice: first what decides their parts.
 pub(super) fn write(
-    mut parts: Receiver<Part>,
-    columns: &[Column],
-    facts: &Facts,
-    to: &Destination,
+    mut batches: Receiver<Batch>,
+    order: &Order,
     heard: &dyn Fn(u64),
-) -> Result<Whole, ExportError> {
+) -> Result<Option<Whole>, ExportError> {
+    let to = &order.to;
     let failed = |source| ExportError::Write {
         path: to.path.clone(),
         source,
@@ -80,64 +181,97 @@ pub(super) fn write(
     if !to.overwrite && to.path.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.path.clone()));
     }
-    let made = Made::beside(to).map_err(failed)?;
+    let mut files = Files::new(order).map_err(failed)?;
     let mut counts = Counts::default();
-    let mut sink: Option<Sink> = None;
-    let mut files = 0;
-    // A refused statement sends nothing, and an answer without rows its columns.
-    let mut answered = false;
-    while let Some(part) = parts.blocking_recv() {
-        answered = true;
-        let Part::Rows(rows) = part else { continue };
-        let came = rows.len() as u64;
-        for row in rows {
-            let row = cells(row, columns)?;
-            if counts.rows.is_multiple_of(ROWS_A_FILE) && matches!(made, Made::Folder(_)) {
-                end(sink.take()).map_err(failed)?;
-            }
-            counts.add(&row);
-            if sink.is_none() {
-                let file = made.file(files).map_err(failed)?;
-                files += 1;
-                let format = to.format.unwrap_or(Format::Parquet);
-                sink = Some(Sink::new(file, format, columns, to).map_err(failed)?);
-            }
-            let sink = sink.as_mut().expect("made above");
-            sink.add(row).map_err(failed)?;
+    let mut sorter = to.split.is_some().then(Sorter::new);
+    let mut assigned: Option<Assigned> = None;
+    let mut last = None;
+    while let Some(batch) = batches.blocking_recv() {
+        if let Some(sorter) = &mut sorter
+            && batch.statement == 0
+        {
+            sorter.add(&batch);
+            continue;
         }
-        heard(came);
+        if let (Some(sorter), Some(split)) = (sorter.take(), &to.split) {
+            let decided = sorter.assign(split);
+            counts.groups = Some(decided.groups);
+            counts.parts = split.shares.parts().map(Part::new).collect();
+            assigned = Some(decided);
+        }
+        let rows = batch.rows as u64;
+        last = Some(batch.picked(&[]));
+        let begin = usize::try_from(counts.rows).unwrap_or(usize::MAX);
+        let parts = assigned
+            .as_ref()
+            .map(|all| &all.parts[begin..begin + batch.rows]);
+        counts.add(&batch, |row| {
+            parts.map_or(0, |parts| usize::from(parts[row]))
+        });
+        if to.format == Some(Format::Xlsx) && counts.rows > workbook::MOST_ROWS {
+            return Err(ExportError::TooManyRows(to.path.clone()));
+        }
+        files.put(batch, parts).map_err(failed)?;
+        heard(rows);
     }
-    if answered && sink.is_none() {
-        // No rows make a table without rows, not no table.
-        let file = made.file(0).map_err(failed)?;
-        let format = to.format.unwrap_or(Format::Parquet);
-        sink = Some(Sink::new(file, format, columns, to).map_err(failed)?);
-    }
-    end(sink).map_err(failed)?;
+    // A refused statement sends nothing, and an answer without rows its columns.
+    let Some(none) = last else {
+        return Ok(None);
+    };
+    finish(files, &none, counts).map(Some).map_err(failed)
+}
+
+/// Ends all files; a folder gets its card.
+fn finish(files: Files<'_>, none: &Batch, mut counts: Counts) -> io::Result<Whole> {
+    let order = files.order;
+    let (made, cut) = files.end(none)?;
+    counts.cut = cut;
     if let Made::Folder(folder) = &made {
-        let text = card::text(&counts, columns, facts);
-        fs::write(folder.path().join("README.md"), text).map_err(failed)?;
+        let text = card::text(&counts, &order.columns, &order.facts);
+        fs::write(folder.path().join("README.md"), text)?;
     }
-    counts.bytes = made.bytes().map_err(failed)?;
+    counts.bytes = made.bytes()?;
     Ok(Whole {
         counts,
         made,
-        destination: to.clone(),
+        destination: order.to.clone(),
     })
 }
 
-fn end(sink: Option<Sink>) -> io::Result<()> {
-    sink.map_or(Ok(()), Sink::end)
+impl Files<'_> {
+    /// Writes rows to their parts: files of a folder, a column of a file.
+    fn put(&mut self, mut batch: Batch, parts: Option<&[u8]>) -> io::Result<()> {
+        let (Some(parts), Some(split)) = (parts, &self.order.to.split) else {
+            return self.add(0, batch);
+        };
+        if matches!(self.made, Made::File(_)) {
+            batch.columns.push(split::column(parts, &split.shares));
+            return self.add(0, batch);
+        }
+        for part in 0..self.parts.len() {
+            let wanted: Vec<bool> = parts.iter().map(|p| usize::from(*p) == part).collect();
+            let picked = batch.picked(&wanted);
+            if picked.rows > 0 {
+                self.add(part, picked)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The folder that a path lies in.
+fn beside(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
 }
 
 impl Made {
     /// Something without a name of its own beside where it is to go: on the same disk, so that a rename puts it there.
     fn beside(to: &Destination) -> io::Result<Self> {
         let name = to.path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-        let folder = match to.path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
+        let folder = beside(&to.path);
         let mut builder = tempfile::Builder::new();
         let prefix = format!(".{}.", name.to_string_lossy());
         let builder = builder.prefix(&prefix).suffix(".partial");
@@ -149,12 +283,10 @@ impl Made {
         Ok(Self::Folder(made))
     }
 
-    fn file(&self, number: u64) -> io::Result<File> {
+    fn file(&self, part: &str, number: u64) -> io::Result<File> {
         match self {
             Self::File(file) => file.reopen(),
-            Self::Folder(folder) => {
-                File::create_new(folder.path().join(format!("data/part-{number:05}.parquet")))
-            }
+            Self::Folder(folder) => File::create_new(folder.path().join(unfinished(part, number))),
         }
     }
 
@@ -226,11 +358,9 @@ fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
             ));
         }
         // Two renames: in between there is no data set of this name, but never half of one.
-        let old = tempfile::Builder::new().prefix(".old.").tempdir_in(
-            path.parent()
-                .filter(|p| *p != Path::new(""))
-                .unwrap_or(Path::new(".")),
-        )?;
+        let old = tempfile::Builder::new()
+            .prefix(".old.")
+            .tempdir_in(beside(path))?;
         let kept = old.path().join("data-set");
         fs::rename(path, &kept)?;
         return fs::rename(folder.path(), path).inspect_err(|_| {

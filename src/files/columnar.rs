@@ -174,7 +174,7 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
         .collect();
     let schema = Type::group_type_builder("schema").with_fields(fields.map_err(&failed)?);
     let schema = Arc::new(schema.build().map_err(&failed)?);
-    let mut writer = begin(BufWriter::new(to), schema, None).map_err(&failed)?;
+    let mut writer = begin(BufWriter::new(to), schema, None, &[]).map_err(&failed)?;
     let mut rows = lines_of(lines)?;
     loop {
         let count = fill(&mut columns, &mut rows, GROUP_ROWS, GROUP_BYTES);
@@ -256,8 +256,13 @@ pub(super) fn beside_copies(
     }
     let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
     let schema = Arc::new(schema.build().map_err(&failed)?);
-    let mut writer =
-        begin(BufWriter::new(to), schema, kept_about(about, &new_names)).map_err(&failed)?;
+    let mut writer = begin(
+        BufWriter::new(to),
+        schema,
+        kept_about(about, &new_names),
+        &[],
+    )
+    .map_err(&failed)?;
     for input in inputs {
         copy(input, &mut writer, &mut added, &mut rows, lines)?;
     }

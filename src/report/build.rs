@@ -10,7 +10,7 @@ use super::drift::{Drift, is_real, real};
 use super::time::Axis;
 use crate::domain::{SourceKind, Timestamp};
 use crate::look;
-use crate::store::{Cell, Drawn, Fate, Gap, ModelRow, RunRow, Sample, Sums};
+use crate::store::{Drawn, Fate, Gap, HeatCell, ModelRow, RunRow, Sample, Sums};
 
 /// Characters of a title that is quoted: three lines on a telephone, most titles whole.
 const TITLE: usize = 160;
@@ -218,7 +218,7 @@ fn lines(tallies: &BTreeMap<Key, Tally>, names: &Names<'_>) -> Vec<Line> {
     lines
 }
 
-fn totals<'c>(cells: impl Iterator<Item = &'c Cell>, axis: &Axis) -> Vec<[u64; 3]> {
+fn totals<'c>(cells: impl Iterator<Item = &'c HeatCell>, axis: &Axis) -> Vec<[u64; 3]> {
     let mut totals = vec![[0; 3]; axis.len()];
     for cell in cells {
         let place = match cell.fate {
@@ -235,7 +235,7 @@ fn totals<'c>(cells: impl Iterator<Item = &'c Cell>, axis: &Axis) -> Vec<[u64; 3
 
 /// Topics with what their posts became, and how often the label is the topic.
 fn topics<'c>(
-    cells: impl Iterator<Item = &'c Cell>,
+    cells: impl Iterator<Item = &'c HeatCell>,
     lines: &[Line],
     names: &Names<'_>,
     axis: &Axis,

@@ -4,7 +4,7 @@ use topicmill_score::{Label, LabelSet, Mode};
 
 use super::build::{Around, build};
 use super::*;
-use crate::store::{Bin, Cell, Fate, Gap, Step, Sums};
+use crate::store::{Bin, Fate, Gap, HeatCell, Step, Sums};
 
 fn time(day: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_790_000_000 + day * 86_400).unwrap()
@@ -32,7 +32,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
             .collect(),
         background: None,
     };
-    let cell = |label: Option<&str>, fate, is_later: bool, posts: u64| Cell {
+    let cell = |label: Option<&str>, fate, is_later: bool, posts: u64| HeatCell {
         is_later,
         time: day(if is_later { 15 } else { 5 }),
         topic: labels.first().map(|(slug, ..)| (*slug).to_owned()),
@@ -41,7 +41,7 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
         posts,
         score_sum: 0.5 * drift::real(posts),
     };
-    let mut cells: Vec<Cell> = labels
+    let mut cells: Vec<HeatCell> = labels
         .iter()
         .flat_map(|(slug, before, after)| {
             let of = |is_later, posts| cell(Some(slug), Fate::Labelled, is_later, posts);

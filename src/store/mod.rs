@@ -32,8 +32,11 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 use self::browsed::{ListedPost, News, OutlinedPost, WholePost};
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
-pub use self::query::{Answered, Inquiry, Part, Parts, Table, parts};
-pub use self::report::{Bin, Cell, Drawn, Fate, ReportQuestion, Sample, Skipped, Step, Sums};
+pub use self::query::{
+    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Inquiry, Part, Parts, Reading, Table,
+    Values, batches, parts,
+};
+pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
     Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing,
@@ -441,6 +444,9 @@ face! {
     fn info(&self) -> Info;
     /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
     fn ask(&self, inquiry: Inquiry, into: Parts) -> Answered;
+    /// Answers statements that can do nothing but read, one behind the other and all of one moment, in columns of the
+    /// types that they name.
+    fn read(&self, reading: Reading, into: Batches) -> Answered;
     /// Answers one read-only statement of the program's own.
     fn query(&self, sql: &str) -> Table;
     /// Closes every connection; SQLite folds its log back into the file.

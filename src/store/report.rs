@@ -111,7 +111,7 @@ impl Fate {
 
 /// Posts that have all of this in common.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
+pub struct HeatCell {
     /// Whether they came after the split.
     pub is_later: bool,
     /// When: `2026-11-22T13`, `2026-11-22` or `2026-11`, as [`Sums::step`] says, in UTC.
@@ -219,7 +219,7 @@ pub struct Sums {
     /// How long the times of [`cells`](Self::cells) are.
     pub step: Step,
     /// Posts, by what they have in common.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<HeatCell>,
     /// Scores of the period.
     pub bins: Vec<Bin>,
     /// Posts whose best two labels are closest, the closest first.

@@ -9,7 +9,9 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleTyp
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::file::writer::{
+    SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
+};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 /// A file that is being written.
@@ -165,21 +167,69 @@ impl ColumnBuffer {
     }
 }
 
+/// Values of a column without those that are NULL.
+#[derive(Debug)]
+pub enum ColumnSlice {
+    /// True or false.
+    Boolean(Vec<bool>),
+    /// 64-bit integers, or times in milliseconds since 1970, UTC.
+    Integer(Vec<i64>),
+    /// Double precision.
+    Number(Vec<f64>),
+    /// UTF-8.
+    Text(Vec<ByteArray>),
+}
+
+/// Writes the next column of a row group, slice by slice; with each come the rows: 1 where it has a value, else 0.
+///
+/// # Errors
+/// Where the file cannot be written, or its next column is of another type.
+pub fn write_slices(
+    group: &mut RowGroup<'_>,
+    slices: impl Iterator<Item = (ColumnSlice, Vec<i16>)>,
+) -> Result<(), ParquetError> {
+    let mut column = next_column(group)?;
+    for (slice, present) in slices {
+        let present = Some(present.as_slice());
+        match slice {
+            ColumnSlice::Boolean(values) => column
+                .typed::<BoolType>()
+                .write_batch(&values, present, None),
+            ColumnSlice::Integer(values) => column
+                .typed::<Int64Type>()
+                .write_batch(&values, present, None),
+            ColumnSlice::Number(values) => column
+                .typed::<DoubleType>()
+                .write_batch(&values, present, None),
+            ColumnSlice::Text(values) => column
+                .typed::<ByteArrayType>()
+                .write_batch(&values, present, None),
+        }?;
+    }
+    column.close()
+}
+
+fn next_column<'g>(
+    group: &'g mut RowGroup<'_>,
+) -> Result<SerializedColumnWriter<'g>, ParquetError> {
+    let none = || ParquetError::General("a column too many".to_owned());
+    group.next_column()?.ok_or_else(none)
+}
+
 fn put<T: DataType>(
     group: &mut RowGroup<'_>,
     values: &[T::T],
     present: &[i16],
 ) -> Result<(), ParquetError> {
-    let column = group.next_column()?;
-    let none = || ParquetError::General("a column too many".to_owned());
-    let mut column = column.ok_or_else(none)?;
+    let mut column = next_column(group)?;
     column
         .typed::<T>()
         .write_batch(values, Some(present), None)?;
     column.close()
 }
 
-/// Begins a file of these columns, in which each row group is compressed with zstd.
+/// Begins a file of these columns, in which each row group is compressed with zstd. `unique` names columns whose values
+/// hardly ever come twice.
 ///
 /// # Errors
 /// Where nothing can be written.
@@ -187,6 +237,7 @@ pub fn begin(
     to: BufWriter<File>,
     schema: TypePtr,
     about: Option<Vec<KeyValue>>,
+    unique: &[&str],
 ) -> Result<ParquetWriter, ParquetError> {
     let mut properties = WriterProperties::builder()
         // The first level is quick, and a fifth larger than the third at most.
@@ -195,7 +246,8 @@ pub fn begin(
         .set_key_value_metadata(about);
     for field in schema.get_fields() {
         // No two scores are the same: a dictionary of them is built for nothing.
-        if field.is_primitive() && field.get_physical_type() == Physical::DOUBLE {
+        let is_number = field.is_primitive() && field.get_physical_type() == Physical::DOUBLE;
+        if is_number || unique.contains(&field.name()) {
             let path = ColumnPath::from(field.name());
             properties = properties.set_column_dictionary_enabled(path, false);
         }

@@ -268,7 +268,7 @@ fn bad_input_says_what_to_do_and_writes_nothing() {
         let scene = empty;
         let before = scene.names();
         for (args, says) in [
-            (&["x.xlsx"][..], &[".parquet", "--format"][..]),
+            (&["x.ods"][..], &[".parquet", "--format"][..]),
             (&["x.csv", "--label", "gamin"], &["`gamin`", "gaming"]),
             (&["x.csv", "--where", "scoer > 1"], &["scoer"]),
             (&["x.csv", "--where", "1=1); DELETE FROM posts; --"], &[]),
@@ -389,12 +389,23 @@ fn a_spreadsheet_gets_no_formula_and_sees_utf_8() {
 
 #[tokio::test]
 async fn a_data_set_is_of_one_moment() {
+    const N: usize = 1_200;
     if !runtime_is_here("a_data_set_is_of_one_moment") {
         return;
     }
     for database in databases() {
-        // More rows than wait on their way.
-        let scene = Scene::labelled(&database, 3_000);
+        // More text than waits on its way: 1 MB a batch, and up to 32 batches.
+        let scene = Scene::labelled(&database, 12);
+        let body = "a word of a long body ".repeat(1_800);
+        let long = (0..N).map(|i| {
+            let post = json!({
+                "id": format!("l{i:06}"), "title": format!("long {i}"), "selftext": body, "subreddit": "gaming",
+                "created_utc": 1_700_000_000,
+            });
+            format!("{post}\n")
+        });
+        let file = scene.program.write("long.ndjson", long.collect::<String>());
+        scene.ok(&["import", &file]);
         let store = database.open_on_server_time().await;
         let target = store.current_target().await.unwrap().unwrap();
         let set = store.label_set(target.label_set).await.unwrap();
@@ -405,6 +416,7 @@ async fn a_data_set_is_of_one_moment() {
             overwrite: false,
             bom: false,
             safe_csv: false,
+            split: None,
         };
         let terms = Terms {
             any_user: true,
@@ -417,7 +429,8 @@ async fn a_data_set_is_of_one_moment() {
             let mut command = scene
                 .program
                 .command(&["--database", &url, "purge", "--ids"]);
-            let ids: String = (0..3_000).map(|i| format!("k{i:06}\n")).collect();
+            let ids = (0..12).map(|i| format!("k{i:06}\n"));
+            let ids: String = ids.chain((0..N).map(|i| format!("l{i:06}\n"))).collect();
             command.arg(scene.program.write("ids.txt", ids));
             std::sync::Mutex::new(command)
         };
@@ -429,18 +442,26 @@ async fn a_data_set_is_of_one_moment() {
                     // On SQLite it ends with 1: the export still reads what was purged.
                     let ran = command.lock().unwrap().output().unwrap();
                     let stderr = String::from_utf8_lossy(&ran.stderr);
-                    assert!(stderr.contains("purged=3000"), "{stderr}");
+                    assert!(stderr.contains("purged=1212"), "{stderr}");
                 }
             }
         };
         let subject = Subject { target, set };
-        let filters = Filters::default();
+        let filters = Filters {
+            unlabelled: true,
+            ..Filters::default()
+        };
         let counts = export::export(&store, &subject, &filters, destination, terms, heard).await;
-        assert_eq!(counts.unwrap().rows, 3_000);
-        assert!(parts.load(Ordering::Relaxed) > 5);
+        assert_eq!(counts.unwrap().rows, 1_212);
+        assert!(parts.load(Ordering::Relaxed) > 35);
         assert_eq!(scene.view().len(), 0, "they are purged");
         let rows = scene.jsonl("a.jsonl");
-        assert!(rows.iter().all(|row| row["score_food"].is_number()));
+        assert!(rows[..12].iter().all(|row| row["score_food"].is_number()));
+        assert!(
+            rows[12..]
+                .iter()
+                .all(|row| row["selftext"] == body.trim_end() || row["selftext"] == body)
+        );
     }
 }
 

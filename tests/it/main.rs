@@ -6,6 +6,7 @@ mod bottleneck;
 mod browser;
 mod cli;
 mod collect;
+mod dataset;
 mod evaluate;
 mod export;
 mod gold;

@@ -37,6 +37,15 @@ pub struct Reddit {
     tokens: Tokens,
 }
 
+/// Posts that were asked for by name.
+#[derive(Debug)]
+pub struct Found {
+    /// Those that Reddit shows, some of them without their texts.
+    pub page: ListingPage,
+    /// How each fares; `None` where the answer holds something that cannot be told.
+    pub fates: Option<Fates>,
+}
+
 /// What the credentials are good for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Credentials {
@@ -131,13 +140,33 @@ impl Reddit {
     /// # Errors
     /// [`SourceError::outcome`] says what it means.
     pub async fn info(&self, fullnames: &[Fullname]) -> Result<Option<Fates>, SourceError> {
+        self.get("known posts", &self.info_url(fullnames), info::parse_info)
+            .await
+    }
+
+    /// The same posts themselves, as far as Reddit shows them, and what became of each.
+    ///
+    /// # Errors
+    /// [`SourceError::outcome`] says what it means.
+    pub async fn posts(&self, fullnames: &[Fullname]) -> Result<Found, SourceError> {
+        let decode = |body: &[u8]| {
+            Ok(Found {
+                page: parse_listing(body, self.kind)?,
+                fates: info::parse_info(body)?,
+            })
+        };
+        self.get("known posts", &self.info_url(fullnames), decode)
+            .await
+    }
+
+    fn info_url(&self, fullnames: &[Fullname]) -> Url {
         let mut url = self.api_url.clone();
         extend(&mut url, &["api", "info"]);
         let names: Vec<&str> = fullnames.iter().map(Fullname::as_str).collect();
         url.query_pairs_mut()
             .append_pair("id", &names.join(","))
             .append_pair("raw_json", "1");
-        self.get("known posts", &url, info::parse_info).await
+        url
     }
 
     /// Gets a token and asks the API for one post of a subreddit with it: what the credentials allow, and

@@ -14,7 +14,7 @@ mod settings;
 mod token;
 mod verdict;
 
-pub use client::{Credentials, INFO_LIMIT, Reddit};
+pub use client::{Credentials, Found, INFO_LIMIT, Reddit};
 pub use info::{Fate, Fates};
 pub use settings::RedditSettings;
 

@@ -11,7 +11,9 @@ use sqlx::{
 };
 
 use super::super::dialect::Dialect;
-use super::super::report::{Bin, Cell, Drawn, Fate, ReportQuestion, Sample, Skipped, Step, Sums};
+use super::super::report::{
+    Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums,
+};
 use super::super::{Result, StoreError};
 use super::{Doing, SqlStore, at};
 
@@ -87,7 +89,7 @@ where
         tx: &mut Transaction<'static, DB>,
         question: &ReportQuestion,
         sums: &Sums,
-    ) -> Result<Vec<Cell>, sqlx::Error> {
+    ) -> Result<Vec<HeatCell>, sqlx::Error> {
         let (key, text) = DB::bucket(sums.step);
         let select = format!(
             "SELECT later, {text} AS time, topic, label, fate, COUNT(*), COALESCE(SUM(score), 0.0) FROM ( \
@@ -113,7 +115,7 @@ where
             .await?;
         rows.iter()
             .map(|row| {
-                Ok(Cell {
+                Ok(HeatCell {
                     is_later: row.try_get(0)?,
                     time: row.try_get(1)?,
                     topic: row.try_get(2)?,

@@ -1,0 +1,162 @@
+//! Posts by their ids: what somebody shared without its texts is filled again from Reddit itself.
+//!
+//! What enters are fullnames; what leaves are stored posts, and how many are gone. Reddit is asked about a hundred at a
+//! time. What is stored already is not asked for, so that a run that is stopped or killed goes on where it was.
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::import::{store_by_topic, topic_of};
+use super::{CollectError, REJECTED_SHOWN, Sink};
+use crate::domain::{Fullname, Post, PurgeReason, Rejections, Topic};
+use crate::source::error::SourceError;
+use crate::source::page::{Rejected, Source};
+use crate::source::reddit::{Fate, Found, INFO_LIMIT, Reddit};
+use crate::store::StoreError;
+
+/// What filling did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Refilled {
+    /// Posts that were stored already, and not asked for.
+    pub known: u64,
+    /// Posts that Reddit was asked for.
+    pub asked: u64,
+    /// Posts that it showed.
+    pub posts: u64,
+    /// How many of them were not known before.
+    pub new: u64,
+    /// How many of them were known, and something of them changed.
+    pub changed: u64,
+    /// How many of these have another text now.
+    pub edited: u64,
+    /// How many were purged here, and stay away.
+    pub tombstoned: u64,
+    /// Posts that their authors deleted.
+    pub deleted: u64,
+    /// Posts that moderators or Reddit removed.
+    pub removed: u64,
+    /// Posts that Reddit does not know any more.
+    pub missing: u64,
+    /// Posts that an answer did not allow to tell the fate of.
+    pub unclear: u64,
+    /// Requests to Reddit.
+    pub requests: u64,
+    /// What came and is no post, or not a whole one.
+    pub rejected: Rejections,
+}
+
+/// Whose posts are filled again.
+pub struct RefillPlan<'a> {
+    /// The posts.
+    pub ids: &'a [Fullname],
+    /// Ask for those that are stored, too.
+    pub refresh: bool,
+    /// A post belongs to the topic that reads its subreddit, else to none.
+    pub topics: &'a [Topic],
+    /// Hears how many more ids are done.
+    pub progress: &'a (dyn Fn(u64) + Send + Sync),
+}
+
+/// Asks Reddit for posts and stores them, each answer in one transaction.
+///
+/// When `stop` is cancelled, what was answered is stored. What is done is added to `done`, also where an error ends it.
+///
+/// # Errors
+/// Those of the store, and what Reddit refuses.
+pub async fn refill(
+    sink: &Sink<'_>,
+    reddit: &Reddit,
+    plan: &RefillPlan<'_>,
+    stop: &CancellationToken,
+    done: &mut Refilled,
+) -> Result<(), CollectError> {
+    let mut wanted: Vec<Fullname> = Vec::new();
+    for ids in plan.ids.chunks(INFO_LIMIT as usize) {
+        if stop.is_cancelled() {
+            return Ok(());
+        }
+        let mut ids = ids.to_vec();
+        if !plan.refresh {
+            let stored = sink.store.text_hashes(&ids).await?;
+            let before = ids.len();
+            ids.retain(|id| stored.iter().all(|(name, _)| name != id.as_str()));
+            let known = (before - ids.len()) as u64;
+            done.known += known;
+            (plan.progress)(known);
+        }
+        wanted.append(&mut ids);
+        // Every request is full, however many of the ids are stored.
+        while wanted.len() >= INFO_LIMIT as usize {
+            let rest = wanted.split_off(INFO_LIMIT as usize);
+            if !ask(sink, reddit, plan, &wanted, stop, done).await? {
+                return Ok(());
+            }
+            wanted = rest;
+        }
+    }
+    if !wanted.is_empty() && !stop.is_cancelled() {
+        ask(sink, reddit, plan, &wanted, stop, done).await?;
+    }
+    Ok(())
+}
+
+/// One request, and what it answered into the store; false where a signal came first.
+async fn ask(
+    sink: &Sink<'_>,
+    reddit: &Reddit,
+    plan: &RefillPlan<'_>,
+    ids: &[Fullname],
+    stop: &CancellationToken,
+    done: &mut Refilled,
+) -> Result<bool, CollectError> {
+    let asked = ids.len() as u64;
+    let found = tokio::select! {
+        found = reddit.posts(ids) => found.map_err(of_the_quota)?,
+        () = stop.cancelled() => return Ok(false),
+    };
+    done.requests += 1;
+    done.asked += asked;
+    let Found { page, fates } = found;
+    for Rejected { at, reason } in page.rejected {
+        if done.rejected.total() < REJECTED_SHOWN {
+            tracing::warn!(%at, "passed over: {reason}");
+        }
+        done.rejected.add(&reason);
+    }
+    let Some(fates) = fates else {
+        // Nothing follows from what such an answer lacks; the next run asks again.
+        done.unclear += asked;
+        (plan.progress)(asked);
+        return Ok(true);
+    };
+    for id in ids {
+        match fates.fates.get(id) {
+            Some(Fate::Alive | Fate::Authorless) => {}
+            Some(Fate::Gone(PurgeReason::Deleted)) => done.deleted += 1,
+            Some(Fate::Gone(_)) => done.removed += 1,
+            None => done.missing += 1,
+        }
+    }
+    let is_there = |post: &Post| {
+        let fate = fates.fates.get(&post.fullname);
+        matches!(fate, Some(Fate::Alive | Fate::Authorless)) && ids.contains(&post.fullname)
+    };
+    let posts = page.posts.into_iter().filter(is_there);
+    let posts: Vec<_> = posts
+        .map(|post| (topic_of(&post, plan.topics), post))
+        .collect();
+    done.posts += posts.len() as u64;
+    let stored = store_by_topic(sink, reddit.kind(), posts, None).await?;
+    done.new += stored.new;
+    done.changed += stored.changed;
+    done.edited += stored.edited;
+    done.tombstoned += stored.tombstoned;
+    (plan.progress)(asked);
+    Ok(true)
+}
+
+/// A quota that cannot be kept is no matter of Reddit's: the database failed.
+fn of_the_quota(error: SourceError) -> CollectError {
+    let failure = error.into_keeper_failure::<StoreError>();
+    failure.map_or_else(CollectError::Source, CollectError::Store)
+}

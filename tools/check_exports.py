@@ -1,0 +1,161 @@
+"""Reads what `topicmill export` writes with the programs that people read it with.
+
+    python tools/check_exports.py PROGRAM [DATABASE]
+
+PROGRAM is the built binary. Without DATABASE (a SQLite file with labelled posts) the sample posts are collected and
+labelled. Exports the same posts in each format and holds them against each other: pandas, polars and DuckDB read the
+Parquet file, openpyxl the workbook, `datasets.load_dataset` the folder with its parts, and Datasette opens each view of the
+database. Prints a line for each check; ends with 1 at the first one that fails. `make check-exports` runs it.
+"""
+
+import asyncio
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# No reader may ask the hub for anything: what is checked lies in a folder.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_DATASETS_OFFLINE"] = "1"
+
+
+def run(program, *args):
+    ran = subprocess.run([program, *args], capture_output=True, text=True, check=False)
+    if ran.returncode != 0:
+        sys.exit(f"topicmill {' '.join(args)} ended with {ran.returncode}:\n{ran.stderr}")
+    return ran.stdout
+
+
+def check(what, is_so, found=""):
+    if not is_so:
+        sys.exit(f"FAILED: {what} {found}")
+    print(f"ok: {what}")
+
+
+def same(left, right):
+    """Whether two values are the same, where formats have several ways to have none."""
+    nothing = (None, "")
+    if isinstance(left, float) and math.isnan(left):
+        left = None
+    if isinstance(right, float) and math.isnan(right):
+        right = None
+    if left in nothing or right in nothing:
+        return left in nothing and right in nothing
+    if isinstance(left, float) or isinstance(right, float):
+        return math.isclose(left, right, rel_tol=1e-14)
+    return left == right
+
+
+def of_tables(out, rows):
+    import duckdb
+    import pandas
+    import polars
+
+    names = list(rows[0])
+    readers = {
+        "pandas": lambda: pandas.read_parquet(out / "a.parquet").to_dict("records"),
+        "polars": lambda: polars.read_parquet(out / "a.parquet").to_dicts(),
+        "DuckDB": lambda: duckdb.sql(f"SELECT * FROM '{out / 'a.parquet'}' ORDER BY fullname").to_arrow_table().to_pylist(),
+    }
+    for name, read in readers.items():
+        found = read()
+        check(f"{name} reads {len(rows)} posts", len(found) == len(rows), len(found))
+        check(f"{name} reads the columns in their order", list(found[0]) == names, list(found[0]))
+        for row, other in zip(rows, found):
+            for column in names:
+                value = other[column]
+                if column in ("created_at", "classified_at"):
+                    value = value.strftime("%Y-%m-%dT%H:%M:%SZ")
+                if value is pandas.NA or value is pandas.NaT:
+                    value = None
+                if not same(row[column], value):
+                    sys.exit(f"FAILED: {name} reads {column} of {row['fullname']} as {value!r}, not {row[column]!r}")
+        print(f"ok: {name} reads each value as JSON has it")
+    table = pandas.read_csv(out / "a.csv", keep_default_na=False)
+    check("pandas reads the CSV", list(table["title"]) == [row["title"] for row in rows])
+
+
+def of_workbook(out, rows):
+    import openpyxl
+
+    book = openpyxl.load_workbook(out / "a.xlsx", read_only=False)
+    sheet = book["posts"]
+    found = list(sheet.iter_rows(values_only=True))
+    names = list(rows[0])
+    check("openpyxl reads the workbook", list(found[0]) == names and len(found) == len(rows) + 1, len(found))
+    check("its row of names stays in sight", sheet.freeze_panes == "A2", sheet.freeze_panes)
+    check("it can be filtered", sheet.auto_filter.ref.endswith(str(len(rows) + 1)), sheet.auto_filter.ref)
+    for row, other in zip(rows, found[1:]):
+        for column, value in zip(names, other):
+            if column in ("created_at", "classified_at"):
+                value = value.strftime("%Y-%m-%dT%H:%M:%SZ")
+            if isinstance(value, str):
+                value = openpyxl.utils.escape.unescape(value)
+            if not same(row[column], value):
+                sys.exit(f"FAILED: the workbook has {column} of {row['fullname']} as {value!r}, not {row[column]!r}")
+    formulas = [cell.coordinate for cells in sheet.iter_rows() for cell in cells if cell.data_type == "f"]
+    check("no cell is a formula", not formulas, formulas[:3])
+
+
+def of_folders(out, rows):
+    from datasets import load_dataset
+
+    whole = load_dataset(str(out / "whole"), cache_dir=str(out / "cache"))
+    check("load_dataset opens the folder", list(whole) == ["train"] and whole["train"].num_rows == len(rows), whole)
+    check("its texts are those of JSON", list(whole["train"]["title"]) == [row["title"] for row in rows])
+    parts = load_dataset(str(out / "parts"), cache_dir=str(out / "cache"))
+    check("load_dataset opens the parts", list(parts) == ["train", "validation", "test"], list(parts))
+    where = {}
+    for name, part in parts.items():
+        for fullname, text in zip(part["fullname"], part["text_hash"]):
+            check_once = where.setdefault(text, name)
+            if check_once != name:
+                sys.exit(f"FAILED: the text of {fullname} is in {name} and in {check_once}")
+    sizes = {name: part.num_rows for name, part in parts.items()}
+    check("each post is in one part, and no text in two", sum(sizes.values()) == len(rows), sizes)
+    print(f"    {sizes}")
+
+
+async def of_datasette(database):
+    from datasette.app import Datasette
+
+    views = [name for (name,) in sqlite3.connect(database).execute("SELECT name FROM sqlite_schema WHERE type = 'view'")]
+    served = Datasette([str(database)])
+    await served.invoke_startup()
+    slowest = 0
+    for view in views:
+        begun = time.perf_counter()
+        answer = await served.client.get(f"/{Path(database).stem}/{view}")
+        slowest = max(slowest, time.perf_counter() - begun)
+        if answer.status_code != 200 or view not in answer.text:
+            sys.exit(f"FAILED: Datasette answers {answer.status_code} for {view}")
+    check(f"Datasette opens each of {len(views)} views, the slowest in {slowest:.2f} s", len(views) > 5)
+
+
+def main():
+    program = str(Path(sys.argv[1]).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        if len(sys.argv) > 2:
+            database = Path(sys.argv[2]).resolve()
+        else:
+            database = out / "samples.db"
+            run(program, "--database", f"sqlite:{database}", "demo")
+        export = [program, "--database", f"sqlite:{database}", "export"]
+        for name in ("a.jsonl", "a.parquet", "a.csv", "a.xlsx", "whole"):
+            run(*export, str(out / name))
+        run(*export, str(out / "parts"), "--split", "80/10/10")
+        rows = [json.loads(line) for line in (out / "a.jsonl").read_text("utf-8").splitlines()]
+        of_tables(out, rows)
+        of_workbook(out, rows)
+        of_folders(out, rows)
+        asyncio.run(of_datasette(database))
+
+
+if __name__ == "__main__":
+    main()
