@@ -27,7 +27,7 @@ pub struct Serve {
     /// it is set]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Search the texts of this many posts, the newest ones; their words take about 150 bytes of memory each
+    /// Search the texts of this many posts, the newest ones; with a million, the server takes half a gigabyte of memory
     #[arg(long, value_name = "POSTS", default_value_t = SEARCHED)]
     search_posts: usize,
     /// Ask people about labels at /review, and store what they say

@@ -40,7 +40,7 @@ const GRACE: Duration = Duration::from_secs(3);
 const QUERIES: usize = 2;
 /// How short a token may be: 16 characters at random are more than anybody tries.
 const SHORTEST_TOKEN: usize = 16;
-/// Posts whose texts are searched, the newest ones: about 150 bytes of memory each.
+/// Posts whose texts are searched, the newest ones: a million take half a gigabyte of memory, with what lists need.
 pub const SEARCHED: usize = 2_000_000;
 
 /// Why nothing is served.

@@ -41,7 +41,7 @@ pub fn posts(n: usize) -> String {
         };
         json!({
             "id": format!("k{i:05}"), "title": format!("{title} {i}"),
-            "selftext": if i % 3 == 0 { "" } else { "a body\r\nof two lines" },
+            "selftext": if i.is_multiple_of(3) { "" } else { "a body\r\nof two lines" },
             "subreddit": if is_game { "gaming" } else { "food" },
             "created_utc": 1_700_000_000 + i * 3_600, "score": i * 7 % 100, "num_comments": i,
             "permalink": format!("/r/x/comments/k{i:05}/t/"),
@@ -106,7 +106,7 @@ impl Served {
     pub fn raw(&self, request: &str) -> Answer {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
+            .set_read_timeout(Some(Duration::from_mins(1)))
             .unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut bytes = Vec::new();

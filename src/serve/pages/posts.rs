@@ -66,10 +66,10 @@ pub async fn page(
         since: text(&asked.since),
         until: text(&asked.until),
         min_score: text(&asked.min_score),
-        is_open: asked
-            .pairs()
-            .iter()
-            .any(|(name, _)| *name != "q" && *name != "limit"),
+        // A form sends the order along, whether or not somebody chose it.
+        is_open: asked.pairs().iter().any(|(name, word)| {
+            !["q", "limit"].contains(name) && (*name, *word) != ("sort", Sort::ALL[0].1)
+        }),
     };
     let is_filtered = asked
         .pairs()
