@@ -20,7 +20,7 @@ fn pipeline(mode: &str, labels: &[(&str, &str)]) -> String {
 fn post(id: usize, topic: &str, title: &str, day: usize) -> Value {
     serde_json::json!({
         "id": format!("r{id}"), "subreddit": "trial", "title": title, "selftext": "", "topic": topic,
-        "created_utc": 1_790_000_000 + day as i64 * 86_400 + (id as i64 % 20) * 3_000, "score": 1, "num_comments": 0,
+        "created_utc": 1_790_000_000 + day * 86_400 + (id % 20) * 3_000, "score": 1, "num_comments": 0,
         "permalink": format!("/r/trial/comments/r{id}/"), "url": "https://example.com/", "over_18": false, "is_self": true,
     })
 }
