@@ -28,7 +28,7 @@ const WORDS: usize = 56;
 /// Columns of them that the terms have at least.
 const TERMS: usize = 14;
 /// Blanks around the two columns of titles.
-const GAP: usize = 3;
+const GAP: usize = 5;
 /// The word for the label set that the views show.
 const CURRENT: &str = "current";
 

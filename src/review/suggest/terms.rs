@@ -218,10 +218,12 @@ fn next_word(piece: &str) -> (&str, &str) {
 
 fn is_term(word: &str) -> bool {
     let letters = word.chars().filter(|c| c.is_alphabetic()).count();
+    let digits = word.chars().filter(char::is_ascii_digit).count();
     let length = word.chars().count();
-    // A character of Chinese or Japanese is a word of its own; a Latin letter is none.
+    // `3d` is a word, and `35f` is somebody's age. A character of Chinese or Japanese is a word of its own; a Latin letter
+    // is none.
     let long_enough = length > 1 || word.chars().any(|c| c > '\u{2e80}');
-    letters > 0 && long_enough && length <= LONGEST && !ENGLISH.contains(word)
+    2 * letters > digits && long_enough && length <= LONGEST && !ENGLISH.contains(word)
 }
 
 /// Terms that say something of their own, the best first: a pair of words stands for each of its words where it is half

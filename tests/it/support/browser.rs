@@ -81,7 +81,7 @@ impl Drop for Chromedriver {
     }
 }
 
-/// A command of the Chrome DevTools Protocol.
+/// A command to the tools for developers that Chromium has.
 #[derive(Debug)]
 struct Tool(&'static str, Value);
 

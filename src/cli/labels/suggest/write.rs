@@ -91,7 +91,7 @@ impl Base {
         if file.remove("labels").is_some() {
             // A file has a list of labels, or topics.
             let listed = known.label_set.labels.iter().map(Topic::listed);
-            let tables = ArrayOfTables::from_iter(listed);
+            let tables: ArrayOfTables = listed.collect();
             file.insert("topic", Item::ArrayOfTables(tables));
         }
         match file
