@@ -93,7 +93,7 @@ fn of_parts(counts: &Counts) -> String {
 
 /// The card.
 pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String {
-    let mut card = front(counts, facts) + &table(counts, facts);
+    let mut card = front(counts, facts) + table(counts, facts).as_str();
     if !counts.parts.is_empty() {
         card += &of_parts(counts);
     }

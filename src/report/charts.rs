@@ -37,7 +37,7 @@ impl Chart {
     /// As part of a page: both drawings, of which the style sheet shows one.
     pub fn html(&self) -> String {
         let told = format!("{}. {}", self.title, self.read);
-        self.wide.inline("wide", &told) + &self.narrow.inline("narrow", &told)
+        self.wide.inline("wide", &told) + self.narrow.inline("narrow", &told).as_str()
     }
 
     /// As a file of its own.

@@ -29,7 +29,7 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
-use self::browsed::{ListedPost, News, OutlinedPost, WholePost};
+use self::browsed::{ListedPost, News, WholePost};
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
 pub use self::query::{

@@ -245,7 +245,7 @@ fn a_split_that_cannot_be_is_refused() {
 }
 
 /// What Python's own library finds in a workbook: the cells of each row by their place, and whether there is a formula.
-const UNZIP: &str = r##"
+const UNZIP: &str = r#"
 import json, sys, zipfile, xml.etree.ElementTree as tree
 book = zipfile.ZipFile(sys.argv[1])
 sheet = tree.fromstring(book.read("xl/worksheets/sheet1.xml"))
@@ -264,7 +264,7 @@ print(json.dumps({
     "filter": sheet.find("m:autoFilter", space).get("ref"),
     "frozen": sheet.find(".//m:pane", space).get("topLeftCell"),
 }))
-"##;
+"#;
 
 fn workbook(path: &std::path::Path) -> Value {
     let python = Command::new("python3")

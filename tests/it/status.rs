@@ -258,7 +258,7 @@ async fn topics_that_fail_are_named_with_the_time_since_when() {
         assert_eq!(checked("2d"), 0);
         // The import, too, brought posts.
         assert_eq!(scene.json(&["status"])["failed_topics"][0]["runs"], 2);
-        let words = "it fell\u{1b}[2J\u{7} over".to_owned() + &" and over".repeat(100);
+        let words = "it fell\u{1b}[2J\u{7} over".to_owned() + " and over".repeat(100).as_str();
         let run = store.begin_run(Stage::Purge, "w", now()).await.unwrap();
         store
             .finish_run(

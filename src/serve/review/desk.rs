@@ -22,7 +22,7 @@ use crate::store::{GoldAnswer, ReviewPost, Store, StoreError, Target};
 use topicmill_score::LabelSet;
 
 /// A person who has not answered for so long may have gone; others are asked then.
-const IN_HAND: Duration = Duration::from_secs(600);
+const IN_HAND: Duration = Duration::from_mins(10);
 /// Close calls that are read at once: to find the closest of a million posts takes a second, and to answer so many an hour.
 const WINDOW: u32 = 500;
 

@@ -479,7 +479,7 @@ impl Told {
             }),
             random: look::whole(random.all as u64),
             posts: look::whole(of.posts as u64),
-            sentence: sentence + &disagree,
+            sentence: sentence + disagree.as_str(),
         }
     }
 }
