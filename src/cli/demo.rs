@@ -55,10 +55,10 @@ impl Demo {
         }
         let query = "SELECT topic, posts, agreed AS \"labelled as this topic\", agreement \
                      FROM topic_agreement ORDER BY agreement DESC, topic";
-        let table = context.store.query(query).await?;
+        let table = output::with_bars(&context.store.query(query).await?, "agreement");
         let picture = picture(setup, &context.store, url).await?;
         context.store.close().await?;
-        output::print(&output::for_people(&output::with_bars(&table, "agreement")))?;
+        output::print(&output::for_people(&table))?;
         output::print(&next_steps(url, picture.as_deref()))?;
         Ok(labelled)
     }

@@ -89,7 +89,7 @@ impl Outlook {
         };
         let stage = &last.stage;
         let why = if last.status == RunStatus::Died.as_str() {
-            format!("the last {stage} was killed; it goes on")
+            format!("the last {stage} was killed")
         } else {
             format!("the last {stage} failed; see what is missing")
         };

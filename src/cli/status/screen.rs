@@ -252,7 +252,7 @@ fn waiting(outlook: &Outlook) -> Option<String> {
             .ok()
             .and_then(chrono::TimeDelta::try_seconds)?;
         let digits = usize::from(pace < 10.0);
-        text.extend([format!("; about {} at {pace:.digits$} posts/s", ago(left))]);
+        text.extend([format!("; about {} at {pace:.digits$}/s", ago(left))]);
     }
     Some(text)
 }
@@ -324,7 +324,7 @@ fn failing(topics: &[FailedTopic]) -> Option<String> {
         first.topic,
         first.subreddit,
         first.outcome,
-        day(first.since)
+        first.since.as_datetime().format("%m-%d %H:%M")
     );
     if !more.is_empty() {
         let names: Vec<&str> = more.iter().map(|topic| topic.topic.as_str()).collect();
