@@ -32,7 +32,6 @@ fn post(i: usize, title: &str) -> String {
 pub struct Scene<'a> {
     pub program: Program,
     pub database: &'a TestDatabase,
-    pub posts: usize,
 }
 
 impl<'a> Scene<'a> {
@@ -46,11 +45,7 @@ impl<'a> Scene<'a> {
         let lines: String = (0..posts).map(|i| post(i, titles[i % 3])).collect();
         let file = program.write("posts.ndjson", lines);
         let first = program.write("first.toml", pipeline("first", &LABELS));
-        let scene = Self {
-            program,
-            database,
-            posts,
-        };
+        let scene = Self { program, database };
         scene.ok(&["import", &file]);
         scene.ok(&["classify", "--pipeline", &first]);
         database

@@ -70,11 +70,18 @@ pub fn router<S: Clone + Send + Sync + 'static>(
         reviewer,
         random_share,
     } = asking;
-    let review = Review {
+    let review = Arc::new(Review {
         desk: Desk::new(store, Arc::clone(clock), random_share),
         reviewer,
         token: secret(),
-    };
+    });
+    let ahead = Arc::clone(&review);
+    tokio::spawn(async move {
+        // The first page tries again, and tells.
+        if let Err(error) = ahead.desk.read_ahead().await {
+            tracing::debug!("read close calls ahead: {error}");
+        }
+    });
     Router::new()
         .route("/review", get(page))
         .route("/review/answer", post(answer))
@@ -83,7 +90,7 @@ pub fn router<S: Clone + Send + Sync + 'static>(
         .route("/review/again", post(again))
         .route("/review/review.js", get(script))
         .route("/review/review.css", get(style))
-        .with_state(Arc::new(review))
+        .with_state(review)
 }
 
 /// 128 bits that nobody can guess: the keys that the standard library draws from the system's random numbers for each
