@@ -26,8 +26,8 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
 pub use self::query::{
-    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Inquiry, Part, Parts, Reading, Table,
-    Values, batches, parts,
+    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
+    Reading, Table, Values, batches, parts,
 };
 pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
