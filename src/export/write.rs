@@ -5,7 +5,6 @@ use std::io::{self, BufWriter};
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
-use tokio::sync::mpsc::Receiver;
 
 use super::ExportError;
 use super::card::{self, Facts};
@@ -16,7 +15,7 @@ use super::parquet::ParquetFile;
 use super::row::{Counts, Part};
 use super::split::{self, Assigned, Sorter};
 use super::workbook::{self, Sheet};
-use crate::store::Batch;
+use crate::store::{Batch, Incoming};
 
 /// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
 const ROWS_A_FILE: u64 = 500_000;
@@ -169,7 +168,7 @@ fn unfinished(part: &str, number: u64) -> String {
 
 /// Writes all rows that come. Those of a split come twice: first what decides their parts.
 pub(super) fn write(
-    mut batches: Receiver<Batch>,
+    mut batches: Incoming,
     order: &Order,
     heard: &dyn Fn(u64),
 ) -> Result<Option<Whole>, ExportError> {
@@ -186,7 +185,7 @@ pub(super) fn write(
     let mut sorter = to.split.is_some().then(Sorter::new);
     let mut assigned: Option<Assigned> = None;
     let mut last = None;
-    while let Some(batch) = batches.blocking_recv() {
+    while let Some(batch) = batches.next_batch()? {
         if let Some(sorter) = &mut sorter
             && batch.statement == 0
         {

@@ -33,8 +33,8 @@ use self::browsed::{ListedPost, News, WholePost};
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
 pub use self::query::{
-    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Inquiry, Part, Parts, Reading, Table,
-    Values, batches, parts,
+    Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
+    Reading, Table, Values, batches, parts,
 };
 pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{

@@ -3,6 +3,7 @@
 //! The database refuses what is no single statement that reads; nothing here reads the text to find out.
 
 mod columns;
+mod gathering;
 mod postgres;
 mod sqlite;
 
@@ -12,7 +13,9 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use self::columns::{Batch, Batches, Cell, ColumnCells, ColumnType, Reading, Values, batches};
+pub use self::columns::{
+    Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Reading, Values, batches,
+};
 use super::sql::SqlStore;
 use super::{Result, StoreError};
 

@@ -15,7 +15,8 @@ use sqlx::{
     Statement, TypeInfo, ValueRef,
 };
 
-use super::columns::{Batches, Cell, ColumnType, Gathering, Reading};
+use super::columns::{Batches, Cell, ColumnType, Reading};
+use super::gathering::Gathering;
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
     refusal, whole,

@@ -19,7 +19,8 @@ use sqlx::Sqlite;
 use tokio_util::sync::CancellationToken;
 
 use super::super::dialect;
-use super::columns::{Batches, Cell, ColumnType, Gathering, Reading, json_numbers, millis};
+use super::columns::{Batches, Cell, ColumnType, Reading};
+use super::gathering::{Gathering, millis};
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
     refusal, whole,
@@ -164,9 +165,9 @@ fn gather(
 
 fn put(gathering: &mut Gathering<'_>, kind: ColumnType, value: ValueRef<'_>) -> Result<()> {
     match (kind, value) {
-        (ColumnType::Numbers(_), ValueRef::Null) => gathering.put_numbers(std::iter::empty()),
+        (ColumnType::Numbers(_), ValueRef::Null) => gathering.put_packed(Cell::Null),
         (ColumnType::Numbers(_), ValueRef::Text(bytes)) => {
-            gathering.put_numbers(json_numbers(&text(bytes)))
+            gathering.put_packed(Cell::Text(&text(bytes)))
         }
         (_, ValueRef::Null) => gathering.put(Cell::Null),
         (ColumnType::Text, ValueRef::Text(bytes)) => gathering.put(Cell::Text(&text(bytes))),

@@ -1,0 +1,252 @@
+//! Values of a row, one behind the other, into batches.
+//!
+//! What enters are values as the two databases hand them out; what leaves are batches of a bounded size.
+
+use chrono::{DateTime, NaiveDate};
+
+use super::super::StoreError;
+use super::columns::{Batch, Cell, ColumnCells, ColumnType};
+
+/// Rows of a batch, at most. Fewer cost a message each more often; more keep whoever waits waiting.
+const ROWS_A_BATCH: usize = 2_048;
+/// Bytes of text of a batch, about: with the batches of the channel they bound what is on its way.
+const BYTES_A_BATCH: usize = 1 << 20;
+
+/// Values of a statement on their way into batches.
+pub(super) struct Gathering<'k> {
+    statement: usize,
+    kinds: &'k [ColumnType],
+    batch: Batch,
+    /// The column that gets the next value, as the statement counts them, and as the batch does.
+    at: (usize, usize),
+}
+
+impl<'k> Gathering<'k> {
+    pub fn new(statement: usize, kinds: &'k [ColumnType]) -> Self {
+        Self {
+            statement,
+            kinds,
+            batch: Batch::new(statement, kinds),
+            at: (0, 0),
+        }
+    }
+
+    /// The type of the next value; `None` at the end of a row.
+    pub fn next_type(&self) -> Option<ColumnType> {
+        self.kinds.get(self.at.0).copied()
+    }
+
+    /// Adds the next value of a row.
+    pub fn put(&mut self, cell: Cell<'_>) -> Result<(), StoreError> {
+        if let Cell::Text(text) = cell {
+            self.batch.bytes += text.len();
+        }
+        if !self.batch.columns[self.at.1].push(cell) {
+            return Err(self.wrong(&format!("{cell:?}")));
+        }
+        self.at = (self.at.0 + 1, self.at.1 + 1);
+        Ok(())
+    }
+
+    /// Adds the next value of a row, which is several numbers; where there are too few, the others are NULL.
+    pub fn put_numbers(
+        &mut self,
+        mut numbers: impl Iterator<Item = Option<f64>>,
+    ) -> Result<(), StoreError> {
+        let Some(ColumnType::Numbers(columns)) = self.next_type() else {
+            return Err(self.wrong("several numbers"));
+        };
+        for i in 0..columns {
+            let cell = match numbers.next() {
+                None => Cell::Null,
+                Some(Some(number)) => Cell::Number(number),
+                Some(None) => return Err(self.wrong("no list of numbers")),
+            };
+            self.batch.columns[self.at.1 + i].push(cell);
+        }
+        self.at = (self.at.0 + 1, self.at.1 + columns);
+        Ok(())
+    }
+
+    /// Adds the next value of a row, which is several numbers as a JSON array, or NULL.
+    pub fn put_packed(&mut self, list: Cell<'_>) -> Result<(), StoreError> {
+        let Some(ColumnType::Numbers(columns)) = self.next_type() else {
+            return Err(self.wrong("several numbers"));
+        };
+        let first = self.at.1;
+        let none = || (ColumnCells::new(ColumnType::Text), first);
+        let (lists, _) = self.batch.packed.get_or_insert_with(none);
+        lists.push(list);
+        self.at = (self.at.0 + 1, self.at.1 + columns);
+        Ok(())
+    }
+
+    /// Adds bytes as their hexadecimal text.
+    pub fn put_hex(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let text: String = digits
+            .map(|digit| char::from(DIGITS[usize::from(digit)]))
+            .collect();
+        self.put(Cell::Text(&text))
+    }
+
+    /// A value that is not of its column's type. It holds nothing of a text.
+    pub fn wrong(&self, found: &str) -> StoreError {
+        let found = found.split_once('(').map_or(found, |(kind, _)| kind);
+        let first = self.batch.columns.first();
+        let name = first.and_then(|column| column.cells().nth(self.batch.rows));
+        StoreError::Corrupt {
+            table: "posts",
+            row: match name {
+                Some(Cell::Text(name)) => name.to_owned(),
+                _ => String::new(),
+            },
+            detail: format!(
+                "column {} of the export should be {:?} and is {found}",
+                self.at.0 + 1,
+                self.kinds.get(self.at.0)
+            ),
+        }
+    }
+
+    /// Ends a row; the batch, if that filled it.
+    pub fn end_row(&mut self) -> Option<Batch> {
+        self.at = (0, 0);
+        self.batch.rows += 1;
+        let full = self.batch.rows >= ROWS_A_BATCH || self.batch.bytes >= BYTES_A_BATCH;
+        full.then(|| self.rest())
+    }
+
+    /// What was added since the last batch.
+    pub fn rest(&mut self) -> Batch {
+        std::mem::replace(&mut self.batch, Batch::new(self.statement, self.kinds))
+    }
+}
+
+/// A time as SQLite holds it, in milliseconds since 1970.
+pub(super) fn millis(text: &str) -> Option<i64> {
+    match as_written(text.as_bytes()) {
+        Some(millis) => Some(millis),
+        None => DateTime::parse_from_rfc3339(text)
+            .ok()
+            .map(|time| time.timestamp_millis()),
+    }
+}
+
+/// The one way in which topicmill writes times: `2026-11-21T12:00:00+00:00`. A parser of any time takes ten times as long.
+fn as_written(text: &[u8]) -> Option<i64> {
+    let [
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        m1,
+        m2,
+        b'-',
+        d1,
+        d2,
+        b'T',
+        h1,
+        h2,
+        b':',
+        n1,
+        n2,
+        b':',
+        s1,
+        s2,
+        b'+',
+        b'0',
+        b'0',
+        b':',
+        b'0',
+        b'0',
+    ] = *text
+    else {
+        return None;
+    };
+    let two = |tens: u8, ones: u8| {
+        let both = tens.is_ascii_digit() && ones.is_ascii_digit();
+        both.then(|| u32::from(tens - b'0') * 10 + u32::from(ones - b'0'))
+    };
+    let year = two(y1, y2)? * 100 + two(y3, y4)?;
+    let day = NaiveDate::from_ymd_opt(i32::try_from(year).ok()?, two(m1, m2)?, two(d1, d2)?)?;
+    let time = day.and_hms_opt(two(h1, h2)?, two(n1, n2)?, two(s1, s2)?)?;
+    Some(time.and_utc().timestamp_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::columns::json_numbers;
+    use super::*;
+
+    #[test]
+    fn a_time_is_read_alike_both_ways() {
+        for text in [
+            "2026-11-21T12:00:00+00:00",
+            "1970-01-01T00:00:00+00:00",
+            "2024-02-29T23:59:59+00:00",
+        ] {
+            let time = DateTime::parse_from_rfc3339(text).unwrap();
+            assert_eq!(as_written(text.as_bytes()), Some(time.timestamp_millis()));
+        }
+        assert_eq!(
+            millis("2026-11-21T13:00:00+01:00"),
+            millis("2026-11-21T12:00:00Z")
+        );
+        for text in [
+            "2026-02-30T12:00:00+00:00",
+            "2026-11-21T25:00:00+00:00",
+            "",
+            "now",
+        ] {
+            assert_eq!(millis(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_batch_holds_what_was_put_in() {
+        let kinds = [
+            ColumnType::Text,
+            ColumnType::Integer,
+            ColumnType::Numbers(2),
+        ];
+        let mut gathering = Gathering::new(0, &kinds);
+        for i in 0..3 {
+            gathering.put(Cell::Text(["a", "é", ""][i])).unwrap();
+            let number = i64::try_from(i).unwrap();
+            gathering
+                .put(if i == 1 {
+                    Cell::Null
+                } else {
+                    Cell::Integer(number)
+                })
+                .unwrap();
+            let scores = ["[0.5,0.25]", "[]", "[1]"][i];
+            gathering.put_packed(Cell::Text(scores)).unwrap();
+            assert!(gathering.end_row().is_none());
+        }
+        assert!(gathering.put(Cell::Integer(3)).is_err(), "no text");
+        let mut batch = gathering.rest();
+        batch.unpack().unwrap();
+        let column = |i: usize| batch.columns[i].cells().collect::<Vec<_>>();
+        assert_eq!(
+            column(0),
+            [Cell::Text("a"), Cell::Text("é"), Cell::Text("")]
+        );
+        assert_eq!(column(1), [Cell::Integer(0), Cell::Null, Cell::Integer(2)]);
+        assert_eq!(
+            column(2),
+            [Cell::Number(0.5), Cell::Null, Cell::Number(1.0)]
+        );
+        assert_eq!(column(3), [Cell::Number(0.25), Cell::Null, Cell::Null]);
+        let picked = batch.picked(&[false, true, true]);
+        assert_eq!(picked.rows, 2);
+        assert_eq!(
+            picked.columns[1].cells().collect::<Vec<_>>(),
+            [Cell::Null, Cell::Integer(2)]
+        );
+        assert!(json_numbers("0.5").next().unwrap().is_none());
+    }
+}
