@@ -35,7 +35,8 @@ fn stories(from: usize, to: usize) -> String {
                 "id": format!("s{i:04}{copy}"), "title": text, "selftext": "", "subreddit": "gaming",
                 "created_utc": 1_700_000_000 + i * 3_600 + copy * 60, "score": i, "num_comments": 1,
             });
-            lines += &format!("{post}\n");
+            lines.push_str(&post.to_string());
+            lines.push('\n');
         }
     }
     lines

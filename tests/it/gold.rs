@@ -188,15 +188,15 @@ async fn evaluate_takes_the_random_sample_and_leaves_out_what_people_disagree_on
     for database in databases() {
         let scene = Scene::new(&database, 60).await;
         // 30 at random, of which 3 are wrong; 20 close calls, all wrong.
-        let mut rows = String::from("id,label,reviewer,chosen\n");
-        for i in 30..60 {
+        let random = (30..60).map(|i| {
             let label = if i < 33 { "none" } else { LABELS[i % 3].0 };
-            rows.push_str(&format!("k{i:05},{label},ada,random\n"));
-        }
-        for i in 0..20 {
-            rows.push_str(&format!("k{i:05},{},ada,closest\n", LABELS[(i + 1) % 3].0));
-        }
-        rows.push_str("k00059,none,ben,closest\n");
+            format!("k{i:05},{label},ada,random\n")
+        });
+        let closest = (0..20).map(|i| format!("k{i:05},{},ada,closest\n", LABELS[(i + 1) % 3].0));
+        let head = "id,label,reviewer,chosen\n".to_owned();
+        let ben = "k00059,none,ben,closest\n".to_owned();
+        let lines = [head].into_iter().chain(random).chain(closest);
+        let rows: String = lines.chain([ben]).collect();
         let ran = scene.import("gold.csv", &rows, &[]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         // By the hashes of their texts, the draw passed over some of the close calls: they are of the sample, too.
@@ -294,7 +294,10 @@ async fn a_draw_takes_the_answers_that_it_passes_into_the_sample() {
         let of_ben = store.random_posts(target, Some("ben"), 100).await.unwrap();
         assert_eq!(of_ben, order);
         let closest = store.closest_calls(target, None, 3).await.unwrap();
-        let names: Vec<&str> = closest.iter().map(|name| name.as_str()).collect();
+        let names: Vec<&str> = closest
+            .iter()
+            .map(topicmill::domain::Fullname::as_str)
+            .collect();
         let expected: Vec<String> = (0..20)
             .map(|i| format!("t3_k{i:05}"))
             .filter(|name| ![2, 5, 9].iter().any(|place| order[*place].as_str() == name))
