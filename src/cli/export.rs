@@ -58,13 +58,13 @@ pub struct Export {
     /// under the label set, else the current one]
     #[arg(long, value_name = "MODEL", requires = "label_set")]
     model: Option<String>,
-    /// With label-studio and argilla, write this many tasks
-    #[arg(long, value_name = "N", default_value_t = 200)]
-    limit: u32,
+    /// With label-studio and argilla, write this many tasks [default: 200]
+    #[arg(long, value_name = "N")]
+    limit: Option<u32>,
     /// With label-studio and argilla, draw this share of the tasks at random, so that answers can say how good labels are;
-    /// the others are the closest calls
-    #[arg(long, value_name = "SHARE", default_value_t = 0.2)]
-    random_share: f64,
+    /// the others are the closest calls [default: 0.2]
+    #[arg(long, value_name = "SHARE")]
+    random_share: Option<f64>,
     /// Export posts without a label, too
     #[arg(long, conflicts_with_all = ["label", "min_score"])]
     unlabelled: bool,
@@ -102,7 +102,7 @@ enum ExportFormat {
     Parquet,
     /// A workbook of Excel
     Xlsx,
-    /// The ids of the posts alone, to share labels without texts
+    /// The ids of the posts alone, without labels and texts
     Ids,
     /// Parquet files in a folder, with a data card
     Folder,
@@ -124,6 +124,13 @@ impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if let Some(tool) = self.tool() {
             return self.tasks(setup, tool).await;
+        }
+        if self.limit.is_some() || self.random_share.is_some() {
+            return Err(CliError::Usage(
+                "--limit and --random-share are for --format label-studio and argilla: choose posts of a data set with \
+                 --where, --since or --label"
+                    .into(),
+            ));
         }
         let format = self.format()?;
         if format != Some(Format::Csv) && (self.bom || self.safe_csv) {

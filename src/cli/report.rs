@@ -127,7 +127,6 @@ impl Report {
             tracing::info!(
                 posts = numbers.posts,
                 bytes,
-                charts = charts.len(),
                 "the report is in `{path}`: {}",
                 report::headline(numbers)
             );

@@ -118,8 +118,8 @@ pub(super) fn text(counts: &Counts, columns: &[Column], facts: &Facts) -> String
     }
     card + "\n## Use\n\n```python\nfrom datasets import load_dataset\n\nposts = load_dataset(\"PATH OF THIS FOLDER\", split=\"train\")\n```\n\n\
          The texts belong to the people who wrote them. Reddit's terms hold for them: whoever keeps a copy has to delete \
-         what is deleted on Reddit, and `topicmill purge --check-deleted` finds it. To share the labels without the \
-         texts, hand on the ids (`topicmill export posts.txt --format ids`).\n"
+         what is deleted on Reddit, and `topicmill purge --check-deleted` finds it. To share the posts without \
+         their texts, hand on the ids, which have no labels (`topicmill export posts.txt --format ids`).\n"
 }
 
 /// A string takes what is written.

@@ -40,7 +40,8 @@ impl Report<'_> {
 
 /// The topics of some runs, the newest run first, whose latest reading failed.
 pub fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
-    let mut failed: Vec<FailedTopic> = Vec::new();
+    // With whether it failed in each of the runs that were looked at so far, going back.
+    let mut failed: Vec<(FailedTopic, bool)> = Vec::new();
     // Whether a topic still fails in the runs that are looked at, going back.
     let mut seen: BTreeMap<&str, bool> = BTreeMap::new();
     for (began, outcomes) in runs {
@@ -53,7 +54,7 @@ pub fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
                 None => {
                     let bad = reports.iter().filter(|report| !report.is_ok());
                     let before = failed.len();
-                    failed.extend(bad.map(|report| first(report, *began)));
+                    failed.extend(bad.map(|report| (first(report, *began), true)));
                     seen.insert(topic, failed.len() > before);
                 }
                 Some(still) if *still => *still = go_on(&mut failed, &reports, *began),
@@ -61,6 +62,7 @@ pub fn failed(runs: &[(Timestamp, Value)]) -> Vec<FailedTopic> {
             }
         }
     }
+    let mut failed: Vec<FailedTopic> = failed.into_iter().map(|(topic, _)| topic).collect();
     failed.sort_by(|a, b| (a.since, &a.topic).cmp(&(b.since, &b.topic)));
     failed
 }
@@ -89,11 +91,11 @@ fn first(report: &Report<'_>, began: Timestamp) -> FailedTopic {
 }
 
 /// Takes an earlier run into account; whether something of the topic failed then, too.
-fn go_on(failed: &mut [FailedTopic], reports: &[Report<'_>], began: Timestamp) -> bool {
-    let mut still = false;
-    for known in failed
+fn go_on(failed: &mut [(FailedTopic, bool)], reports: &[Report<'_>], began: Timestamp) -> bool {
+    let of_topic = |known: &FailedTopic| known.topic == reports[0].topic;
+    for (known, still) in failed
         .iter_mut()
-        .filter(|known| known.topic == reports[0].topic)
+        .filter(|(known, still)| *still && of_topic(known))
     {
         // A topic that reads its subreddits in turn has one report, of the one that answered.
         let same = match reports {
@@ -102,13 +104,15 @@ fn go_on(failed: &mut [FailedTopic], reports: &[Report<'_>], began: Timestamp) -
                 .iter()
                 .find(|report| report.subreddit == known.subreddit),
         };
-        if same.is_some_and(|report| !report.is_ok()) {
+        *still = same.is_some_and(|report| !report.is_ok());
+        if *still {
             known.since = began;
             known.runs += 1;
-            still = true;
         }
     }
-    still
+    failed
+        .iter()
+        .any(|(known, still)| *still && of_topic(known))
 }
 
 #[cfg(test)]
@@ -203,6 +207,6 @@ mod tests {
             ),
         ];
         let told = told(&runs);
-        assert_eq!(told, [failing("a", "y", 10, 3), failing("a", "x", 10, 2)]);
+        assert_eq!(told, [failing("a", "y", 10, 3), failing("a", "x", 30, 1)]);
     }
 }

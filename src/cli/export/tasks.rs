@@ -16,6 +16,12 @@ use crate::review::ask;
 use crate::review::tasks::Tasks;
 use crate::store::{Access, ReviewPost, Store};
 
+/// Tasks that are written unless asked otherwise: an hour or two of one person's time.
+const TASKS: u32 = 200;
+
+/// The share of them that is drawn at random: that of the review page, see `ask`.
+const RANDOM_SHARE: f64 = 0.2;
+
 impl Export {
     /// The tool that tasks are wanted for.
     pub(super) fn tool(&self) -> Option<ExportFormat> {
@@ -54,10 +60,10 @@ impl Export {
     }
 
     fn refuse_what_tasks_cannot(&self) -> Result<(), CliError> {
-        if !(0.0..=1.0).contains(&self.random_share) {
+        let random_share = self.random_share.unwrap_or(RANDOM_SHARE);
+        if !(0.0..=1.0).contains(&random_share) {
             return Err(CliError::Usage(format!(
-                "--random-share {} is no share: give a number from 0 to 1",
-                self.random_share
+                "--random-share {random_share} is no share: give a number from 0 to 1"
             )));
         }
         let filters = [
@@ -67,6 +73,7 @@ impl Export {
             ("--min-score", self.min_score.is_some()),
             ("--where", self.expression.is_some()),
             ("--unlabelled", self.unlabelled),
+            ("--split", self.split.is_some()),
             ("--bom", self.bom),
             ("--safe-csv", self.safe_csv),
         ];
@@ -84,11 +91,11 @@ impl Export {
         store: &Store,
         subject: &Subject,
     ) -> Result<Vec<(ReviewPost, Chosen)>, CliError> {
-        let closest = store
-            .closest_calls(subject.target, None, self.limit)
-            .await?;
-        let random = store.random_posts(subject.target, None, self.limit).await?;
-        let mixed = ask::mixed(closest, random, self.random_share, self.limit as usize);
+        let limit = self.limit.unwrap_or(TASKS);
+        let share = self.random_share.unwrap_or(RANDOM_SHARE);
+        let closest = store.closest_calls(subject.target, None, limit).await?;
+        let random = store.random_posts(subject.target, None, limit).await?;
+        let mixed = ask::mixed(closest, random, share, limit as usize);
         let names: Vec<Fullname> = mixed.iter().map(|(name, _)| name.clone()).collect();
         let mut posts = store.review_posts(subject.target, &names).await?;
         let mut all = Vec::with_capacity(posts.len());

@@ -98,8 +98,8 @@ impl Asked {
         }
         tracing::warn!(
             random = random.len(),
-            "these gold labels do not stand for all posts: most were asked about because they are close calls, and too few \
-             at random; expect better figures for all posts"
+            "these gold labels do not stand for all posts: most are close calls, or a file chose them, and too few were \
+             drawn at random; expect better figures for all posts"
         );
         None
     }
@@ -112,7 +112,7 @@ impl Asked {
             tracing::info!(
                 posts = self.rows.len(),
                 of = all,
-                "the gold posts that were drawn at random are taken: the others are close calls"
+                "the gold posts that were drawn at random are taken: the others are close calls, or a file chose them"
             );
         }
         self

@@ -224,8 +224,8 @@ impl WhatIf {
                 "share that would move",
                 json!(moves.agreement().map(|same| 1.0 - same)),
             ),
-            ("none of these, now", json!(before)),
-            ("none of these, then", json!(after)),
+            ("other or unsure, now", json!(before)),
+            ("other or unsure, then", json!(after)),
         ]);
         let mut json = moves_json(moves);
         json["label_set"] = settings_json(set);

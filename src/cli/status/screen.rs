@@ -302,12 +302,12 @@ fn deletions(outlook: &Outlook) -> Option<String> {
         return None;
     }
     let asked = match standing.reconciled_at {
-        Some(at) => format!("reconciled with Reddit as of {}", day(at)),
-        None => "never reconciled with Reddit".to_owned(),
+        Some(at) => format!("compared with Reddit as of {}", day(at)),
+        None => "never compared with Reddit".to_owned(),
     };
     let unchecked = match standing.unchecked {
         0 => String::new(),
-        posts => format!("; {}{} not asked about", about(outlook), number(posts)),
+        posts => format!("; {}{} have no check yet", about(outlook), number(posts)),
     };
     Some(format!("{asked}{unchecked}"))
 }

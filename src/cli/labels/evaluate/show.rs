@@ -120,7 +120,7 @@ pub(super) fn print(
 fn drawn_at_random(others: usize) -> String {
     let text = format!(
         "These figures are of posts that were drawn at random, so they are estimates for all posts. {others} other posts \
-         with gold labels are harder than most: people were asked about them because they are close calls."
+         with gold labels do not count here: they are close calls, which are harder than most posts, or a file chose them."
     );
     output::wrapped(&text)
 }

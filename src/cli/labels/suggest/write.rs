@@ -78,6 +78,10 @@ impl Base {
         if let Some(background) = whole_background(&file, folder) {
             file["background"] = value(background.to_string_lossy().into_owned());
         }
+        // Under the name of its base, nobody could tell the two label sets apart.
+        if let (Some(_), Some(stem)) = (file.get("name"), out.file_stem()) {
+            file["name"] = value(stem.to_string_lossy().into_owned());
+        }
         let topics = topics(&known.label_set.labels, clusters);
         let mut trailing = String::new();
         if !file.get("topic").is_some_and(Item::is_value) {
