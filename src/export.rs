@@ -53,6 +53,12 @@ pub enum ExportError {
          --min-score, or export a CSV or Parquet file; nothing was put there"
     )]
     TooManyRows(PathBuf),
+    /// The rows came twice, and were not the same.
+    #[error(
+        "--split reads the posts twice, and --where let others through the second time: leave random() and the present time \
+         out of it"
+    )]
+    Unrepeatable,
     /// A signal came.
     #[error("the export was stopped; nothing was written")]
     Stopped,

@@ -286,7 +286,11 @@ impl Partial {
             moved => moved,
         };
         moved
-            .and_then(|()| fs::rename(&self.0, place))
+            .and_then(|()| {
+                fs::rename(&self.0, place).inspect_err(|_| {
+                    let _ = fs::rename(&old, place);
+                })
+            })
             .and_then(|()| remove(&old))
             .map_err(about(place))
     }

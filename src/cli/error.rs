@@ -199,6 +199,7 @@ impl CliError {
             | Self::Export(
                 ExportError::Exists(_)
                 | ExportError::TooManyRows(_)
+                | ExportError::Unrepeatable
                 | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
             ) => Exit::Usage,
             Self::Source(error)

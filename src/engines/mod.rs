@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::Processor;
 use topicmill_score::onnx::Chosen;
-use topicmill_score::onnx::library::data_folder;
+use topicmill_score::onnx::library::{ABOVE_PROGRAM, data_folder};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
     Cascade, Device, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, ModelKind,
@@ -334,7 +334,7 @@ pub fn find_model(named: &Path) -> PathBuf {
     let program = std::env::current_exe()
         .and_then(std::fs::canonicalize)
         .unwrap_or_default();
-    let beside = program.ancestors().skip(1);
+    let beside = program.ancestors().skip(1).take(ABOVE_PROGRAM);
     let beside = beside.flat_map(|folder| {
         [
             folder.join(named),

@@ -184,6 +184,12 @@ pub(super) const UNIQUE: [&str; 7] = [
     "text_hash",
 ];
 
+/// Which of the columns is the hash of the text.
+pub(super) fn place_of_hash() -> usize {
+    let found = FIXED.iter().position(|(name, ..)| *name == "text_hash");
+    found.expect("every data set has it")
+}
+
 /// All columns of a data set; of a file that is split, with the part of each row.
 pub fn columns(set: &LabelSet, is_split: bool) -> Vec<Column> {
     let fixed = FIXED.iter().map(|(name, kind, _, meaning)| Column {

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use minhash_rs::prelude::MinHash;
 
+use super::columns::place_of_hash;
 use crate::store::{Batch, Cell, ColumnCells};
 
 /// Words of a shingle: texts are alike as far as they share these.
@@ -102,6 +103,27 @@ pub(super) struct Assigned {
     pub parts: Vec<u8>,
     /// Groups of more than one post.
     pub groups: u64,
+    /// By row the beginning of the hash of its text, by which a second reading is held against the first.
+    pub hashes: Vec<u64>,
+}
+
+impl Assigned {
+    /// The parts of a batch of all columns whose first row is row `begin`; `None` if these are not the rows that were
+    /// sorted.
+    pub fn of(&self, begin: usize, batch: &Batch) -> Option<&[u8]> {
+        let rows = begin..begin + batch.rows;
+        let hashes = self.hashes.get(rows.clone())?;
+        let found = batch.columns[place_of_hash()].cells().map(beginning);
+        found.eq(hashes.iter().copied()).then(|| &self.parts[rows])
+    }
+}
+
+/// The beginning of a text's hash.
+pub(super) fn beginning(hash: Cell<'_>) -> u64 {
+    match hash {
+        Cell::Text(hash) => u64::from_str_radix(hash.get(..16).unwrap_or("0"), 16).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 impl Sorter {
@@ -126,7 +148,7 @@ impl Sorter {
         };
         let rows = titles.zip(texts).zip(times.zip(outcomes)).zip(hashes);
         for (((title, body), (time, outcome)), hash) in rows {
-            let hash = u64::from_str_radix(text(hash).get(..16).unwrap_or("0"), 16).unwrap_or(0);
+            let hash = beginning(hash);
             let sketch = sketch(text(title), text(body), hash);
             if self.hashes.len().is_multiple_of(BLOCK) {
                 self.sketches.push(Vec::with_capacity(BLOCK));
@@ -178,6 +200,7 @@ impl Sorter {
         Assigned {
             parts: groups.iter().map(|root| roots[*root as usize]).collect(),
             groups: sizes.iter().filter(|size| **size > 1).count() as u64,
+            hashes: self.hashes,
         }
     }
 

@@ -201,9 +201,10 @@ pub(super) fn write(
         let rows = batch.rows as u64;
         last = Some(batch.picked(&[]));
         let begin = usize::try_from(counts.rows).unwrap_or(usize::MAX);
-        let parts = assigned
-            .as_ref()
-            .map(|all| &all.parts[begin..begin + batch.rows]);
+        let parts = match &assigned {
+            None => None,
+            Some(all) => Some(all.of(begin, &batch).ok_or(ExportError::Unrepeatable)?),
+        };
         counts.add(&batch, |row| {
             parts.map_or(0, |parts| usize::from(parts[row]))
         });
@@ -212,6 +213,9 @@ pub(super) fn write(
         }
         files.put(batch, parts).map_err(failed)?;
         heard(rows);
+    }
+    if assigned.is_some_and(|all| all.parts.len() as u64 != counts.rows) {
+        return Err(ExportError::Unrepeatable);
     }
     // A refused statement sends nothing, and an answer without rows its columns.
     let Some(none) = last else {

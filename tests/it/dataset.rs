@@ -243,6 +243,22 @@ fn a_split_that_cannot_be_is_refused() {
         assert!(ran.stderr.contains(says), "{args:?} {}", ran.stderr);
         assert!(!scene.path("x.csv").exists());
     }
+    // Rows that come once and not the second time have no part.
+    let random = [
+        "export",
+        "x.csv",
+        "--split",
+        "80/20",
+        "--where",
+        "random() % 2 = 0",
+    ];
+    let refused = (0..20).map(|_| scene.run(&[&random[..], &["--overwrite"]].concat()));
+    let refused: Vec<_> = refused.filter(|ran| ran.code != 0).collect();
+    assert!(!refused.is_empty());
+    for ran in refused {
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("random()"), "{}", ran.stderr);
+    }
 }
 
 /// What Python's own library finds in a workbook: the cells of each row by their place, and whether there is a formula.

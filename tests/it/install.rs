@@ -222,12 +222,9 @@ fn a_setup_that_was_killed_leaves_nothing_that_counts_and_the_next_one_clears_up
         .spawn()
         .unwrap();
     // The library lies there whole, but pip has not said so.
-    while installed.halves().is_empty()
-        || !installed
-            .data(&installed.halves()[0])
-            .join("onnxruntime/capi")
-            .exists()
-    {
+    let is_there = |half: &String| installed.data(half).join("onnxruntime/capi").exists();
+    while !installed.halves().iter().any(is_there) {
+        assert!(child.try_wait().unwrap().is_none(), "it waits for pip");
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();

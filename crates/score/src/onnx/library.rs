@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub use self::owner::stranger;
 
 /// Folders above the program that are looked in: `target/TRIPLE/debug/deps` lies four below its repository.
-const ABOVE_PROGRAM: usize = 5;
+pub const ABOVE_PROGRAM: usize = 5;
 
 /// Who says where the library is, or where it was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
