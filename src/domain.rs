@@ -271,6 +271,35 @@ impl fmt::Debug for TextHash {
     }
 }
 
+impl fmt::Display for TextHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&topicmill_score::hex(&self.0))
+    }
+}
+
+impl Serialize for TextHash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A text that is not the 32 hexadecimal digits of a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the hash of a text has 32 hexadecimal digits")]
+pub struct NoTextHash;
+
+impl FromStr for TextHash {
+    type Err = NoTextHash;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(NoTextHash);
+        }
+        let bits = u128::from_str_radix(text, 16).map_err(|_| NoTextHash)?;
+        Ok(Self(bits.to_be_bytes()))
+    }
+}
+
 /// The text of a post: its title and, where there is a body that counts, a blank line and the body.
 ///
 /// `[removed]` and `[deleted]` are what Reddit puts in place of a body, so they do not count.

@@ -95,6 +95,7 @@ impl Sql {
             limit: self.limit,
             at_most,
             patience: Some(PATIENCE),
+            longest: None,
             any_user: self.allow_superuser || setup.settings().database.allow_superuser,
             stop: stop.clone(),
         };

@@ -5,6 +5,7 @@
 //! set, in upper or lower case; empty, `none`, `other` or null means none of these: the post is out of scope.
 
 mod cells;
+mod offered;
 mod stored;
 mod table;
 mod tools;
@@ -13,10 +14,11 @@ mod understand;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::domain::{Chosen, Fullname, GoldSource, Timestamp};
+use crate::domain::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
 use crate::tables::TableError;
 use topicmill_score::{Label, LabelSet};
 
+pub use self::offered::without_unasked;
 pub use self::stored::{Agreed, Disagreement, agreed};
 pub use self::understand::understand;
 
@@ -103,6 +105,8 @@ pub struct GoldRow {
     pub chosen: Chosen,
     /// Where it was said.
     pub source: GoldSource,
+    /// Of the text that the person saw, where the file tells.
+    pub text_hash: Option<TextHash>,
 }
 
 impl GoldRow {
@@ -116,6 +120,7 @@ impl GoldRow {
             answered_at: None,
             chosen: Chosen::Import,
             source: GoldSource::Import,
+            text_hash: None,
         }
     }
 }

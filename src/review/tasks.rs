@@ -60,6 +60,7 @@ impl Tasks<'_> {
                 "data": {
                     "fullname": post.fullname, "text": post_text(&post.title, &post.selftext),
                     "subreddit": post.subreddit, "link": link(post), "posted_at": post.created_at, "chosen": chosen,
+                    "text_hash": post.text_hash,
                 },
                 "predictions": [{ "model_version": version, "score": post.score, "result": [choice] }],
             })
@@ -96,7 +97,7 @@ impl Tasks<'_> {
             json!({
                 "id": post.fullname,
                 "fields": { "text": post_text(&post.title, &post.selftext) },
-                "metadata": { "subreddit": post.subreddit, "chosen": chosen },
+                "metadata": { "subreddit": post.subreddit, "chosen": chosen, "text_hash": post.text_hash },
                 "suggestions": {
                     "label": { "value": self.suggested(post), "score": post.score, "agent": agent },
                 },

@@ -67,7 +67,7 @@ async fn openapi() -> Response {
 }
 
 async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> {
-    serving.index.ready().await;
+    serving.index.ready().await?;
     let columns = serving.index.columns();
     let standing = serving.index.standing();
     let outcomes: Vec<Value> = columns
@@ -93,7 +93,7 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> 
         return Ok(Json(json!({ "label_set": null, "labels": [] })));
     };
     let set = serving.store.label_set(target.label_set).await?;
-    serving.index.ready().await;
+    serving.index.ready().await?;
     let counts = serving.index.columns().count_outcomes();
     let labels: Vec<Value> = set
         .labels

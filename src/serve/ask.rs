@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::Serving;
 use crate::store::{self, Answered, Inquiry, Part, StoreError, Table};
 
@@ -11,7 +9,7 @@ use crate::store::{self, Answered, Inquiry, Part, StoreError, Table};
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// Rows of an answer, at most.
 pub const ROWS: u64 = 10_000;
-/// Bytes of the texts of an answer, about, at most.
+/// Bytes of an answer, about, and of one value of it, at most.
 const BYTES: usize = 16 * 1024 * 1024;
 /// How long a query waits for those before it.
 const TURN: Duration = Duration::from_secs(5);
@@ -50,6 +48,7 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
         limit: Some(rows),
         at_most: Some(LIMIT),
         patience: Some(LIMIT),
+        longest: Some(BYTES),
         any_user: serving.any_user,
         stop: stop.clone(),
     };
@@ -60,8 +59,7 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
             match part {
                 Part::Columns(columns) => table.columns = columns,
                 Part::Rows(rows) => {
-                    let texts = rows.iter().flatten().filter_map(Value::as_str);
-                    bytes += texts.map(str::len).sum::<usize>();
+                    bytes += rows.iter().flatten().map(store::weight).sum::<usize>();
                     table.rows.extend(rows);
                 }
             }

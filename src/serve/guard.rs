@@ -124,6 +124,20 @@ fn is_from_here(headers: &HeaderMap) -> bool {
     }
 }
 
+/// Whether a page of another site, or of another server on this machine, had a browser ask.
+fn is_for_another_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    matches!(site, Some(b"cross-site" | b"same-site"))
+}
+
+/// Whether the server works for this address: links from elsewhere may open pages, and no more.
+fn is_work(uri: &Uri) -> bool {
+    let path = uri.path();
+    path.starts_with("/api/")
+        || path.starts_with("/review")
+        || (path == "/sql" && uri.query().is_some())
+}
+
 /// Lets a request in, or says why not.
 pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
@@ -138,6 +152,11 @@ pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     if !reads && !is_from_here(headers) {
         let said = "another site's page sent this; open this server's own page";
+        return failure(&path, StatusCode::FORBIDDEN, said);
+    }
+    if is_work(request.uri()) && is_for_another_site(headers) {
+        let said =
+            "another site's page asked for this; open this server's own page, or type the address";
         return failure(&path, StatusCode::FORBIDDEN, said);
     }
     let is_open = matches!(
@@ -307,6 +326,34 @@ mod tests {
             ("sec-fetch-site", "same-site"),
             ("origin", "http://localhost:1")
         ]));
+    }
+
+    #[test]
+    fn pages_of_other_sites_open_pages_and_work_nothing() {
+        for (address, works) in [
+            ("/", false),
+            ("/posts?q=a", false),
+            ("/posts/t3_a", false),
+            ("/sql", false),
+            ("/sql?query=SELECT", true),
+            ("/api/posts", true),
+            ("/api/sql?query=SELECT", true),
+            ("/review", true),
+            ("/review/next", true),
+        ] {
+            assert_eq!(is_work(&address.parse().unwrap()), works, "{address}");
+        }
+        for (site, elsewhere) in [
+            ("cross-site", true),
+            ("same-site", true),
+            ("same-origin", false),
+            ("none", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            assert!(!is_for_another_site(&headers));
+            headers.insert("sec-fetch-site", HeaderValue::from_static(site));
+            assert_eq!(is_for_another_site(&headers), elsewhere, "{site}");
+        }
     }
 
     #[test]

@@ -144,7 +144,7 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, NotListed>
             });
         }
     }
-    serving.index.ready().await;
+    serving.index.ready().await?;
     let after = match given(&asked.after) {
         None => None,
         Some(text) => Some(place(serving, text).map_err(NotListed::Wrong)?),

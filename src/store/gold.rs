@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::domain::{Chosen, Fullname, GoldSource, Timestamp};
+use crate::domain::{Chosen, Fullname, GoldSource, TextHash, Timestamp};
 
 /// What a person says about a post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub struct GoldAnswer {
     pub source: GoldSource,
     /// When.
     pub answered_at: Timestamp,
+    /// Of the text that the person saw; `None` for the present one.
+    pub text_hash: Option<TextHash>,
 }
 
 /// An answer as stored.
@@ -64,6 +66,8 @@ pub struct ReviewPost {
     pub permalink: Option<String>,
     /// When it was posted.
     pub created_at: Timestamp,
+    /// Of the text that people read.
+    pub text_hash: TextHash,
     /// Slug of the label with the best score.
     pub label: String,
     /// The best score.

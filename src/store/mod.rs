@@ -34,7 +34,7 @@ pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
 pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
-    Reading, Table, Values, batches, parts,
+    Reading, Table, Values, batches, parts, weight,
 };
 pub use self::report::{Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums};
 pub use self::rows::{
@@ -128,6 +128,9 @@ pub enum StoreError {
     /// It took longer than anybody waits.
     #[error("the database does not answer")]
     Away,
+    /// What lists are made of was never read.
+    #[error("lists cannot be made: {0}")]
+    Unread(String),
     /// A server's database is no file.
     #[error("copy the database: a PostgreSQL database is copied with its own `pg_dump`")]
     NoFile,
@@ -411,8 +414,6 @@ face! {
     /// The errors of posts that failed too often under the current target, the most frequent first.
     fn failures(&self, max_attempts: u32) -> Vec<Failure>;
 
-    /// Fullname, title and body of those of some posts that are stored.
-    fn texts(&self, posts: &[String]) -> Vec<(String, String, String)>;
     /// Those of some posts that are stored, as a list shows them, in no order.
     fn listed(&self, target: Option<Target>, posts: &[String]) -> Vec<ListedPost>;
     /// A post with all that is stored of it, if it is there.

@@ -47,6 +47,8 @@ pub struct Inquiry {
     /// How long whoever takes the parts may take over one, before a server's statement, which stands in the way of
     /// others as long as it lasts, is ended.
     pub patience: Option<Duration>,
+    /// Bytes of one value that SQLite makes, at most, where that is less than it allows anybody.
+    pub longest: Option<usize>,
     /// Whether a user of the server is good enough who may do more than read and write tables.
     pub any_user: bool,
     /// Ends the statement, on the server too.
@@ -81,6 +83,19 @@ pub fn parts() -> (Parts, mpsc::Receiver<Part>) {
     mpsc::channel(PARTS)
 }
 
+/// Bytes of a value in memory, about.
+pub fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => 16 + values.iter().map(weight).sum::<usize>(),
+        Value::Object(pairs) => {
+            let pairs = pairs.iter().map(|(name, value)| name.len() + weight(value));
+            16 + pairs.sum::<usize>()
+        }
+        _ => 8,
+    }
+}
+
 /// Rows on their way into parts.
 #[derive(Default)]
 struct Packing {
@@ -91,8 +106,7 @@ struct Packing {
 impl Packing {
     /// Adds a row; the part, if that filled it.
     fn add(&mut self, row: Vec<Value>) -> Option<Part> {
-        let texts = row.iter().filter_map(Value::as_str);
-        self.bytes += texts.map(str::len).sum::<usize>();
+        self.bytes += row.iter().map(weight).sum::<usize>();
         self.rows.push(row);
         let full = self.rows.len() >= ROWS_A_PART || self.bytes >= BYTES_A_PART;
         full.then(|| self.rest())
@@ -143,6 +157,7 @@ async fn whole(
         limit: None,
         at_most: None,
         patience: None,
+        longest: None,
         any_user: true,
         stop: CancellationToken::new(),
     };
@@ -162,6 +177,18 @@ async fn whole(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_in_json_weighs_as_much_as_texts() {
+        let text = "x".repeat(1_000);
+        let json = serde_json::json!({ "a": [text, null], "b": { "c": text } });
+        assert!((2_000..2_100).contains(&weight(&json)), "{}", weight(&json));
+        assert_eq!(weight(&Value::from(text)), 1_000);
+        assert_eq!(weight(&Value::Null), 8);
+        let mut packing = Packing::default();
+        let row = vec![Value::from(vec!["x".repeat(BYTES_A_PART)])];
+        assert!(packing.add(row).is_some(), "it fills a part");
+    }
 
     #[test]
     fn no_two_columns_have_one_name() {

@@ -6,20 +6,20 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran};
 
 /// What the posts are about, in turns.
-const LABELS: [(&str, &str); 3] = [
+pub const LABELS: [(&str, &str); 3] = [
     ("gaming", "video games"),
     ("food", "food and cooking"),
     ("music", "music"),
 ];
 
-fn pipeline(name: &str, labels: &[(&str, &str)]) -> String {
+pub fn pipeline(name: &str, labels: &[(&str, &str)]) -> String {
     let topics = labels
         .iter()
         .map(|(slug, label)| format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n"));
     format!("name = \"{name}\"\n{}", topics.collect::<String>())
 }
 
-fn post(i: usize, title: &str) -> String {
+pub fn post(i: usize, title: &str) -> String {
     let post = json!({
         "id": format!("k{i:05}"), "title": format!("{title} {i}"), "selftext": "", "subreddit": "gaming",
         "created_utc": 1_700_000_000 + i, "score": i,
@@ -100,15 +100,20 @@ async fn answers_come_from_a_file_and_go_out_as_they_came() {
         assert_eq!(found, expected);
         let out = scene.ok(&["labels", "gold", "export"]).stdout;
         let lines: Vec<&str> = out.lines().collect();
-        assert_eq!(lines[0], "id,label,reviewer,answered_at,chosen,source");
         assert_eq!(
-            lines[1],
-            "t3_k00000,gaming,ada,2026-11-20T07:00:00Z,import,import"
+            lines[0],
+            "id,label,reviewer,answered_at,chosen,source,text_hash"
         );
-        assert_eq!(
-            lines[2],
-            "t3_k00001,,ada,2026-11-20T08:01:00Z,import,import"
-        );
+        for (line, start) in [
+            (
+                1,
+                "t3_k00000,gaming,ada,2026-11-20T07:00:00Z,import,import,",
+            ),
+            (2, "t3_k00001,,ada,2026-11-20T08:01:00Z,import,import,"),
+        ] {
+            let hash = lines[line].strip_prefix(start);
+            assert!(hash.is_some_and(|hash| hash.len() == 32), "{out}");
+        }
         assert!(lines[4].starts_with("t3_k00002,music,carl,"), "{out}");
         // The same again changes nothing; an older answer does not replace a later one, a later one does.
         let again = scene.import("again.csv", &out, &["--format", "json"]);
@@ -473,5 +478,76 @@ async fn tasks_go_to_argilla_and_answers_come_back() {
             scene.run(&["export", "tasks", "--format", "argilla"]).code,
             2
         );
+    }
+}
+
+/// Edits a post and labels it anew.
+fn edit(scene: &Scene<'_>, i: usize, title: &str) {
+    let file = scene.program.write("edited.ndjson", post(i, title));
+    scene.ok(&["import", &file]);
+    scene.ok(&["classify", "--pipeline", "first.toml"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_from_files_are_about_the_text_that_people_saw() {
+    for database in databases() {
+        let scene = Scene::new(&database, 12).await;
+        let before_an_edit = || scene.json(&["labels", "gold", "list"])["before_an_edit"].clone();
+        // Exported by Label Studio and Argilla, answered, edited meanwhile, brought back.
+        let to = |name, tool| scene.ok(&["export", name, "--format", tool, "--random-share", "0"]);
+        to("tasks.json", "label-studio");
+        to("tasks", "argilla");
+        let mut tasks = read(&scene, "tasks.json");
+        for task in tasks.as_array_mut().unwrap() {
+            let result = task["predictions"][0]["result"].clone();
+            task["annotations"] = json!([{"completed_by": 1, "result": result}]);
+        }
+        let mut records = read(&scene, "tasks/records.json");
+        for record in records.as_array_mut().unwrap() {
+            let value = record["suggestions"]["label"]["value"].clone();
+            record["responses"] = json!({"label": [{"value": value, "user_id": "u1"}]});
+        }
+        edit(&scene, 0, "a new text");
+        for (at, file) in [(1, &tasks), (2, &records)] {
+            let ran = scene.import("answered.json", &file.to_string(), &[]);
+            assert_eq!(ran.code, 0, "{}", ran.stderr);
+            assert_eq!(before_an_edit(), at);
+        }
+        // Exported here, edited, brought back; and a file that does not say which text it is about revives nothing.
+        let out = scene.ok(&["labels", "gold", "export"]).stdout;
+        edit(&scene, 1, "another new text");
+        assert_eq!(before_an_edit(), 4);
+        assert_eq!(scene.import("out.csv", &out, &[]).code, 0);
+        assert_eq!(before_an_edit(), 4);
+        let bare = out.lines().map(|line| line.rsplit_once(',').unwrap().0);
+        let bare: Vec<&str> = bare.collect();
+        assert_eq!(scene.import("bare.csv", &bare.join("\n"), &[]).code, 0);
+        assert_eq!(before_an_edit(), 4);
+        // Another time, it is another answer, about what is there now.
+        let later = "id,label,reviewer,answered_at\nk00000,food,argilla:u1,2036-11-20T08:00:00Z\n";
+        assert_eq!(scene.import("later.csv", later, &[]).code, 0);
+        assert_eq!(before_an_edit(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_that_cannot_be_written_are_no_wrong_flag_and_none_left_is_no_failure() {
+    for database in databases() {
+        let scene = Scene::new(&database, 3).await;
+        let ran = scene.run(&["export", "nowhere/tasks.json", "--format", "label-studio"]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("nowhere/tasks.xml"), "{}", ran.stderr);
+        let csv = "id,label\nk00000,gaming\nk00001,food\nk00002,music\n";
+        assert_eq!(scene.import("gold.csv", csv, &[]).code, 0);
+        let export = ["export", "tasks.json", "--format", "label-studio", "--json"];
+        let ran = scene.ok(&export);
+        assert!(
+            ran.stderr.contains("no tasks are written"),
+            "{}",
+            ran.stderr
+        );
+        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&told["tasks"], &told["path"]), (&json!(0), &Value::Null));
+        assert!(!scene.program.folder.path().join("tasks.json").exists());
     }
 }

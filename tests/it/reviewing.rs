@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::gold::Scene;
+use crate::gold::{LABELS, Scene, pipeline, post};
 use crate::support::browser::{Browser, Scheme, WIDTHS};
 use crate::support::postgres::{databases, sqlite};
 
@@ -276,6 +276,7 @@ async fn two_people_are_asked_about_different_posts_and_both_may_answer_one() {
                 continue;
             }
             let (post, token) = (field(&page, "post"), field(&page, "token"));
+            let (text, set) = (field(&page, "text"), field(&page, "set"));
             let label = if who == "ada" {
                 ("none", "1")
             } else {
@@ -285,6 +286,8 @@ async fn two_people_are_asked_about_different_posts_and_both_may_answer_one() {
                 ("token", &*token),
                 ("who", who),
                 ("post", &*post),
+                ("text", &*text),
+                ("set", &*set),
                 ("chosen", "closest"),
                 label,
             ];
@@ -303,6 +306,28 @@ async fn two_people_are_asked_about_different_posts_and_both_may_answer_one() {
     }
 }
 
+/// All skipped: the page says so, and asks again.
+async fn what_is_skipped_is_asked_again(served: &Served) {
+    let mut page = served.get("/review").await;
+    let token = field(&page, "token");
+    while page.contains("name=\"chosen\"") {
+        let post = field(&page, "post");
+        page = served
+            .post(
+                "/review/skip",
+                &[("token", &*token), ("who", "ada"), ("post", &*post)],
+                None,
+            )
+            .await
+            .1;
+    }
+    assert!(page.contains("what you skipped"), "{page}");
+    let (_, page) = served
+        .post("/review/again", &[("token", &*token), ("who", "ada")], None)
+        .await;
+    assert!(page.contains("name=\"chosen\""), "{page}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothing_is_lost() {
     for database in databases() {
@@ -310,12 +335,15 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
         let served = Served::start(&scene, &[]);
         let page = served.get("/review").await;
         let (post, token) = (field(&page, "post"), field(&page, "token"));
+        let (text, set) = (field(&page, "text"), field(&page, "set"));
         assert_eq!(field(&page, "who"), "ada");
         let form = |token| {
             [
                 ("token", token),
                 ("who", "ada"),
                 ("post", &*post),
+                ("text", &*text),
+                ("set", &*set),
                 ("chosen", "closest"),
                 ("label", "food"),
             ]
@@ -343,6 +371,8 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
                     ("token", &*token),
                     ("who", "ada"),
                     ("post", &*post),
+                    ("text", &*text),
+                    ("set", &*set),
                     ("label", "sailing"),
                 ],
                 None,
@@ -358,11 +388,14 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
         assert!(page.contains("purged or edited meanwhile"), "{page}");
         assert_eq!(count(), 0);
         let next = field(&page, "post");
+        let text = field(&page, "text");
         assert_ne!(next, post);
         let said = [
             ("token", &*token),
             ("who", "ada"),
             ("post", &*next),
+            ("text", &*text),
+            ("set", &*set),
             ("chosen", "closest"),
             ("label", "food"),
         ];
@@ -389,23 +422,62 @@ async fn nothing_is_stored_for_forms_of_others_or_posts_that_are_gone_and_nothin
             .post("/review/undo", &[("token", &*token), ("who", "ada")], None)
             .await;
         assert!(page.contains("nothing to undo"), "{page}");
-        // All skipped: the page says so, and asks again.
-        let mut page = served.get("/review").await;
-        while page.contains("name=\"chosen\"") {
-            let post = field(&page, "post");
-            page = served
-                .post(
-                    "/review/skip",
-                    &[("token", &*token), ("who", "ada"), ("post", &*post)],
-                    None,
-                )
-                .await
-                .1;
-        }
-        assert!(page.contains("what you skipped"), "{page}");
-        let (_, page) = served
-            .post("/review/again", &[("token", &*token), ("who", "ada")], None)
-            .await;
-        assert!(page.contains("name=\"chosen\""), "{page}");
+        what_is_skipped_is_asked_again(&served).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_about_the_text_and_the_labels_that_the_page_showed() {
+    for database in databases() {
+        let scene = Scene::new(&database, 8).await;
+        let served = Served::start(&scene, &["--random-share", "0"]);
+        let answers = || scene.json(&["labels", "gold", "list"])["answers"].clone();
+        // What the page that is open sends for "none of these".
+        let form = |page: &str| {
+            let hidden = ["token", "who", "post", "text", "set"];
+            let mut form = hidden.map(|name| (name, field(page, name))).to_vec();
+            form.extend([("chosen", "random".to_owned()), ("none", "1".to_owned())]);
+            form
+        };
+        let send = |form: Vec<(&'static str, String)>| {
+            let served = &served;
+            async move {
+                let form: Vec<(&str, &str)> = form.iter().map(|(n, v)| (*n, v.as_str())).collect();
+                served.post("/review/answer", &form, None).await
+            }
+        };
+        let page = served.get("/review").await;
+        assert_eq!(field(&page, "post"), "t3_k00000");
+        let edited = scene.program.write("edited.ndjson", post(0, "a new text"));
+        scene.ok(&["import", &edited]);
+        scene.ok(&["classify", "--pipeline", "first.toml"]);
+        let (status, page) = send(form(&page)).await;
+        assert_eq!(status, 200);
+        assert!(page.contains("purged or edited meanwhile"), "{page}");
+        assert_eq!(answers(), 0);
+        // A form without the two is none of ours.
+        let short = form(&page).into_iter().filter(|(name, _)| *name != "text");
+        assert_eq!(send(short.collect()).await.0, 403);
+        let (_, page) = send(form(&page)).await;
+        assert_eq!(answers(), 1);
+        assert!(
+            page.contains("<dd>1</dd><dt>random posts answered</dt>"),
+            "{page}"
+        );
+        // Another set has a label that nobody was offered: what was said says nothing about it.
+        let more = [&LABELS[..], &[("sailing", "boats and sailing")]].concat();
+        let wider = scene.program.write("wider.toml", pipeline("wider", &more));
+        scene.ok(&["classify", "--pipeline", &wider]);
+        scene.ok(&["labels", "use", "wider"]);
+        let (_, page) = send(form(&page)).await;
+        assert!(page.contains("label set was changed"), "{page}");
+        assert_eq!(answers(), 1);
+        assert!(
+            page.contains("<dd>0</dd><dt>random posts answered</dt>"),
+            "{page}"
+        );
+        assert!(page.contains("boats and sailing"), "{page}");
+        send(form(&page)).await;
+        assert_eq!(answers(), 2);
     }
 }

@@ -2,6 +2,7 @@
 
 mod browsed;
 mod guarded;
+mod kept;
 mod questions;
 mod shown;
 

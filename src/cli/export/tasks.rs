@@ -46,9 +46,13 @@ impl Export {
         };
         store.close().await?;
         if posts.is_empty() {
-            return Err(CliError::Usage(
-                "export tasks: no labelled post is left that nobody has said anything about".into(),
-            ));
+            tracing::warn!(
+                "no tasks are written: no labelled post is left that nobody has said anything about"
+            );
+            if self.json {
+                self.print_told(&posts, 0, None)?;
+            }
+            return Ok(Exit::Done);
         }
         let config = if matches!(tool, ExportFormat::LabelStudio) {
             Some(self.label_studio(&tasks)?)
@@ -131,7 +135,7 @@ impl Export {
         ];
         let paths: Vec<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();
         self.refuse_to_replace(&paths)?;
-        fs::create_dir_all(&settings).map_err(|error| not_written(&self.out, &error))?;
+        fs::create_dir_all(&settings).map_err(|error| not_written(&self.out, error))?;
         for (path, value) in &files {
             self.put(path, pretty(value).as_bytes())?;
         }
@@ -171,7 +175,20 @@ impl Export {
             };
             placed.map(drop).map_err(|error| error.error)
         };
-        written().map_err(|error| not_written(path, &error))
+        written().map_err(|error| not_written(path, error))
+    }
+
+    fn print_told(
+        &self,
+        posts: &[(ReviewPost, Chosen)],
+        random: usize,
+        config: Option<&Path>,
+    ) -> Result<(), CliError> {
+        let path = Some(&self.out).filter(|_| !posts.is_empty());
+        let value = json!({
+            "path": path, "tasks": posts.len(), "random": random, "closest": posts.len() - random, "config": config,
+        });
+        output::print_json(&value, OutputFormat::Json)
     }
 
     fn tell(
@@ -182,11 +199,7 @@ impl Export {
         let random = posts.iter().filter(|(_, chosen)| *chosen == Chosen::Random);
         let random = random.count();
         if self.json {
-            let value = json!({
-                "path": self.out, "tasks": posts.len(), "random": random, "closest": posts.len() - random,
-                "config": config,
-            });
-            output::print_json(&value, OutputFormat::Json)?;
+            self.print_told(posts, random, config)?;
             return Ok(Exit::Done);
         }
         let path = self.out.display();
@@ -215,9 +228,9 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("JSON can be written") + "\n"
 }
 
-fn not_written(path: &Path, error: &io::Error) -> CliError {
-    CliError::Usage(format!(
-        "write `{}`: {error}; give OUT another name, or free some space",
-        path.display()
-    ))
+fn not_written(path: &Path, source: io::Error) -> CliError {
+    CliError::Write {
+        path: path.display().to_string(),
+        source,
+    }
 }

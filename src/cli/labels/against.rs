@@ -117,34 +117,6 @@ impl Asked {
         }
         self
     }
-
-    /// Leaves out the posts for which somebody said "none of these" when not all labels of these sets were offered.
-    async fn without_unasked(&mut self, store: &Store, sets: &[&LabelSet]) -> Result<(), CliError> {
-        let mut offered: BTreeMap<i64, BTreeSet<String>> = BTreeMap::new();
-        for id in self.offered.values().flatten() {
-            if !offered.contains_key(id) {
-                let labels = store.label_set(*id).await?.labels.into_iter();
-                offered.insert(*id, labels.map(|label| label.slug).collect());
-            }
-        }
-        let wanted = |slugs: &BTreeSet<String>| {
-            let mut labels = sets.iter().flat_map(|set| &set.labels);
-            labels.all(|label| slugs.contains(&label.slug))
-        };
-        let before = self.rows.len();
-        self.rows.retain(|row| {
-            let sets = self.offered.get(&row.id);
-            sets.is_none_or(|sets| sets.iter().all(|id| wanted(&offered[id])))
-        });
-        let left_out = before - self.rows.len();
-        if left_out > 0 {
-            tracing::warn!(
-                posts = left_out,
-                "posts that fit none of the labels are left out: the label set has labels that were not offered then"
-            );
-        }
-        Ok(())
-    }
 }
 
 /// Gold labels as one label set or several understand them; warns of what counts as out of scope.
@@ -154,7 +126,13 @@ pub(super) async fn understood(
     sets: &[&LabelSet],
     others_out_of_scope: bool,
 ) -> Result<Understood, CliError> {
-    asked.without_unasked(store, sets).await?;
+    let unasked = gold::without_unasked(store, &mut asked.rows, &asked.offered, sets).await?;
+    if unasked > 0 {
+        tracing::warn!(
+            posts = unasked,
+            "posts that fit none of the labels are left out: the label set has labels that were not offered then"
+        );
+    }
     let gold = gold::understand(asked.rows, sets, others_out_of_scope)?;
     if !gold.foreign.is_empty() {
         let rows: usize = gold.foreign.values().sum();

@@ -88,6 +88,7 @@ mod tests {
                 chosen,
                 source: GoldSource::Review,
                 answered_at: Timestamp::EPOCH,
+                text_hash: None,
             },
             in_random_sample: sample,
             is_of_present_text: true,

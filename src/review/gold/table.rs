@@ -16,6 +16,7 @@ const REVIEWER: &str = "reviewer";
 const ANSWERED_AT: &str = "answered_at";
 const CHOSEN: &str = "chosen";
 const SOURCE: &str = "source";
+const TEXT_HASH: &str = "text_hash";
 /// Lines with something wrong that are told; more of them are counted.
 const TOLD: usize = 20;
 
@@ -91,6 +92,7 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
             answered_at: answer.answered_at,
             chosen: answer.chosen.unwrap_or(Chosen::Import),
             source,
+            text_hash: answer.text_hash,
         };
         return Ok(answers.into_iter().map(one).collect());
     }
@@ -117,6 +119,8 @@ fn understood(row: &Row) -> Result<Vec<GoldRow>, String> {
             Some(source) => source.parse().unwrap_or(GoldSource::Import),
             None => GoldSource::Import,
         },
+        // So may this one.
+        text_hash: word(TEXT_HASH)?.and_then(|hash| hash.parse().ok()),
     }])
 }
 

@@ -4,12 +4,13 @@
 //! (<https://labelstud.io/guide/task_format>), or a flat table with `annotation_id` and `annotator` (its JSON-MIN and
 //! CSV). Argilla exports records with `fields` and `responses`, or, flattened, with `label.responses`
 //! (`argilla.records.GenericIO.to_list`). In all of them the post stands as `export --format label-studio` and
-//! `export --format argilla` put it there: in `data.fullname`, and as the record's `id`.
+//! `export --format argilla` put it there: in `data.fullname`, and as the record's `id`. So does the hash of the text that
+//! people saw: a tool, or a spreadsheet after it, may change the ends of the lines of the text itself.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cells::{cell, text, time};
-use crate::domain::{Chosen, GoldSource, Timestamp};
+use crate::domain::{Chosen, GoldSource, TextHash, Timestamp};
 use crate::tables::{Cell, Row};
 
 /// The columns by which a flat table of a tool is recognised.
@@ -23,6 +24,8 @@ pub(super) struct Answer {
     pub reviewer: Option<String>,
     pub answered_at: Option<Timestamp>,
     pub chosen: Option<Chosen>,
+    /// Of the text that the person saw.
+    pub text_hash: Option<TextHash>,
 }
 
 /// Whether a column of this name is in no table but one of the tools.
@@ -54,7 +57,8 @@ fn label_studio(row: &Row) -> Result<Found, String> {
     let data = value(row, "data")?;
     let id = data["fullname"].as_str().or(data["id"].as_str());
     let id = id.ok_or("its `data` has no `fullname`")?.to_owned();
-    let chosen = data["chosen"].as_str().and_then(|word| word.parse().ok());
+    let chosen = parsed(&data["chosen"]);
+    let text_hash = parsed(&data["text_hash"]);
     let annotations = value(row, "annotations")?;
     let mut answers = Vec::new();
     for one in annotations
@@ -84,6 +88,7 @@ fn label_studio(row: &Row) -> Result<Found, String> {
             reviewer: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen,
+            text_hash,
         });
     }
     Ok((GoldSource::LabelStudio, id, answers))
@@ -126,6 +131,7 @@ fn flat_label_studio(row: &Row) -> Result<Found, String> {
         }),
         answered_at: at.as_deref().map(time).transpose()?,
         chosen: word("chosen").and_then(|word| word.parse().ok()),
+        text_hash: word("text_hash").and_then(|word| word.parse().ok()),
     };
     Ok((source, id, vec![answer]))
 }
@@ -138,11 +144,7 @@ fn argilla(row: &Row) -> Result<Found, String> {
     let said = list
         .iter()
         .map(|one| (&one["value"], &one["user_id"], &one["status"]));
-    Ok((
-        GoldSource::Argilla,
-        id,
-        said_in_argilla(said, &metadata["chosen"])?,
-    ))
+    Ok((GoldSource::Argilla, id, said_in_argilla(said, &metadata)?))
 }
 
 fn flat_argilla(row: &Row) -> Result<Found, String> {
@@ -161,20 +163,21 @@ fn flat_argilla(row: &Row) -> Result<Found, String> {
         (values[at].clone(), of(&users), of(&states))
     });
     let said: Vec<(Value, Value, Value)> = said.collect();
-    let chosen = text(row, "chosen")
-        .ok()
-        .flatten()
-        .map_or(Value::Null, Value::from);
+    let word = |name| {
+        let word = text(row, name).ok().flatten();
+        word.map_or(Value::Null, Value::from)
+    };
+    let metadata = json!({ "chosen": word("chosen"), "text_hash": word("text_hash") });
     let said = said
         .iter()
         .map(|(value, user, status)| (value, user, status));
-    Ok((GoldSource::Argilla, id, said_in_argilla(said, &chosen)?))
+    Ok((GoldSource::Argilla, id, said_in_argilla(said, &metadata)?))
 }
 
 /// Drafts and discarded responses are no answers.
 fn said_in_argilla<'a>(
     said: impl Iterator<Item = (&'a Value, &'a Value, &'a Value)>,
-    chosen: &Value,
+    metadata: &Value,
 ) -> Result<Vec<Answer>, String> {
     let mut answers = Vec::new();
     for (value, user, status) in said {
@@ -185,10 +188,16 @@ fn said_in_argilla<'a>(
             label: value.as_str().ok_or("a response is no text")?.to_owned(),
             reviewer: user.as_str().map(|user| format!("argilla:{user}")),
             answered_at: None,
-            chosen: chosen.as_str().and_then(|word| word.parse().ok()),
+            chosen: parsed(&metadata["chosen"]),
+            text_hash: parsed(&metadata["text_hash"]),
         });
     }
     Ok(answers)
+}
+
+/// A word that topicmill wrote, if it is still one.
+fn parsed<T: std::str::FromStr>(value: &Value) -> Option<T> {
+    value.as_str().and_then(|word| word.parse().ok())
 }
 
 /// A column of JSON, which a CSV holds as a text.

@@ -14,6 +14,8 @@ const DIGITS: usize = 12;
 const NONE: u32 = u32::MAX;
 /// No votes are known.
 const NO_VOTES: i32 = i32::MIN;
+/// Retention took the text.
+const NO_TEXT: u64 = 0;
 
 /// Numbers for texts that come often.
 #[derive(Debug, Default)]
@@ -131,6 +133,8 @@ pub struct Columns {
     margin: Vec<f32>,
     votes: Vec<i32>,
     text: Vec<u64>,
+    /// How many of them there are.
+    texts: usize,
     /// Names that are no numbers of twelve digits.
     odd: HashMap<i64, String>,
     /// Subreddits.
@@ -155,6 +159,7 @@ impl Columns {
         });
         self.votes.push(votes.unwrap_or(NO_VOTES));
         self.text.push(post.text);
+        self.texts += usize::from(post.text != NO_TEXT);
         let (outcome, score, margin) = match &post.label {
             None => (NONE, 0.0, 0.0),
             Some(label) => {
@@ -225,22 +230,22 @@ impl Columns {
         self.keys.len()
     }
 
-    /// The half of the hash of a post's text.
-    pub fn text(&self, key: i64) -> Option<u64> {
-        let at = self.keys.binary_search(&key).ok()?;
-        Some(self.text[at])
+    /// How many posts have a text.
+    pub fn texts(&self) -> usize {
+        self.texts
     }
 
-    /// Keys from the newest post on.
-    pub fn newest_first(&self) -> Vec<i64> {
-        let mut places: Vec<(i64, i64)> = self
-            .created
-            .iter()
-            .copied()
-            .zip(self.keys.iter().copied())
+    /// Keys of up to `most` posts that have a text, with the halves of its hash, from the newest post on.
+    pub fn newest_texts(&self, most: usize) -> Vec<(i64, u64)> {
+        let places = self.created.iter().zip(&self.keys).zip(&self.text);
+        let mut places: Vec<(i64, i64, u64)> = places
+            .filter(|(_, text)| **text != NO_TEXT)
+            .map(|((created, key), text)| (*created, *key, *text))
             .collect();
         places.sort_unstable_by_key(|place| Reverse(*place));
-        places.into_iter().map(|(_, key)| key).collect()
+        places.truncate(most);
+        let texts = places.into_iter();
+        texts.map(|(_, key, text)| (key, text)).collect()
     }
 
     /// How many posts each outcome has; those without a label come under `unlabelled`.

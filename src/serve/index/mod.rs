@@ -18,6 +18,7 @@ pub use self::columns::{Chosen, Columns, Filter, Place, Sort};
 use self::words::Words;
 pub use self::words::has_words;
 use crate::clock::SharedClock;
+use crate::domain::TextHash;
 use crate::store::browsed::News;
 use crate::store::{Result, Store, StoreError};
 
@@ -69,6 +70,8 @@ pub struct Index {
     searched: AtomicUsize,
     /// How often everything was read.
     times: watch::Sender<u64>,
+    /// Why the last look failed, if it did.
+    failed: watch::Sender<Option<String>>,
     /// Newest posts whose texts are searched, at most.
     most: usize,
 }
@@ -84,6 +87,7 @@ impl Index {
             texts: Mutex::default(),
             searched: AtomicUsize::new(0),
             times: watch::Sender::new(0),
+            failed: watch::Sender::new(None),
             most,
         })
     }
@@ -98,15 +102,23 @@ impl Index {
         let posts = self.columns().len();
         Standing {
             posts,
-            to_search: posts.min(self.most),
+            to_search: self.columns().texts().min(self.most),
             searched: self.searched.load(Ordering::Relaxed),
         }
     }
 
-    /// Waits until lists can be made.
-    pub async fn ready(&self) {
-        // The sender lives as long as this index does.
-        let _ = self.times.subscribe().wait_for(|times| *times > 0).await;
+    /// Waits until lists can be made; an error where they were never read, and the last try failed.
+    pub async fn ready(&self) -> Result<()> {
+        let (mut times, mut failed) = (self.times.subscribe(), self.failed.subscribe());
+        // The senders live as long as this index does.
+        tokio::select! {
+            biased;
+            _ = times.wait_for(|times| *times > 0) => Ok(()),
+            failed = failed.wait_for(Option::is_some) => {
+                let said = failed.ok().and_then(|said| said.clone());
+                Err(StoreError::Unread(said.unwrap_or_default()))
+            }
+        }
     }
 
     /// Tells each time that everything was read again.
@@ -175,7 +187,9 @@ impl Index {
         let mut told = false;
         loop {
             let began = clock.elapsed();
-            match self.look(&store, &mut read).await {
+            let looked = self.look(&store, &mut read).await;
+            self.failed.send_replace(looked.as_ref().err().map(reason));
+            match looked {
                 Ok(false) => told = false,
                 Ok(true) => {
                     let took = clock.elapsed().saturating_sub(began);
@@ -211,67 +225,82 @@ impl Index {
         Ok(true)
     }
 
-    /// Brings the words of texts up to date: takes out those that are gone, and adds those that are new or changed.
+    /// Brings the words of texts up to date: takes out those that are gone or too old, and adds those that are new or changed.
     async fn read_texts(&self, store: &Store, columns: &Columns) -> Result<()> {
         let mut known = self
             .texts
             .lock()
             .expect("no holder of this lock panics")
             .clone();
+        let mut wanted = columns.newest_texts(self.most);
+        let to_search = wanted.len();
+        let mut within: Vec<i64> = wanted.iter().map(|(key, _)| *key).collect();
+        within.sort_unstable();
         let gone: Vec<i64> = known
             .iter()
             .map(|(key, _)| *key)
-            .filter(|key| columns.text(*key).is_none())
+            .filter(|key| within.binary_search(key).is_err())
             .collect();
+        drop(within);
         if !gone.is_empty() {
             self.change(|words| words.take(&gone))?;
             known.retain(|(key, _)| gone.binary_search(key).is_err());
         }
-        let is_known = |key: i64, text: u64| {
-            let at = known.binary_search_by_key(&key, |(key, _)| *key);
-            at.is_ok_and(|at| known[at].1 == text)
-        };
-        let wanted: Vec<(i64, u64)> = columns
-            .newest_first()
-            .into_iter()
-            .take(self.most)
-            .filter_map(|key| Some((key, columns.text(key)?)))
-            .filter(|(key, text)| !is_known(*key, *text))
-            .collect();
-        let (before, mut put) = (known.len(), 0);
-        for segment in wanted.chunks(SEGMENT) {
-            if let Err(error) = self.put_texts(store, columns, segment).await {
-                self.remember(known, &wanted[..put]);
-                return Err(error);
+        wanted.retain(|(key, text)| {
+            let at = known.binary_search_by_key(key, |(key, _)| *key);
+            !at.is_ok_and(|at| known[at].1 == *text)
+        });
+        let before = known.len();
+        let mut put = Vec::with_capacity(wanted.len());
+        for (i, segment) in wanted.chunks(SEGMENT).enumerate() {
+            match self.put_texts(store, columns, segment).await {
+                Ok(read) => put.extend(read),
+                Err(error) => {
+                    self.remember(known, &wanted[..i * SEGMENT], &put);
+                    return Err(error);
+                }
             }
-            put += segment.len();
-            self.searched.store(before + put, Ordering::Relaxed);
+            let searched = (before + put.len()).min(to_search);
+            self.searched.store(searched, Ordering::Relaxed);
         }
-        self.remember(known, &wanted);
+        self.remember(known, &wanted, &put);
         Ok(())
     }
 
+    /// Puts the texts of posts into the words as they are now, and takes out those that went in between; the keys of those
+    /// that are there, with the halves of the hashes of what was read.
     async fn put_texts(
         &self,
         store: &Store,
         columns: &Columns,
         segment: &[(i64, u64)],
-    ) -> Result<()> {
+    ) -> Result<Vec<(i64, u64)>> {
         let mut texts = Vec::with_capacity(segment.len());
+        let mut read = Vec::with_capacity(segment.len());
         for some in segment.chunks(TEXTS) {
             let names: Vec<String> = some.iter().map(|(key, _)| columns.fullname(*key)).collect();
-            for (name, title, body) in store.texts(&names).await? {
-                if let Some(key) = columns.key(&name) {
-                    texts.push((key, title, body));
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            for text in store.texts_of(&names).await? {
+                if let Some(key) = columns.key(&text.fullname) {
+                    read.push((key, half(text.text_hash)));
+                    texts.push((key, text.title, text.body));
                 }
             }
         }
-        self.change(|words| words.put(texts))
+        read.sort_unstable();
+        let is_read = |key: i64| read.binary_search_by_key(&key, |(key, _)| *key).is_ok();
+        let keys = segment.iter().map(|(key, _)| *key);
+        let gone: Vec<i64> = keys.filter(|key| !is_read(*key)).collect();
+        self.change(|words| {
+            words.take(&gone)?;
+            words.put(texts)
+        })?;
+        Ok(read)
     }
 
     /// Notes which texts are in the words.
-    fn remember(&self, mut known: Vec<(i64, u64)>, put: &[(i64, u64)]) {
-        let mut changed: Vec<i64> = put.iter().map(|(key, _)| *key).collect();
+    fn remember(&self, mut known: Vec<(i64, u64)>, tried: &[(i64, u64)], put: &[(i64, u64)]) {
+        let mut changed: Vec<i64> = tried.iter().map(|(key, _)| *key).collect();
         changed.sort_unstable();
         known.retain(|(key, _)| changed.binary_search(key).is_err());
         known.extend_from_slice(put);
@@ -279,6 +308,23 @@ impl Index {
         known.shrink_to_fit();
         self.searched.store(known.len(), Ordering::Relaxed);
         *self.texts.lock().expect("no holder of this lock panics") = known;
+    }
+}
+
+/// The first half of a hash, as the columns have it.
+fn half(hash: TextHash) -> u64 {
+    let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
+    u64::from_be_bytes(*half)
+}
+
+/// Why nothing could be read, in words for whoever asks for a list.
+fn reason(error: &StoreError) -> String {
+    match error {
+        StoreError::Denied(said) | StoreError::Query(said) => format!(
+            "{said}; on PostgreSQL, `serve` needs the right to SELECT from all tables and views: \
+             `GRANT SELECT ON ALL TABLES IN SCHEMA public TO your_user`"
+        ),
+        error => error.to_string(),
     }
 }
 

@@ -26,6 +26,7 @@ pub async fn read(store: &Store) -> Result<Columns> {
         limit: None,
         at_most: None,
         patience: None,
+        longest: None,
         any_user: true,
         stop: CancellationToken::new(),
     };

@@ -113,6 +113,7 @@ pub fn status_of(error: &StoreError) -> StatusCode {
         StoreError::Newer { .. }
         | StoreError::NotMigrated(_)
         | StoreError::Open { .. }
+        | StoreError::Unread(_)
         | StoreError::Away => StatusCode::SERVICE_UNAVAILABLE,
         error if error.is_passing() => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -101,7 +101,7 @@ struct RunLine {
 
 /// Shows it.
 pub async fn page(State(serving): State<Shared>) -> Result<Response, PageError> {
-    serving.index.ready().await;
+    serving.index.ready().await?;
     let set = match serving.store.current_target().await? {
         Some(target) => Some(serving.store.label_set(target.label_set).await?),
         None => None,

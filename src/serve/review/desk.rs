@@ -12,7 +12,7 @@ use chrono::{DateTime, Utc};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::clock::SharedClock;
-use crate::domain::{Chosen, Fullname, GoldSource};
+use crate::domain::{Chosen, Fullname, GoldSource, TextHash};
 use crate::review::ask;
 use crate::review::calibrate::Share;
 use crate::review::evaluate::evaluate;
@@ -89,11 +89,21 @@ pub struct Standing {
     pub more: Option<usize>,
 }
 
+/// What a person says about a post.
+pub struct Answer<'a> {
+    pub post: &'a Fullname,
+    /// Of the text that was shown.
+    pub text: TextHash,
+    pub chosen: Chosen,
+    /// A slug, or nothing for none of these.
+    pub label: Option<String>,
+}
+
 /// What became of an answer.
 pub enum Said {
     /// It is stored.
     Stored,
-    /// The post is not there any more.
+    /// The post is not there any more, or has another text than the person saw.
     Gone,
 }
 
@@ -144,6 +154,7 @@ impl Desk {
             asked.person(who).in_hand = None; // It was purged.
         }
         let now = self.clock.now();
+        asked.forget_visitors(who, now);
         let taken = asked.taken(who, now);
         let number = asked.person(who).answers;
         let first = if ask::is_random(number, self.random_share) {
@@ -218,13 +229,16 @@ impl Desk {
         Ok(None)
     }
 
-    /// Stores what a person says about a post: a slug, or nothing for none of these.
+    /// Stores what a person says about a post that was shown with this text.
     pub async fn answer(
         &self,
         who: &str,
-        post: &Fullname,
-        chosen: Chosen,
-        label: Option<String>,
+        Answer {
+            post,
+            text,
+            chosen,
+            label,
+        }: Answer<'_>,
         target: Target,
     ) -> Result<Said, StoreError> {
         let shown = self
@@ -237,7 +251,7 @@ impl Desk {
         if person.in_hand.as_ref().is_some_and(|one| one.post == *post) {
             person.in_hand = None;
         }
-        if shown.is_none() {
+        if shown.is_none_or(|shown| shown.text_hash != text) {
             return Ok(Said::Gone);
         }
         let answer = GoldAnswer {
@@ -248,6 +262,8 @@ impl Desk {
             chosen,
             source: GoldSource::Review,
             answered_at: self.clock.now().into(),
+            // It may be edited between the look at it and now.
+            text_hash: Some(text),
         };
         let saved = self.store.save_gold(&[answer]).await?;
         if !saved.missing.is_empty() {
@@ -334,13 +350,17 @@ impl Desk {
     /// How good labels are, as far as people said.
     pub async fn standing(&self, target: Target, set: &LabelSet) -> Result<Standing, StoreError> {
         let Agreed {
-            rows,
+            mut rows,
             random,
             disagreements,
+            offered,
             ..
         } = gold::agreed(self.store.gold().await?);
         let posts = rows.len();
-        // A label of another set says that none of these fits.
+        // What was said under another set says something here only where its labels are those of this one.
+        gold::without_unasked(&self.store, &mut rows, &offered, &[set]).await?;
+        let has = |slug: &str| set.labels.iter().any(|label| label.slug == slug);
+        rows.retain(|row| row.label.is_empty() || has(&row.label));
         let understood = gold::understand(rows, &[set], true).unwrap_or_default();
         let labelling = Labelling {
             set,
@@ -358,19 +378,81 @@ impl Desk {
     }
 }
 
+impl InHand {
+    /// Whether the person may still be at it.
+    fn is_fresh(&self, now: DateTime<Utc>) -> bool {
+        (now - self.since).to_std().is_ok_and(|age| age < IN_HAND)
+    }
+}
+
 impl Asked {
     fn person(&mut self, who: &str) -> &mut Person {
         self.people.entry(who.to_owned()).or_default()
+    }
+
+    /// Drops those who only looked: they have said nothing, and the post that was put in their hands is free again. Names
+    /// come from addresses, so that anybody may make up any number of them.
+    fn forget_visitors(&mut self, who: &str, now: DateTime<Utc>) {
+        let Self {
+            people, closest, ..
+        } = self;
+        people.retain(|name, person| {
+            let stays = name == who
+                || person.answers > 0
+                || !person.said.is_empty()
+                || !person.skipped.is_empty()
+                || person.in_hand.as_ref().is_some_and(|one| one.is_fresh(now));
+            if let (false, Some(one)) = (stays, &person.in_hand)
+                && one.chosen == Chosen::Closest
+            {
+                closest.push_front(one.post.clone());
+            }
+            stays
+        });
     }
 
     /// Posts that others have in hand, and what the person skipped.
     fn taken(&mut self, who: &str, now: DateTime<Utc>) -> HashSet<Fullname> {
         let others = self.people.iter().filter(|(name, _)| *name != who);
         let others = others.filter_map(|(_, person)| person.in_hand.as_ref());
-        let held = others.filter(|one| (now - one.since).to_std().is_ok_and(|age| age < IN_HAND));
+        let held = others.filter(|one| one.is_fresh(now));
         let held: HashSet<Fullname> = held.map(|one| one.post.clone()).collect();
         let mut taken = self.person(who).skipped.clone();
         taken.extend(held);
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_looked_is_forgotten_and_their_post_is_free_again() {
+        let start = DateTime::UNIX_EPOCH;
+        let in_hand = |post: &str, chosen| {
+            Some(InHand {
+                post: post.parse().unwrap(),
+                chosen,
+                since: start,
+            })
+        };
+        let mut asked = Asked::default();
+        for at in 0..100 {
+            asked.person(&format!("visitor {at}"));
+        }
+        asked.person("looked").in_hand = in_hand("t3_a1", Chosen::Closest);
+        asked.person("drew").in_hand = in_hand("t3_a2", Chosen::Random);
+        asked.person("ada").in_hand = in_hand("t3_a3", Chosen::Closest);
+        asked.person("ben").in_hand = in_hand("t3_a4", Chosen::Closest);
+        asked.person("ben").said = vec!["t3_a5".parse().unwrap()];
+        asked.person("carl").skipped = ["t3_a6".parse().unwrap()].into();
+        asked.forget_visitors("ada", start + Duration::from_mins(1));
+        assert_eq!(asked.people.len(), 5, "those without a post are gone");
+        asked.forget_visitors("ada", start + IN_HAND);
+        let mut left: Vec<&str> = asked.people.keys().map(String::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["ada", "ben", "carl"]);
+        assert_eq!(asked.closest, ["t3_a1".parse::<Fullname>().unwrap()]);
     }
 }

@@ -18,10 +18,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 
-use self::desk::{Desk, Next, Question, Said, Standing};
+use self::desk::{Answer, Desk, Next, Question, Said, Standing};
 use super::pages::{At, PageError, failure, file, html};
 use crate::clock::SharedClock;
-use crate::domain::{Chosen, Fullname};
+use crate::domain::{Chosen, Fullname, TextHash};
 use crate::look;
 use crate::store::{ReviewPost, Store, Target};
 use topicmill_score::LabelSet;
@@ -135,6 +135,10 @@ struct Sent {
     token: String,
     who: String,
     post: Option<String>,
+    /// The hash of the text that was shown.
+    text: Option<String>,
+    /// The hash of the label set that was offered.
+    set: Option<String>,
     chosen: Option<String>,
     label: Option<String>,
     none: Option<String>,
@@ -151,6 +155,7 @@ enum Shown {
 /// A post as it is shown.
 struct Ask {
     fullname: Fullname,
+    text: TextHash,
     subreddit: String,
     day: String,
     why: &'static str,
@@ -197,6 +202,8 @@ struct ReviewPage {
     who: String,
     done: Done,
     shown: Shown,
+    /// The hash of the label set.
+    set: String,
     choices: Vec<Choice>,
     standing: Option<Told>,
 }
@@ -215,6 +222,7 @@ async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Re
     let done = review.done(&asking, target, &set, &who).await?;
     let page = ReviewPage {
         done,
+        set: set.hash(),
         choices: choices(&set),
         standing: Some(Told::new(&standing)),
         ..review.page(who, shown)
@@ -232,26 +240,32 @@ async fn answer(
     let Some((target, set)) = review.desk.current().await? else {
         return Ok(onward(&who, "", None));
     };
+    // The labels that were offered are those that "none of these" is about.
+    if form.set.as_deref() != Some(set.hash().as_str()) {
+        return Ok(onward(&who, "changed", None));
+    }
     let label = match (&form.none, &form.label) {
         (Some(_), _) => None,
         (None, Some(slug)) if set.labels.iter().any(|label| label.slug == *slug) => {
             Some(slug.clone())
         }
-        // The label set was changed since the page was made.
         _ => return Ok(onward(&who, "changed", None)),
     };
-    let Some(post) = post else {
+    let text = form.text.as_ref().and_then(|text| text.parse().ok());
+    let (Some(post), Some(text)) = (post, text) else {
         return Ok(refused());
     };
     let chosen = match form.chosen.as_deref() {
         Some("random") => Chosen::Random,
         _ => Chosen::Closest,
     };
-    let said = review
-        .desk
-        .answer(&who, &post, chosen, label, target)
-        .await?;
-    Ok(match said {
+    let answer = Answer {
+        post: &post,
+        text,
+        chosen,
+        label,
+    };
+    Ok(match review.desk.answer(&who, answer, target).await? {
         Said::Stored => onward(&who, "answered", Some(&post)),
         Said::Gone => onward(&who, "gone", None),
     })
@@ -327,6 +341,7 @@ impl Review {
             who,
             done: Done::Plain(""),
             shown,
+            set: String::new(),
             choices: Vec::new(),
             standing: None,
         }
@@ -402,6 +417,7 @@ impl Ask {
             url,
             permalink,
             created_at,
+            text_hash,
             ..
         } = post;
         let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
@@ -418,6 +434,7 @@ impl Ask {
                 _ => "a close call",
             },
             chosen,
+            text: text_hash,
             fullname,
             subreddit,
             title: look::line(&title, TITLE),

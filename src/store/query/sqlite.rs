@@ -99,7 +99,7 @@ impl SqlStore<Sqlite> {
 fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Answered> {
     check(&inquiry.sql)?;
     let connection = open(path).map_err(|error| refused(&error))?;
-    lock(&connection, &inquiry.stop).map_err(|error| refused(&error))?;
+    lock(&connection, &inquiry.stop, inquiry.longest).map_err(|error| refused(&error))?;
     let mut statement = the_only_one(&connection, &inquiry.sql)?;
     match rows(&mut statement, inquiry.limit, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
@@ -114,7 +114,7 @@ fn read(path: &Path, reading: &Reading, into: &Batches) -> Result<Answered> {
     // One transaction, so that all statements see the same rows. Behind the locks it could not be begun.
     let begun = connection.execute_batch("BEGIN");
     begun.map_err(|error| refused(&error))?;
-    lock(&connection, &reading.stop).map_err(|error| refused(&error))?;
+    lock(&connection, &reading.stop, None).map_err(|error| refused(&error))?;
     for (i, (sql, kinds)) in reading.statements.iter().enumerate() {
         check(sql)?;
         let mut statement = the_only_one(&connection, sql)?;
@@ -226,13 +226,19 @@ fn escaped(path: &Path) -> String {
         .collect()
 }
 
-fn lock(connection: &Connection, stop: &CancellationToken) -> rusqlite::Result<()> {
+fn lock(
+    connection: &Connection,
+    stop: &CancellationToken,
+    longest: Option<usize>,
+) -> rusqlite::Result<()> {
+    let longest = longest.and_then(|longest| i32::try_from(longest).ok());
+    let longest = longest.map_or(LONGEST, |longest| longest.min(LONGEST));
     connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest)?;
     let stop = stop.clone();
     connection.progress_handler(LOOK_EVERY, Some(move || stop.is_cancelled()))?;
     connection.authorizer(Some(allowed))

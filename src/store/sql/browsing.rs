@@ -49,20 +49,6 @@ where
     for<'q> Option<Json<Value>>: Decode<'q, DB>,
     usize: ColumnIndex<DB::Row>,
 {
-    pub(in crate::store) async fn texts(
-        &self,
-        posts: &[String],
-    ) -> Result<Vec<(String, String, String)>> {
-        let mut select = QueryBuilder::<DB>::new(
-            "SELECT fullname, title, selftext FROM posts WHERE fullname IN (",
-        );
-        push_list(&mut select, posts.iter().map(String::as_str));
-        let decode = |row: &DB::Row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?));
-        let rows = select.build().fetch_all(&self.pool).await;
-        rows.and_then(|rows| rows.iter().map(decode).collect())
-            .doing("read texts")
-    }
-
     pub(in crate::store) async fn listed(
         &self,
         target: Option<Target>,
@@ -287,7 +273,8 @@ where
         let row = sqlx::query::<DB>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
                     (SELECT MAX(finished_at) FROM runs), (SELECT model_id FROM current_target), \
-                    (SELECT label_set_id FROM current_target)",
+                    (SELECT label_set_id FROM current_target), \
+                    (SELECT COUNT(finished_at) FROM runs)",
         )
         .fetch_one(&self.pool)
         .await
@@ -298,7 +285,15 @@ where
                 let time = row.try_get::<Option<DateTime<Utc>>, _>(i);
                 time.map(|time| Value::from(time.map(|time| time.timestamp_micros())))
             };
-            Ok(vec![number(0)?, time(1)?, time(2)?, number(3)?, number(4)?])
+            Ok(vec![
+                number(0)?,
+                time(1)?,
+                time(2)?,
+                number(3)?,
+                number(4)?,
+                // Times may be whole seconds, and a run that ends in the second of another one moves none.
+                number(5)?,
+            ])
         };
         decode().map(News).doing(WHAT)
     }

@@ -16,7 +16,7 @@ use super::super::failure::Attempts;
 use super::super::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 use super::super::{Result, StoreError, Target};
 use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, push_list};
-use crate::domain::{Chosen, Fullname, Timestamp};
+use crate::domain::{Chosen, Fullname, TextHash, Timestamp};
 
 /// Joins labels under a target, `$1` and `$2`, for the present texts of posts.
 const LABELS: &str = "JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
@@ -73,14 +73,19 @@ where
                     saved.missing.push(answer.fullname.clone());
                     continue;
                 };
-                let stored = Self::save_answer(&mut tx, answer, hash).await?;
+                let seen = answer.text_hash.as_ref();
+                let seen = seen.map_or(hash.as_slice(), TextHash::as_bytes);
+                let stored = Self::save_answer(&mut tx, answer, seen).await?;
                 let key = (answer.fullname.to_string(), answer.reviewer.clone());
                 match before.get(&key) {
                     None => saved.added += 1,
                     Some(said) if stored && *said != answer.label => saved.changed += 1,
                     Some(_) => saved.same += 1,
                 }
-                if answer.chosen == Chosen::Random && drawn.as_ref().is_none_or(|d| d < hash) {
+                // The draw went by the hash of the text that was seen, which may be another by now.
+                let is_present = seen == hash.as_slice();
+                let is_further = drawn.as_ref().is_none_or(|drawn| drawn < hash);
+                if answer.chosen == Chosen::Random && is_present && is_further {
                     drawn = Some(hash.clone());
                 }
             }
@@ -133,14 +138,16 @@ where
         answer: &GoldAnswer,
         text_hash: &[u8],
     ) -> Result<bool> {
-        // A file that brings an answer back says less about how its post was chosen than who chose it.
+        // A file that brings an answer back says less about how its post was chosen than who chose it, and, unless it has
+        // the hash, nothing about the text that the person saw.
         let done = sqlx::query::<DB>(
             "INSERT INTO gold (fullname, reviewer, label, label_set_id, text_hash, chosen, in_random_sample, source, \
                                answered_at) \
              VALUES ($1, $2, $3, $4, $5, $6, $6 = 'random', $7, $8) \
              ON CONFLICT (fullname, reviewer) DO UPDATE SET label = excluded.label, \
-               label_set_id = excluded.label_set_id, text_hash = excluded.text_hash, source = excluded.source, \
-               answered_at = excluded.answered_at, \
+               label_set_id = excluded.label_set_id, source = excluded.source, answered_at = excluded.answered_at, \
+               text_hash = CASE WHEN $9 OR excluded.answered_at > gold.answered_at THEN excluded.text_hash \
+                           ELSE gold.text_hash END, \
                chosen = CASE WHEN excluded.chosen = 'import' THEN gold.chosen ELSE excluded.chosen END, \
                in_random_sample = gold.in_random_sample OR excluded.in_random_sample \
              WHERE excluded.answered_at >= gold.answered_at",
@@ -153,6 +160,7 @@ where
         .bind(answer.chosen.as_str())
         .bind(answer.source.as_str())
         .bind(at(answer.answered_at))
+        .bind(answer.text_hash.is_some())
         .execute(&mut **tx)
         .await
         .doing("store what people said")?;
@@ -176,7 +184,7 @@ where
         const WHAT: &str = "read what people said";
         let rows = sqlx::query::<DB>(
             "SELECT g.fullname, g.reviewer, g.label, g.label_set_id, g.chosen, g.source, g.answered_at, \
-                    g.in_random_sample, g.text_hash = p.text_hash \
+                    g.in_random_sample, g.text_hash = p.text_hash, g.text_hash \
                FROM gold g JOIN posts p ON p.fullname = g.fullname ORDER BY g.fullname, g.answered_at, g.reviewer",
         )
         .fetch_all(&self.pool)
@@ -197,6 +205,7 @@ where
                     source: word(&name, &source)?,
                     answered_at: answered_at.into(),
                     fullname: word(&name, &name)?,
+                    text_hash: Some(Self::text_hash(row, 9, &name)?),
                 },
                 in_random_sample: row.try_get(7).doing(WHAT)?,
                 is_of_present_text: row.try_get(8).doing(WHAT)?,
@@ -311,7 +320,7 @@ where
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT p.fullname, p.subreddit, p.title, p.selftext, p.url, p.permalink, p.created_at, c.label, \
-                        c.score, c.margin, c.abstained, c.other \
+                        c.score, c.margin, c.abstained, c.other, p.text_hash \
                    FROM posts p JOIN classifications c ON c.fullname = p.fullname AND c.text_hash = p.text_hash \
                     AND c.model_id = ",
             );
@@ -332,6 +341,7 @@ where
     fn review_post(row: &DB::Row) -> Result<ReviewPost> {
         let name: String = row.try_get(0).doing("read posts to ask people about")?;
         let fullname = word(&name, &name)?;
+        let text_hash = Self::text_hash(row, 12, &name)?;
         let read = || -> Result<ReviewPost, sqlx::Error> {
             let created_at: DateTime<Utc> = row.try_get(6)?;
             Ok(ReviewPost {
@@ -342,6 +352,7 @@ where
                 url: row.try_get(4)?,
                 permalink: row.try_get(5)?,
                 created_at: Timestamp::from(created_at),
+                text_hash,
                 label: row.try_get(7)?,
                 score: row.try_get(8)?,
                 margin: row.try_get(9)?,

@@ -50,6 +50,35 @@ fn only_this_machine_asks_and_only_under_its_own_names() {
 }
 
 #[test]
+fn pages_of_other_sites_open_pages_and_work_nothing() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let served = Served::start(&program, &database);
+    let from = |site: &str, path: &str| {
+        let header = format!("Sec-Fetch-Site: {site}\r\n");
+        served.ask("GET", path, &header).status
+    };
+    for site in ["cross-site", "same-site"] {
+        for path in ["/", "/posts", "/posts/t3_k00001", "/sql", "/style.css"] {
+            assert_eq!(from(site, path), 200, "{site} {path}");
+        }
+        for path in [
+            "/api/posts",
+            "/api/sql?query=SELECT%201",
+            "/sql?query=SELECT%201",
+            "/review",
+        ] {
+            assert_eq!(from(site, path), 403, "{site} {path}");
+        }
+    }
+    for site in ["same-origin", "none"] {
+        for path in ["/api/posts", "/sql?query=SELECT%201"] {
+            assert_eq!(from(site, path), 200, "{site} {path}");
+        }
+    }
+}
+
+#[test]
 fn whoever_asks_from_elsewhere_needs_the_token() {
     let database = sqlite();
     let program = Program::new();

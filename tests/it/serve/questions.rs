@@ -124,6 +124,26 @@ fn an_endless_query_is_ended_and_keeps_no_page_waiting() {
 }
 
 #[test]
+fn a_few_large_values_end_an_answer_too() {
+    for database in databases() {
+        let program = labelled(&database, &posts(3));
+        let served = Served::start(&program, &database);
+        let path = |query: &str| format!("/api/sql?query={}", escaped(query));
+        if database.url.starts_with("sqlite:") {
+            let large = served.get(&path("SELECT length(zeroblob(20000000))"));
+            assert_eq!(large.status, 400, "{}", large.body);
+            assert!(large.body.contains("too big"), "{}", large.body);
+            continue;
+        }
+        let json = "SELECT json_build_array(repeat('x', 1000000)) FROM generate_series(1, 100)";
+        let json = served.json(&path(json));
+        assert_eq!(json["is_cut"], true);
+        let rows = json["rows"].as_array().unwrap().len();
+        assert!((10..50).contains(&rows), "{rows} rows");
+    }
+}
+
+#[test]
 fn a_query_ends_with_whoever_asked_it() {
     for database in databases() {
         let program = labelled(&database, &posts(4));

@@ -192,6 +192,7 @@ async fn said(
             chosen: row.chosen,
             source: row.source,
             answered_at: row.answered_at.unwrap_or(now),
+            text_hash: row.text_hash,
         };
         match places.get_mut(&(row.id.clone(), reviewer.clone())) {
             None => {

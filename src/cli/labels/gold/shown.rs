@@ -51,9 +51,18 @@ impl Export {
                 json!(answer.answered_at),
                 json!(answer.chosen),
                 json!(answer.source),
+                json!(answer.text_hash),
             ]
         };
-        let columns = ["id", "label", "reviewer", "answered_at", "chosen", "source"];
+        let columns = [
+            "id",
+            "label",
+            "reviewer",
+            "answered_at",
+            "chosen",
+            "source",
+            "text_hash",
+        ];
         let table = Table {
             columns: columns.map(String::from).to_vec(),
             rows: store.gold().await?.into_iter().map(row).collect(),

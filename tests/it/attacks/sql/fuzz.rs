@@ -75,6 +75,7 @@ async fn no_text_changes_a_file_or_makes_one() {
             limit: Some(100),
             at_most: None,
             patience: None,
+            longest: None,
             any_user: false,
             stop: CancellationToken::new(),
         };

@@ -164,6 +164,7 @@ async fn a_stopped_query_leaves_no_thread_at_work() {
         limit: None,
         at_most: None,
         patience: None,
+        longest: None,
         any_user: false,
         stop: stop.clone(),
     };
@@ -190,6 +191,7 @@ async fn rows_that_nobody_takes_end_the_query_on_the_server() {
         limit: None,
         at_most: None,
         patience: Some(Duration::from_secs(1)),
+        longest: None,
         any_user: true,
         stop: CancellationToken::new(),
     };
