@@ -215,14 +215,18 @@ fn a_setup_that_was_killed_leaves_nothing_that_counts_and_the_next_one_clears_up
         return;
     }
     let installed = Installed::new();
-    installed.python(&format!("{}; exec sleep 60", unpacks()));
+    // The mark comes last, so that nobody writes any more when the next setup clears up.
+    installed.python(&format!(
+        "{}; touch \"$target/mark\"; exec sleep 60",
+        unpacks()
+    ));
     let mut child = installed
         .command(&["setup"])
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     // The library lies there whole, but pip has not said so.
-    let is_there = |half: &String| installed.data(half).join("onnxruntime/capi").exists();
+    let is_there = |half: &String| installed.data(half).join("mark").exists();
     while !installed.halves().iter().any(is_there) {
         assert!(child.try_wait().unwrap().is_none(), "it waits for pip");
         std::thread::sleep(Duration::from_millis(20));
