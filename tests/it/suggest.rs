@@ -175,10 +175,10 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
     ];
     scene.ok(&ask);
     let text = std::fs::read_to_string(out).unwrap();
-    assert!(
-        text.starts_with(&five(BACKGROUND)),
-        "all else stays: {text}"
-    );
+    // Under the old name, nobody could tell the two label sets apart.
+    let renamed = five(BACKGROUND).replace("name = \"five\"", "name = \"more\"");
+    assert_ne!(renamed, five(BACKGROUND));
+    assert!(text.starts_with(&renamed), "all else stays: {text}");
     let more = scene.json(&["labels", "validate", "--pipeline", out]);
     let labels = more["labels"].as_array().map_or(0, Vec::len);
     assert_eq!(labels, 5 + 6, "{more}");
