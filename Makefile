@@ -46,8 +46,7 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 	scripts/venv .venv-wheel python/requirements-build.txt
 	mkdir -p python/topicmill.data/data/share/topicmill/models
 	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
-	.venv-wheel/bin/maturin build --release --locked --manifest-path Cargo.toml \
-		--out dist $(WHEEL_OPTIONS)
+	cd python && ../.venv-wheel/bin/maturin build --locked --out ../dist $(or $(WHEEL_OPTIONS),--release)
 
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
