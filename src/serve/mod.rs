@@ -24,6 +24,7 @@ use axum::{Extension, Router};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use self::guard::Guard;
 use self::index::Index;
@@ -178,9 +179,12 @@ impl Server {
     pub async fn run(self) -> Result<(), ServeError> {
         let stop = self.serving.stop.clone();
         let clock = Arc::clone(&self.serving.clock);
-        let keeping =
-            Arc::clone(&self.serving.index).keep(self.serving.store.clone(), Arc::clone(&clock));
-        let drawing = pages::overview::keep(Arc::clone(&self.serving));
+        // Tasks of their own: one that waits for a long search keeps no connection and no signal waiting.
+        let index = Arc::clone(&self.serving.index);
+        let keeping = tokio::spawn(index.keep(self.serving.store.clone(), Arc::clone(&clock)));
+        let keeping = AbortOnDropHandle::new(keeping);
+        let drawing = tokio::spawn(pages::overview::keep(Arc::clone(&self.serving)));
+        let drawing = AbortOnDropHandle::new(drawing);
         let review = review::router(self.asking, &self.serving.clock);
         let router = router(Arc::clone(&self.serving), self.guard, review);
         let stopped = stop.clone().cancelled_owned();
@@ -193,8 +197,8 @@ impl Server {
         };
         tokio::select! {
             ended = serving => ended.map_err(ServeError::Ended),
-            () = keeping => unreachable!("it is kept for ever"),
-            () = drawing => unreachable!("it is drawn for ever"),
+            ended = keeping => unreachable!("it is kept for ever: {ended:?}"),
+            ended = drawing => unreachable!("it is drawn for ever: {ended:?}"),
             () = late => Ok(()),
         }
     }

@@ -202,6 +202,10 @@ INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label,
   ('t3_file', 1, 1, BYTES(aaaaaaaaaaaaaaaa), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-04T11:00:00+00:00'),
   ('t3_plain', 1, 1, BYTES(cccccccccccccccc), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-05T11:00:00+00:00')";
 
+const SAID: &str = "INSERT INTO gold (fullname, reviewer, label, text_hash, chosen, source, answered_at) VALUES
+  ('t3_file', 'ada', 'gaming', BYTES(aaaaaaaaaaaaaaaa), 'random', 'review', '2026-01-06T11:00:00+00:00'),
+  ('t3_file', 'ben', 'gaming', BYTES(ffffffffffffffff), 'random', 'review', '2026-01-06T11:00:00+00:00')";
+
 #[tokio::test]
 async fn what_earlier_versions_stored_is_decoded_once_when_asked_for_and_the_cost_is_told_first() {
     for database in databases() {
@@ -230,6 +234,8 @@ async fn what_earlier_versions_stored_is_decoded_once_when_asked_for_and_the_cos
             );
             assert_eq!(sql(&program, url, titles), before);
         }
+        // Ada answered about the text that is decoded, ben about one before it.
+        execute(url, SAID).await;
         // One that is stored again meanwhile is not decoded twice.
         let again = json!({"id": "shift", "title": "A &amp;lt;b&amp;gt;", "subreddit": "s", "created_utc": 1});
         let file = program.write("again.ndjson", format!("{again}\n"));
@@ -259,6 +265,8 @@ async fn what_earlier_versions_stored_is_decoded_once_when_asked_for_and_the_cos
         );
         let body = "SELECT selftext FROM posts WHERE fullname = 't3_file'";
         assert_eq!(sql(&program, url, body), ["once &amp;"]);
+        let stands = "SELECT g.reviewer FROM gold g JOIN posts p ON p.fullname = g.fullname AND p.text_hash = g.text_hash";
+        assert_eq!(sql(&program, url, stands), ["ada"], "{url}");
         // What a model said of the text as it was is gone, and of nothing else; and nothing is left to do.
         assert_eq!(
             sql(

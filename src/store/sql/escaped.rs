@@ -165,6 +165,16 @@ where
             .execute(&mut **tx)
             .await
             .doing(WHAT)?;
+            // The same words in another spelling: what people said of them stands.
+            sqlx::query::<DB>(
+                "UPDATE gold SET text_hash = $3 WHERE fullname = $1 AND text_hash = $2",
+            )
+            .bind(post.fullname.as_str())
+            .bind(&post.text_hash[..])
+            .bind(hash.as_bytes())
+            .execute(&mut **tx)
+            .await
+            .doing(WHAT)?;
         }
         // As for an edit.
         if let Some(lock) = DB::LOCK_EDITS {
