@@ -26,7 +26,7 @@
 //!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
-//! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
+//! - `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
@@ -41,7 +41,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, report, review, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, placing, purge, record, report, review, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -50,9 +50,9 @@
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
 //! serve         -> analysis, clock, domain, look, report, review, store
-//! export        -> domain, store, tables
+//! export        -> domain, placing, store, tables
 //! outlook       -> domain, pipeline, store
-//! report        -> domain, look, store
+//! report        -> domain, look, placing, store
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
@@ -62,7 +62,7 @@
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config`, `tables`, `telemetry` and `look` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `config`, `tables`, `placing`, `telemetry` and `look` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -106,6 +106,7 @@ pub mod look;
 pub mod outlook;
 pub mod pipeline;
 pub mod pipeline_file;
+pub mod placing;
 pub mod purge;
 pub mod record;
 pub mod report;
