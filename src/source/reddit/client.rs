@@ -214,6 +214,7 @@ impl Reddit {
         };
         let token = self.token(None).await?;
         match ask(&token).await {
+            // Only once: a fresh token that is refused, too, says that the application may not read.
             Err(SourceError::Unauthorized(_)) => ask(&*self.token(Some(&token)).await?).await,
             answer => answer,
         }
