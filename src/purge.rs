@@ -339,7 +339,7 @@ async fn ask(
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.last_seen(sample, CONTROLS).await?;
     controls.retain(|fullname| !asked.contains(fullname));
-    // The controls need places among the hundred. The posts left out come again, because they stay due.
+    // The controls need places among the hundred. The first answer did not know those left out, either.
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;

@@ -46,6 +46,8 @@ impl Judged {
     fn cell(&self, labels: usize) -> Cell {
         let given = self.given();
         let right = given.filter(|given| self.right.contains(given));
+        // A post with several right labels counts under the one that was given, if that is right, and else under its
+        // first.
         let right = right.or_else(|| self.right.first().copied());
         (right.unwrap_or(labels), given.unwrap_or(labels))
     }
@@ -244,6 +246,7 @@ struct Tally {
 impl Tally {
     /// Of the cells at some places, each as often as it is named.
     fn of(cells: &[Cell], places: &[usize], labels: usize) -> Self {
+        // The last place is for none of the labels.
         let zeros = || vec![0; labels + 1];
         let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
         for place in places {
@@ -272,6 +275,7 @@ impl Tally {
     /// Of the labels that are right for at least one post.
     fn macro_f1(&self) -> Option<f64> {
         let labels = self.right.len() - 1;
+        // A label that no gold post has cannot be found, and would count as 0.
         let some = (0..labels).filter(|label| self.right[*label] > 0);
         let (sum, n) = some
             .filter_map(|label| self.f1(label))

@@ -164,6 +164,7 @@ pub async fn suggest(
 /// The fewest texts of a sample where that many of all are asked for.
 fn least(min_posts: u64, sampled: u64, posts: u64) -> usize {
     let of_sample = min_posts.saturating_mul(sampled).div_ceil(posts.max(1));
+    // In a sample, a few texts may be alike by chance, however rare a cluster may be among all posts.
     let floor = if sampled < posts { FEWEST } else { 2 };
     usize::try_from(of_sample.max(floor)).unwrap_or(usize::MAX)
 }

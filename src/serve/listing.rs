@@ -261,6 +261,7 @@ fn score(text: &str) -> Result<f32, String> {
 /// The second of 1970 that a day or a time is; `days` are added to a day.
 fn moment(name: &str, text: &str, days: u64) -> Result<i64, String> {
     if let Ok(day) = text.parse::<NaiveDate>() {
+        // A day given as `until` is meant with all its hours.
         let day = day.checked_add_days(chrono::Days::new(days)).unwrap_or(day);
         let midnight = day.and_hms_opt(0, 0, 0).expect("every day has a midnight");
         return Ok(midnight.and_utc().timestamp());

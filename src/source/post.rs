@@ -86,8 +86,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         permalink,
         author: fields.author.text().filter(|author| author != "[deleted]"),
         score,
-        // Reddit itself shows the score of now. An archive that read a post in its first minutes has a 1 that nobody
-        // voted.
+        // Reddit itself shows the score of now. An archive that read a post at once has a score from before the votes.
         score_is_placeholder: score.is_some()
             && !source.is_live()
             && fields.read_too_soon(created_at),

@@ -18,6 +18,7 @@ pub struct Words(Connection);
 impl Words {
     pub fn new() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory()?;
+        // Nothing is ever rolled back, and no text may reach a disk.
         connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
         connection.execute_batch(TABLE)?;
         Ok(Self(connection))
@@ -61,6 +62,7 @@ impl Words {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = select.query_map(params![query, limit], |row| row.get(0))?;
         let mut keys: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+        // The limit takes the highest keys, and `choose` wants them from the lowest on.
         keys.reverse();
         Ok(keys)
     }
