@@ -161,6 +161,7 @@ impl Manifest {
             .graphs
             .values()
             .flat_map(|graph| graph.session.keys());
+        // Other entries could make the runtime load a library or write a file.
         if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
             return Err(format!(
                 "its entry `{key}` of `session` is none of those that begin with `{SESSION}`"
@@ -342,6 +343,7 @@ impl Verified {
     pub fn read(dir: &Path) -> Option<Self> {
         let bytes = bounds::read(&dir.join(VERIFIED_FILE)).ok()?;
         let verified: Self = toml::from_slice(&bytes).ok()?;
+        // A verification says nothing about a manifest that was changed since.
         (file_hash(&dir.join(MANIFEST_FILE)).ok()? == verified.manifest).then_some(verified)
     }
 

@@ -96,6 +96,7 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
         .filter(multiply)
         .flat_map(|node| node.inputs.iter().map(String::as_str))
         .collect();
+    // Many matrices lie in one file, which is opened once.
     let mut files = BTreeMap::new();
     let mut found = Vec::new();
     for tensor in graph.initializers {
@@ -170,6 +171,7 @@ impl Tensor {
         let Some(location) = told("location") else {
             return Ok(None);
         };
+        // A graph of a stranger must not name any file of this machine.
         let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !Path::new(location).components().all(inside) {
             return Ok(None);
