@@ -31,7 +31,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      topic = COALESCE(excluded.topic, posts.topic), \
      title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
      selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
-     crosspost_parent = CASE WHEN excluded.source IN ('reddit', 'sample') THEN excluded.crosspost_parent \
+     crosspost_parent = CASE WHEN excluded.source IN {live} THEN excluded.crosspost_parent \
        ELSE COALESCE(excluded.crosspost_parent, posts.crosspost_parent) END, \
      url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
      permalink = CASE WHEN posts.text_purged_at IS NULL \
