@@ -164,6 +164,7 @@ fn redact_query(query: &str) -> String {
     let pairs: Vec<String> = query
         .split(['&', ';'])
         .map(|pair| match pair.split_once('=') {
+            // By name and value: `host=secret@place` has a harmless name.
             Some((name, value)) if is_open(name, value) => pair.to_owned(),
             Some((name, _)) if SECRET.contains(&name) => format!("{name}={HIDDEN}"),
             // `%70assword` is a name, too.

@@ -63,6 +63,7 @@ impl<'de> Visitor<'de> for MembersVisitor {
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
+            // The last value counts, as with any JSON parser, in the place of the first.
             if let Some(place) = places.get(&name) {
                 members[*place].1 = value;
             } else {
@@ -112,6 +113,7 @@ enum Piece {
 /// Whether the file, and not the disk, is at fault: it was packed and breaks off, or was packed wrongly.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    // An error with a number comes from the system: a disk that fails says nothing about the file's content.
     matches!(
         error.kind(),
         InvalidData | InvalidInput | Other | UnexpectedEof
