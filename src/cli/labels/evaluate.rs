@@ -142,6 +142,7 @@ impl Evaluate {
 
     /// The first or the second of what is compared; what is given once holds for both.
     async fn side(&self, setup: &Setup, store: &Store, place: usize) -> Result<Side, CliError> {
+        // One label set beside two models is meant for both, and one model beside two label sets, too.
         let of = |words: &[String]| words.get(place).or(words.last()).cloned();
         let word = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
         let which = WhichModel::default();
