@@ -46,8 +46,6 @@ impl Judged {
     fn cell(&self, labels: usize) -> Cell {
         let given = self.given();
         let right = given.filter(|given| self.right.contains(given));
-        // A post with several right labels counts under the one that was given, if that is right, and else under its
-        // first.
         let right = right.or_else(|| self.right.first().copied());
         (right.unwrap_or(labels), given.unwrap_or(labels))
     }

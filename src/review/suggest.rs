@@ -141,6 +141,8 @@ pub async fn suggest(
     let clusters = Looked::at(texts, least(min_posts, sampled, posts));
     let mut counts = clusters.counts();
     if sampled < posts && clusters.len() > 0 {
+        // The sample is counted already. The others are read again, because the vectors of a million posts would fill
+        // the memory.
         let mut seen: HashSet<TextHash> = clusters.texts();
         let mut rest = |text: UnlabelledText| {
             if seen.insert(text.text_hash)

@@ -88,6 +88,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Words<T> {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // Into a map first: a struct would refuse a word that stands there twice.
         let words = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
         let words = words.map_or_else(|_| HashMap::new(), |Query(words)| words);
         let words = words

@@ -165,6 +165,7 @@ fn stem(word: &str) -> &str {
     let stems = ENDINGS
         .iter()
         .filter_map(|ending| word.strip_suffix(ending));
+    // Fewer letters are no stem: *king* less its *ing* would be *k*.
     let mut long = stems.filter(|stem| stem.chars().count() >= 3);
     long.next().unwrap_or(word)
 }

@@ -107,6 +107,7 @@ impl Labeler {
             folder,
             encoder,
             engine,
+            // Stays so where a score depends on its batch.
             budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
         };

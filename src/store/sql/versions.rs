@@ -225,6 +225,7 @@ where
         // `IN ()` is no SQL for PostgreSQL, so there is always one key in the list.
         push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
         select.push(
+            // PostgreSQL's sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`: hence the casts.
             " GROUP BY t.text_hash, t.posts) \
              SELECT COUNT(*), CAST(COALESCE(SUM(posts), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \

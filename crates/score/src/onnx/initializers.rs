@@ -125,6 +125,7 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
 impl Tensor {
     /// How many bytes its numbers take; `None` where it is no large matrix of a type that is read here.
     fn bytes(&self) -> Option<usize> {
+        // `FLOAT`, and `UINT8` and `INT8`, as the format numbers them.
         let size = match self.data_type {
             1 => 4,
             2 | 3 => 1,
@@ -143,6 +144,7 @@ impl Tensor {
     fn numbers(&self, raw: &[u8]) -> Option<StoredNumbers> {
         Some(match self.data_type {
             1 => {
+                // The format has the lowest byte first, on every machine.
                 let (numbers, _) = raw.as_chunks();
                 StoredNumbers::F32(
                     numbers
