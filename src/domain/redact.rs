@@ -85,6 +85,7 @@ fn redact_remote(scheme: &str, rest: &str) -> String {
     if tail.contains('@') {
         return HIDDEN.to_owned();
     }
+    // The last one, because people leave an `@` in a password as it is.
     let (user, place) = match main.rsplit_once('@') {
         Some((userinfo, place)) => (redact_userinfo(scheme, userinfo), place),
         None => (String::new(), main),
