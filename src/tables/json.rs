@@ -40,7 +40,8 @@ pub fn on_one_line(json: &str) -> String {
     out
 }
 
-/// The members of an object, in order; of two with one name the last counts, in the place of the first.
+/// The members of an object, in order; of two with one name the last counts, as with any JSON parser, in the
+/// place of the first.
 #[derive(Debug, Default)]
 pub struct Members(pub Vec<(String, Box<RawValue>)>);
 
@@ -63,7 +64,6 @@ impl<'de> Visitor<'de> for MembersVisitor {
         let mut members: Vec<(String, Box<RawValue>)> = Vec::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         while let Some((name, value)) = map.next_entry::<String, Box<RawValue>>()? {
-            // The last value counts, as with any JSON parser, in the place of the first.
             if let Some(place) = places.get(&name) {
                 members[*place].1 = value;
             } else {

@@ -131,6 +131,7 @@ impl Parquet {
         let columns = schema.get_fields().to_vec();
         let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
         let mut wanted = wanted(&names)?;
+        // The library gives columns in the order of the file.
         wanted.sort_unstable();
         wanted.dedup();
         let rows = caught(|| rows_of(&pages, reader, &wanted));

@@ -120,6 +120,7 @@ impl Export {
             return Err(CliError::Usage(usage.into()));
         }
         self.refuse_to_replace(&[&self.out, &config])?;
+        // The tasks last: where they are, their interface is, too.
         self.put(&config, tasks.label_studio_config().as_bytes())?;
         self.put(&self.out, pretty(&tasks.label_studio()).as_bytes())?;
         Ok(config)
@@ -165,12 +166,14 @@ impl Export {
             file.as_file().sync_all()?;
             #[cfg(unix)]
             {
+                // A temporary file is its owner's alone, and this one stays.
                 use std::os::unix::fs::PermissionsExt;
                 fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
             }
             let placed = if self.overwrite {
                 file.persist(path)
             } else {
+                // Somebody may have made the file since it was looked for.
                 file.persist_noclobber(path)
             };
             placed.map(drop).map_err(|error| error.error)

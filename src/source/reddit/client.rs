@@ -151,6 +151,7 @@ impl Reddit {
     pub async fn posts(&self, fullnames: &[Fullname]) -> Result<Found, SourceError> {
         let decode = |body: &[u8]| {
             Ok(Found {
+                // The same answer twice: what is no whole post any more still has a fate.
                 page: parse_listing(body, self.kind)?,
                 fates: info::parse_info(body)?,
             })
