@@ -49,7 +49,6 @@ pub fn is_random(number: u64, random_share: f64) -> bool {
         clippy::cast_precision_loss,
         reason = "people answer fewer questions than 2^52"
     )]
-    // Evenly spread rather than drawn: after any number of questions, the share is what was asked for.
     let due = |number: u64| (number as f64 * random_share).floor();
     due(number + 1) > due(number)
 }

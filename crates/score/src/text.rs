@@ -347,6 +347,7 @@ impl Encoder {
             && chars < MAX_CHARS
             && head(text, chars).len() < text.len()
         {
+            // In large steps: a megabyte of blanks takes a few rounds.
             chars *= 4;
             encoding = guarded(|| self.tokenizer.encode_fast(head(text, chars), false))
                 .map_err(TokenizeError::Encode)?;

@@ -9,6 +9,8 @@ use rusqlite::{Connection, params};
 /// Bytes of a text that are searched: far more than Reddit's 40,000 characters.
 const BYTES: usize = 200_000;
 /// Emoji and other signs are words, too.
+/// No copy of the texts is kept (`content=''`), and posts can be taken out all the same (`contentless_delete`). Of
+/// letters with two marks, `remove_diacritics 1` would take none.
 const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
 

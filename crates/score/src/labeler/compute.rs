@@ -96,6 +96,7 @@ impl Labeler {
             ModelKind::Embedding(_) => self.encoder.single(&nothing),
         };
         let computed = self.infer(&Batch::new(&[row], self.encoder.pad_id()));
+        // Numbers that are not finite were computed, too.
         matches!(computed, Ok(_) | Err(EngineError::NotFinite(_)))
     }
 
