@@ -82,7 +82,7 @@ fn growth(step: &Value) -> Result<usize, String> {
     } else if let Some(charsmap) = map.get("precompiled_charsmap").and_then(Value::as_str) {
         own = longest_replacement(charsmap)?;
     } else if map.get("type").is_some_and(|kind| kind == "ByteLevel") {
-        // Each byte becomes a letter of its own, and half of these letters take two bytes.
+        // Each byte becomes a letter of its own, and most of these letters take two bytes.
         own = 2;
     }
     Ok(own.saturating_mul(all(map.values())?))
