@@ -454,6 +454,7 @@ fn check_kind(
         ),
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
+            // `batch_tokens = 512` says what `"512"` says, and nobody thinks of the quotes.
             let is_text = matches!(kind, String(_) | I64(_) | Float(_) | Boolean(_));
             let wrong = "a text is needed here, in quotes".to_owned();
             (is_text.then(|| value.to_string()), wrong)

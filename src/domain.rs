@@ -292,6 +292,7 @@ impl FromStr for TextHash {
     type Err = NoTextHash;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // The parser below would take a sign, and fewer digits.
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NoTextHash);
         }

@@ -137,6 +137,7 @@ pub fn score_files(
     };
     let report = match report {
         Err(error @ (FilesError::Hopeless { .. } | FilesError::Empty(_))) => {
+            // Nothing in it is worth going on with, and it would be in the way of the next try.
             partial.discard()?;
             return Err(error);
         }
@@ -191,6 +192,7 @@ pub fn score_to(
         }
         return Ok(report);
     }
+    // A pipe takes bytes in order, and this format is known only at its end: first into a file, then into the pipe.
     let folder = tempfile::tempdir().map_err(&failed)?;
     let inside = FileJob {
         output: folder.path().join("output"),

@@ -70,6 +70,8 @@ impl GpuWatch {
         if numbers.is_empty() {
             return Self::default();
         }
+        // Loaded when it is asked for: most machines have no such library, and the program must start there all the
+        // same.
         let all = Nvml::builder()
             .lib_path(library)
             .init()
@@ -182,6 +184,7 @@ fn place(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usize> {
             .filter(|place| name.starts_with("GPU-") && uuids[*place].starts_with(name));
         places.next().filter(|_| places.next().is_none())
     };
+    // `map_while`, as CUDA does: the first unknown name hides all behind it.
     let mut places = visible.split(',').map_while(|name| named(name.trim()));
     places.nth(number.into())
 }
@@ -267,6 +270,7 @@ impl Sampler {
             }
             tell(line(&readings));
         }
+        // Whoever samples does so beside other work, which this must not end.
         std::future::pending().await
     }
 

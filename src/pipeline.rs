@@ -146,6 +146,7 @@ impl Context {
         tell: impl FnOnce(&T) -> Told,
     ) -> Result<(T, RunStatus), E> {
         let now = || self.clock.now().into();
+        // Before the run is recorded, so that what `status` shows is right from here on.
         life::bury(&self.store, &self.worker).await?;
         // For `db info`. A role may lack the right to it, and works all the same.
         if let Err(error) = self.store.keep(WRITTEN_BY, crate::VERSION).await {
@@ -155,9 +156,12 @@ impl Context {
         telemetry::in_run(id.0);
         let mut report = T::default();
         // What it leaves half-done in memory is only looked at for its counts.
+        // A run that panics must not stay `running` for ever, so its end is recorded first, and the panic goes on
+        // below.
         let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
         let ended = tokio::select! {
             ended = work => ended,
+            // Beside the work, and dropped with it: a run that ended shows no more signs of life.
             never = life::show(self, id) => match never {},
         };
         let (status, counts, outcomes) = tell(&report);
@@ -321,6 +325,7 @@ impl Context {
                     left_out = done.left_out, rejected = done.rejected.total(), "imported"
                 );
                 total.add(&done);
+                // After `total.add`: what was imported until the error counts.
                 ended?;
             }
             Ok::<_, ImportError>(())

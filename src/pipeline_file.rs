@@ -238,6 +238,7 @@ fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
     let parts: Vec<(u64, u64)> = parts.map(|part| (part / all, part % all)).collect();
     let left = u64::from(limit) - parts.iter().map(|(whole, _)| whole).sum::<u64>();
     let mut order: Vec<usize> = (0..parts.len()).collect();
+    // A stable sort: of equal remainders the earlier part comes first.
     order.sort_by_key(|&i| std::cmp::Reverse(parts[i].1));
     let mut limits: Vec<u64> = parts.into_iter().map(|(whole, _)| whole).collect();
     for i in order

@@ -56,6 +56,7 @@ pub fn place(file: NamedTempFile, path: &Path, standing: Standing) -> io::Result
     like_the_old_one(file.path(), path)?;
     let placed = match standing {
         Standing::Replaced => file.persist(path),
+        // Somebody may have made a file of this name since it was looked for.
         Standing::Kept => file.persist_noclobber(path),
     };
     placed.map(drop).map_err(|error| error.error)

@@ -158,6 +158,7 @@ pub async fn purge(
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     let ended = steps(worker, plan, reddit, progress, report).await;
+    // Before `ended?`: what was purged until an error is to leave the file, too.
     let rewritten = rewrite(worker, plan, progress, report).await;
     ended?;
     Ok(rewritten?)
@@ -331,12 +332,14 @@ async fn ask(
     if asked.iter().any(knows) {
         return Ok(Some(answer));
     }
+    // The control question would exceed the budget, and without it nothing may be purged.
     if report.requests >= budget {
         return Ok(None);
     }
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.last_seen(sample, CONTROLS).await?;
     controls.retain(|fullname| !asked.contains(fullname));
+    // The controls need places among the hundred. The first answer did not know those left out, either.
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;

@@ -166,6 +166,7 @@ impl Stages {
             (self.shortlist_secs, Slow::Shortlist),
             (self.tokenize_secs, Slow::Tokenizer),
         ];
+        // `max_by` would take the last of equals, and blame the tokenizer where nothing took any time.
         let slowest = before
             .into_iter()
             .reduce(|a, b| if b.0 > a.0 { b } else { a });

@@ -71,6 +71,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
             let bars = IndicatifLayer::new();
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
+                // People who look at a terminal know what time it is; collectors and files get the time.
                 .without_time()
                 .fmt_fields(debug_fn(field).delimited(" "))
                 .with_writer(bars.get_stderr_writer());
@@ -131,6 +132,7 @@ impl Write for JsonLine {
         let run = RUN.load(Ordering::Relaxed);
         // Inside of a string its quotes would be escaped.
         if run != 0 && !text.contains("\"run\":") {
+            // Put in as text, because the layer formats a line before anybody can add a field to it.
             text.insert_str(1, &format!("\"run\":{run},"));
         }
         io::stderr().write_all(text.as_bytes())?;
@@ -265,6 +267,7 @@ impl Progress {
     fn log(&self, before: u64) {
         let (done, total) = (self.count.position(), self.count.length());
         let every = LOG_EVERY.max(10_u64.pow(done.max(1).ilog10()) / 2);
+        // Ten lines where the end is known; else rarer and rarer, so that a long run does not fill the log.
         let step = total.map_or(every, |total| total.div_ceil(10)).max(1);
         if before / step == done / step {
             return;

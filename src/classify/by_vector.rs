@@ -42,9 +42,12 @@ impl Shared<'_> {
     async fn label_pages(&self, done: &mut Labelled) -> Result<(), StoreError> {
         let mut next = self.page("").await?;
         while let Some(page) = next {
+            // Taken before the write, because the next page, which is read meanwhile, must stay within the limit.
             self.left
                 .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
             (self.progress)(LabelStep::Expect(done.posts + page.posts.len() as u64));
+            // The next page is read while this one is written, so that neither the processor nor the database waits
+            // for the other.
             let read = async {
                 if self.halt.is_cancelled() {
                     return Ok(None);
@@ -56,6 +59,7 @@ impl Shared<'_> {
             let left_out = page.posts.len() as u64 - written?;
             self.left.fetch_add(left_out, Ordering::Relaxed);
             next = match read? {
+                // The limit seemed to be used up while the page was read. What was left out makes room for more.
                 None if left_out > 0 && !self.halt.is_cancelled() => self.page(&page.last).await?,
                 read => read,
             };

@@ -109,6 +109,8 @@ impl Shared<'_> {
             mut large,
             mut small,
         } = cascade;
+        // One window waits while another is computed. With more, posts would be claimed long before anybody scores
+        // them, and come free late where this worker dies.
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = large.encoder();
@@ -204,9 +206,11 @@ impl Shared<'_> {
             });
             let mut claim = clean.await?;
             let mut suspects = None;
+            // Suspects come last, so that a text that kills its worker does so after all others were scored.
             if claim.posts.is_empty() {
                 let alone = Arc::clone(self.suspects).acquire_owned().await;
                 suspects = Some(alone.expect("nobody closes the semaphore"));
+                // The permit may have taken as long as another lane needs for a window.
                 if !self.halt.is_cancelled() {
                     let suspected = self.patience.wait(async || {
                         let now = clock.now().into();
@@ -220,6 +224,7 @@ impl Shared<'_> {
             stages.claim_secs += lap();
             let count = claim.posts.len() as u64;
             self.left
+                // What was taken of the limit and not claimed goes back to the other lanes.
                 .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
             if count == 0 {
                 break;
@@ -230,6 +235,7 @@ impl Shared<'_> {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
                     Some(waiting.saturating_sub(count))
                 });
+            // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
             self.leases.add(claim.lease);
             let mut window = Window {
                 lease: claim.lease,
@@ -242,6 +248,7 @@ impl Shared<'_> {
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
             if shortlist.is_some() {
+                // Its posts are given back at the end of the run, with all leases that are still live.
                 if !self.pick(shortlist, &mut window).await? {
                     break;
                 }
@@ -260,6 +267,7 @@ impl Shared<'_> {
                     }
                 })
                 .collect();
+            // Tokenising takes a core, so it must not run on a thread that also serves the database.
             let encoder = Arc::clone(encoder);
             window.texts = blocking(move || encoder.encode(&texts)).await??;
             stages.tokenize_secs += lap();
@@ -297,6 +305,7 @@ impl Shared<'_> {
         shortlist: &mut Option<Shortlist>,
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
+        // Taken out, because the thread that blocks must own the small model; it is put back below.
         let (Some(prepared), Some(mut small)) = (self.picking, shortlist.take()) else {
             return Ok(true);
         };
@@ -336,6 +345,8 @@ impl Shared<'_> {
             return most;
         }
         let left = self.left.load(Ordering::Relaxed);
+        // Half of an equal share: shares shrink as the backlog does, and the lanes come to their end at about the same
+        // time.
         let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
         most.min(u32::try_from(share).unwrap_or(most).max(least))
     }
@@ -390,12 +401,15 @@ impl Shared<'_> {
                     .await?;
                 written_at = clock.elapsed();
             }
+            // What is left under the lease goes back to the backlog: posts that were edited meanwhile, or not reached
+            // before a stop.
             if ended {
                 self.patience
                     .wait(async || store.release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
+            // Only after the write: until then the window counts as in hand, and no other one with suspects may be.
             drop(suspects);
         }
         // An engine that failed does not say that its window ends.
@@ -505,6 +519,7 @@ fn score_windows(
             unpicked,
             suspects,
         } = window;
+        // `stored` stays as it is: what is known but not stored yet must still be written.
         let mut known = stored.clone();
         let mut vectors = vec![None; posts.len()];
         for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&posts) {
@@ -558,6 +573,8 @@ fn score_windows(
                             logits: logits.clone(),
                             vector: vector.clone().map(|vector| (model, vector)),
                         };
+                        // Pairs are computed once for a text. They count for the first of its posts, and as known for
+                        // the others.
                         let now = std::mem::take(&mut computed);
                         tell(Event::Scored(lease, one, now, scored_pairs - now));
                     }

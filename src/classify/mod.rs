@@ -151,7 +151,9 @@ pub async fn label(
             .save_label_vectors(logits_model, &hypotheses, vectors)
             .await?;
     }
+    // Before the first label: a reader of the views sees the new label set grow, and never a mixture of two.
     current::settle(store, target, options.make_current).await?;
+    // Before the posts are counted, so that those of a process that was killed are among the claimable ones.
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
         store.retry_failed(target, options.max_attempts).await?;
@@ -165,9 +167,12 @@ pub async fn label(
     let leases = LiveLeases::default();
     let patience = Patience::new(worker, options.watch);
     let halt = worker.stop.child_token();
+    // Mere counts, shared by the lanes: no other memory is published through them, so `Relaxed` is enough everywhere.
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
+    // A shortlist decides which labels a text is scored with, and that takes the small model. Vectors alone do not say
+    // it.
     let no_shortlist = cascades[0].small.is_none();
     let shared = Shared {
         worker,
@@ -211,6 +216,7 @@ pub async fn label(
             ended => ended,
         };
     }
+    // Before `ended?`: also after an error, others need not wait for the leases to expire.
     give_back(store, &leases).await;
     ended?;
     let waiting = shared.count().await?;
@@ -335,6 +341,7 @@ impl Shared<'_> {
         let lanes = cascades.into_iter().map(async |cascade| {
             let mut of_lane = Labelled::default();
             let ended = self.lane(cascade, &mut of_lane).await;
+            // The other lanes end with what they have in hand, so that the error is told soon.
             if ended.is_err() {
                 self.halt.cancel();
             }
@@ -343,6 +350,7 @@ impl Shared<'_> {
         let lease = self.options.lease;
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
+            // Polled beside the lanes and dropped with them: no beat goes on for a lease that nobody works under.
             never = leases::heartbeat(self.worker, self.patience, lease, self.leases) => match never {},
             never = sampler.sample(self.worker.clock, |line| (self.progress)(LabelStep::Gpu(line))) => match never {},
         };

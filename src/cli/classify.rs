@@ -145,7 +145,9 @@ async fn tuned(
         let (first, found) =
             classify::tune(&context.store, &context.clock, first, set, limit).await?;
         let batch_tokens = first.large.batch_tokens();
+        // Back in its place: the engines keep the order of their devices.
         cascades.insert(0, first);
+        // What a search found that was cut short holds for this run only.
         if found.is_some_and(|found| found.whole) {
             tracing::info!(batch_tokens, "found the best size of a batch");
             context.store.keep(&key, &batch_tokens.to_string()).await?;

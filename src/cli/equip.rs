@@ -158,6 +158,7 @@ impl Equip {
             asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
             asked.push(list.clone().into_os_string());
         }
+        // Nothing is built on this machine. And pip takes another Python's version only with it.
         asked.extend(["--only-binary", ":all:"].map(Into::into));
         asked.extend(WHEEL_OF.map(Into::into));
         let ways: [(&str, &[&str], &[&str]); 3] = [
@@ -217,6 +218,7 @@ impl Equip {
         fs::create_dir_all(&models).map_err(about(&models))?;
         let beside = Partial::of(&models, &name.to_string_lossy())?;
         copy_files(from, &beside.0)?;
+        // Once more: the files may have changed while they were copied.
         ModelFolder::open_for(&beside.0, Processor::Cpu, None)?;
         let to = models.join(name);
         beside.put(&to)?;
@@ -280,6 +282,7 @@ impl Partial {
 
     /// Puts what is whole into its place, and what was there aside until then.
     fn put(self, place: &Path) -> Result<(), CliError> {
+        // A rename does not replace a folder that has files in it.
         let old = self.0.with_extension("old");
         let moved = match fs::rename(place, &old) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -316,6 +319,7 @@ fn is_dead(_process: i32) -> bool {
     false
 }
 
+// `Drop` comes here after `put`, too, where nothing is left.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

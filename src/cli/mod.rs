@@ -256,6 +256,7 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
         let exit = if cli.command.drains() {
             dispatch(cli.command, &setup).await?
         } else {
+            // Nothing to finish: the command is dropped where it waits.
             tokio::select! {
                 exit = dispatch(cli.command, &setup) => exit?,
                 () = setup.stop.cancelled() => Exit::Done,

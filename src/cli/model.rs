@@ -437,6 +437,7 @@ fn agreement(
     };
     let (_, exact) = labels("fp32")?;
     let (graph, fast) = labels("int8")?;
+    // Of a text without a label in float32 there is nothing to agree with.
     let pairs = || exact.iter().zip(&fast).filter(|(a, _)| a.is_string());
     let found = Agreement {
         texts: pairs().count() as u64,

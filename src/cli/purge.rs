@@ -171,6 +171,7 @@ pub(super) fn read_ids(path: &Path) -> Result<Vec<Fullname>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::Usage(format!("read the ids of `{shown}`: {error}")))?;
+    // Some editors put a byte order mark in front, which would make the first id a wrong one.
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
     lines

@@ -56,6 +56,7 @@ impl Sink {
         Ok(match to.format.unwrap_or(Format::Parquet) {
             Format::Parquet => {
                 let files = to.split.as_ref().filter(|_| to.format.is_none());
+                // A folder with a split has one open file a part.
                 let files = files.map_or(1, |split| split.shares.parts().count());
                 Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
             }
@@ -178,6 +179,7 @@ pub(super) fn write(
         path: to.path.clone(),
         source,
     };
+    // Before the first row, so that nobody waits an hour for this error. `into_place` looks once more.
     if !to.overwrite && to.path.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.path.clone()));
     }
@@ -215,6 +217,7 @@ pub(super) fn write(
         files.put(batch, parts).map_err(failed)?;
         heard(rows);
     }
+    // Rows that the first reading had and the second one lacks: the parts would be those of other posts.
     if assigned.is_some_and(|all| all.parts.len() as u64 != counts.rows) {
         return Err(ExportError::Unrepeatable);
     }

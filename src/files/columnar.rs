@@ -275,6 +275,7 @@ pub(super) fn beside_copies(
 /// the names of those that have another now.
 fn kept_about(about: &ParquetMetaData, names: &[(String, String)]) -> Option<Vec<KeyValue>> {
     let all = about.file_metadata().key_value_metadata()?;
+    // Arrow's own copy of the schema lacks our columns, and readers would believe it.
     let kept = all.iter().filter(|entry| entry.key != "ARROW:schema");
     let kept = kept.map(|entry| match &entry.value {
         Some(value) if entry.key == "pandas" && !names.is_empty() => {
@@ -397,6 +398,7 @@ fn as_closed(
         rows_written: u64::try_from(rows).unwrap_or(0),
         metadata: metadata.build()?,
         bloom_filter: None,
+        // Their places are those in the old file. Both are optional.
         column_index: None,
         offset_index: None,
     })

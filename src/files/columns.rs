@@ -92,6 +92,7 @@ impl Columns {
             texts: asked(reading)
                 .or_else(|| obvious(&names))
                 .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
+            // A broken row does not show whether there is an id.
             id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
             loose: reading.text.is_empty(),
         }

@@ -107,6 +107,7 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
     }
     let is_object = start.first().is_none_or(|byte| *byte == b'{');
     let format = match asked {
+        // Many files of one object a line are called `.json`.
         Some(Format::Json) | None if is_object => Format::Ndjson,
         Some(format) => format,
         None if start.starts_with(b"[") => Format::Json,

@@ -220,6 +220,7 @@ fn is_same(input: &Path, real: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
+        // A hard link has another path and is the same file.
         let of = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         of(input).is_some() && of(input) == of(real)
     }
@@ -250,8 +251,10 @@ pub(super) fn fingerprint(
             changed
         ]))
     });
+    // A pipe has no fingerprint, and nothing to go on with.
     let inputs = inputs.collect::<Option<Vec<Value>>>()?;
     let content = json!([
+        // Another version may write other lines.
         env!("CARGO_PKG_VERSION"),
         model,
         set.hash(),
@@ -294,6 +297,7 @@ impl Partial {
             .truncate(false)
             .open(&path);
         let mut file = file.map_err(&error)?;
+        // Two runs of one command would write into the same file. The system gives the lock back when a process dies.
         match file.try_lock() {
             // Gone: the run that had it has just finished.
             Ok(()) if path.is_file() => {}
@@ -353,6 +357,7 @@ impl Partial {
             .get_ref()
             .sync_all()
             .map_err(write_error(&self.path))?;
+        // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
         fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }

@@ -46,6 +46,7 @@ impl Sink<'_> {
             Self::Pipe {
                 stream: None, held, ..
             } if !is_scored => {
+                // A row that failed lacks columns, so the line of names waits for the first row that was scored.
                 held.push(line);
                 Ok(())
             }
@@ -217,6 +218,7 @@ impl Run<'_, '_> {
                 return Err(hopeless(self.job, self.report, reason));
             }
         }
+        // After each window, so that a run that is killed loses one window at most.
         self.sink.flush()
     }
 

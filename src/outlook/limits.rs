@@ -39,6 +39,7 @@ impl Limits {
             .iter()
             .filter(|last| {
                 let failed = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
+                // A run under way may put it right, and its own end will tell.
                 failed.contains(&last.status.as_str()) && !outlook.runs_now(&last.stage)
             })
             .map(|last| {

@@ -55,6 +55,7 @@ pub(super) async fn last_word(stop: &CancellationToken) {
 pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)>, StoreError> {
     let runs = store.running().await?.into_iter();
     let dead = runs.filter_map(|run| {
+        // Earlier versions recorded no signs of life, so a run without any may well be alive.
         let patience = if run.beats { SILENCE } else { LONG_AGO };
         let why = if classify::died(&run.worker, me) {
             "its process was killed"

@@ -78,6 +78,7 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
         () = late => {
             stop.cancel();
             tokio::select! {
+                // The database must have ended the query before its turn is given to the next one.
                 _ = asking => {}
                 () = serving.clock.sleep(ENDING) => {}
             }

@@ -34,6 +34,7 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
 
 /// The same from fields that were read already.
 pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Post, String> {
+    // Before `of_the_post`, which drops the kind of the thing.
     let comment = fields.is_comment();
     let fields = fields.of_the_post()?;
     if fields.promoted.flag() == Some(true) {
@@ -85,6 +86,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         permalink,
         author: fields.author.text().filter(|author| author != "[deleted]"),
         score,
+        // Reddit itself shows the score of now. An archive that read a post at once has a score from before the votes.
         score_is_placeholder: score.is_some()
             && !source.is_live()
             && fields.read_too_soon(created_at),

@@ -171,6 +171,7 @@ async fn whole(
             }
         }
     };
+    // Side by side: the channel has room for a few parts only, and then the statement waits.
     let (asked, ()) = futures_util::future::join(ask(inquiry, into), take).await;
     asked.map(|_| table)
 }

@@ -37,6 +37,8 @@ pub fn plan(mut rows: Vec<BatchRow>, budget: usize, grouping: Grouping) -> Vec<V
         } else {
             Ordering::Equal
         };
+        // The longest first: attention grows with the square of the length, so a budget that is too large shows at
+        // once. Then by index, because the result must not depend on the order of the rows.
         text.then(b.len.cmp(&a.len))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });

@@ -107,6 +107,7 @@ impl Labeler {
             folder,
             encoder,
             engine,
+            // Stays so where a score depends on its batch.
             budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
         };
@@ -237,6 +238,7 @@ impl Labeler {
                     .count()
             })
             .collect();
+        // They need no batch, and no row of theirs would ever report them.
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
             let nothing = vec![Vec::new(); prepared.owners.len()];
             done(text, Ok(finish(text, nothing, None)));
@@ -351,6 +353,7 @@ struct Pending {
 impl Pending {
     /// Adds a row and tells how many there are now.
     fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> usize {
+        // Rows of a text come in any order, because batches are made by length.
         self.raw.resize(labels, Vec::new());
         self.raw[label] = logits.to_vec();
         self.found += 1;

@@ -364,6 +364,7 @@ fn compute(
         (dims, data.to_vec())
     } else {
         let (dims, data) = value.try_extract_tensor::<half::f16>()?;
+        // A graph in float16 may give float16; scores are made of float32 whatever the graph.
         (dims, data.iter().map(|x| x.to_f32()).collect())
     };
     match dims[..] {

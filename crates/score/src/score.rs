@@ -105,6 +105,7 @@ pub fn evidence_beside(
     logits: &[PairLogits],
     prior: Option<f64>,
 ) -> Evidence {
+    // As the pipeline does with a single label: a softmax of one number is always 1. A background counts as company.
     let each_by_itself = mode == Mode::Multi || logits.len() == 1;
     let of = |pair: &PairLogits| {
         let first = f64::from(pair.entailment);
@@ -247,6 +248,7 @@ impl Evidence {
             let signed = signed.map(|(i, x)| if is_right(i) { -x } else { x });
             return Some(signed.map(softplus).sum());
         }
+        // In single mode one label is right, so a second one in the gold table would not count.
         let right = match right.first() {
             Some(right) => self.logits[*right],
             None => self.other?,
@@ -287,6 +289,7 @@ pub fn opposed(entailment: f32, contradiction: f32) -> f64 {
 fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
     let mut best = 0;
     for (i, score) in scores.iter().enumerate() {
+        // `>` and not `>=`: of equal scores the first label wins, as in the reference.
         if *score > scores[best] {
             best = i;
         }

@@ -207,6 +207,7 @@ impl Encoder {
             let premise = encoder.encode_whole(&vector.premise)?;
             let hypothesis = encoder.encode_whole(&vector.hypothesis)?;
             let Sequence { ids, type_ids } = encoder.pair(&premise, &hypothesis);
+            // A model that reads no type ids has none in its manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
             if vector.input_ids != ids || !same_types {
                 return Err(TokenizeError::Foreign(path.clone()));
@@ -242,6 +243,7 @@ impl Encoder {
                     .iter()
                     .find_map(|token| tokenizer.token_to_id(token))
             })
+            // Any id will do: what is filled up is masked.
             .unwrap_or(0);
         let encoder = Self {
             tokenizer,
@@ -259,6 +261,7 @@ impl Encoder {
 
     /// Whether splicing gives what the tokenizer gives on texts other than those the pattern was read off.
     fn agrees_with_tokenizer(&self) -> Result<bool, tokenizers::Error> {
+        // Of several tokens each, with punctuation: a tokenizer that adds something between words shows here.
         let (a, b) = ("Two words, or three.", "another text");
         let ids = |text| {
             self.tokenizer
@@ -306,10 +309,12 @@ impl Encoder {
     /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
     pub fn encode(&self, texts: &[String]) -> Result<Vec<EncodedText>, TokenizeError> {
         let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
+        // A post may have 40,000 characters, and a model reads some 2,000 of them: the rest is not worth tokenising.
         let heads = texts
             .iter()
             .map(|text| head(text, chars))
             .collect::<Vec<_>>();
+        // `fast` leaves out the places of tokens in the text, which nobody needs here.
         let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
         texts
@@ -342,6 +347,7 @@ impl Encoder {
             && chars < MAX_CHARS
             && head(text, chars).len() < text.len()
         {
+            // In large steps: a megabyte of blanks takes a few rounds.
             chars *= 4;
             encoding = guarded(|| self.tokenizer.encode_fast(head(text, chars), false))
                 .map_err(TokenizeError::Encode)?;
@@ -385,6 +391,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, 
 
 /// The first `chars` characters of a text.
 fn head(text: &str, chars: usize) -> &str {
+    // A character takes at least a byte, so this needs no counting.
     if text.len() <= chars {
         return text;
     }

@@ -90,6 +90,7 @@ fn run(
         let of_score = (score(found) - score(wanted)).abs();
         errors.scores = errors
             .scores
+            // `max` passes over what is no number, which would hide the worst error.
             .max(if of_score.is_nan() { 1.0 } else { of_score });
         errors.other_class += usize::from(likeliest(found) != likeliest(wanted));
     }

@@ -306,6 +306,7 @@ async fn label_vectors(
             None => None,
         });
     }
+    // All is stored, or there is nothing to compare with: no model need be loaded.
     if known.iter().all(Option::is_some) || !store.has_vectors(model).await? {
         return Ok(None);
     }

@@ -46,6 +46,7 @@ impl Answer {
     pub(crate) async fn read(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
         let mut response = request.send().await?;
         let declared = response.content_length().unwrap_or(0);
+        // The header may be missing or wrong, so it only saves the reading; the bytes are counted below all the same.
         if declared > LARGEST_ANSWER as u64 {
             return Ok(None);
         }
@@ -97,9 +98,11 @@ fn asked_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
 pub(crate) fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if let Ok(secs) = text.parse::<f64>() {
+        // `try_`: a header may hold a negative or an endless number.
         Duration::try_from_secs_f64(secs).ok()?
     } else {
         let until = DateTime::parse_from_rfc2822(text).ok()?;
+        // A date in the past means no wait, and becomes the shortest one.
         (until.to_utc() - now).to_std().unwrap_or_default()
     };
     Some(wait.max(SHORTEST_WAIT))

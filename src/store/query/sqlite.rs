@@ -104,6 +104,7 @@ fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Answered> {
     check(&inquiry.sql)?;
     let connection = open(path).map_err(|error| refused(&error))?;
     lock(&connection, &inquiry.stop, inquiry.longest).map_err(|error| refused(&error))?;
+    // The locks are on before this compiles the statement: the authorizer works while SQLite compiles.
     let mut statement = the_only_one(&connection, &inquiry.sql)?;
     match rows(&mut statement, inquiry, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
@@ -203,6 +204,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 /// Opens the file for reading. Even a reader keeps notes beside it; where it may not, and no log waits to be
 /// read, the file is taken as it is.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    // One thread has this connection to itself, so SQLite need not lock it.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
     if opened.is_err() && dialect::is_settled(path) {
@@ -214,6 +216,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn readable(connection: Connection) -> rusqlite::Result<Connection> {
+    // SQLite opens a file when it first reads it: only this shows whether it can be read.
     connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
@@ -244,16 +247,19 @@ fn lock(
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // `query_only` does not stop ATTACH, which would open any other file of the user.
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_value)?;
     let stop = stop.clone();
     connection.progress_handler(LOOK_EVERY, Some(move || stop.is_cancelled()))?;
+    // Last: it would refuse the settings above.
     connection.authorizer(Some(allowed))
 }
 
 fn allowed(context: AuthContext<'_>) -> Authorization {
     let reads = match context.action {
         AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
+        // Both run code that a statement names: `load_extension` from a file, `fts3_tokenizer` at an address.
         AuthAction::Function { function_name } => !["load_extension", "fts3_tokenizer"]
             .iter()
             .any(|name| function_name.eq_ignore_ascii_case(name)),

@@ -74,6 +74,7 @@ pub struct SqlStore<DB: Dialect> {
     pub(super) on_given_time: bool,
 }
 
+// By hand: what is derived would ask for a `DB` that can be cloned.
 impl<DB: Dialect> Clone for SqlStore<DB> {
     fn clone(&self) -> Self {
         Self {

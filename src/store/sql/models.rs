@@ -28,6 +28,8 @@ where
     usize: ColumnIndex<DB::Row>,
 {
     pub(in crate::store) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+        // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
+        // because a folder may be renamed; what makes scores differ is in the key.
         sqlx::query::<DB>(
             "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \
@@ -91,6 +93,7 @@ where
                         .push_bind(Json(Value::from(label.descriptions.clone())));
                 },
             );
+            // The hash of the set covers its labels, so labels that are there already are the same.
             insert.push(" ON CONFLICT DO NOTHING");
             insert.build().execute(&mut *tx).await.doing(WHAT)?;
         }

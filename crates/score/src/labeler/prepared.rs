@@ -106,6 +106,7 @@ impl Prepared {
             .unzip();
         let other = logits.get(self.count).copied().flatten();
         some.extend(other);
+        // Where the shortlist left the background out, the last logit is a label's and must not be taken for it.
         let prior = self.prior.filter(|_| other.is_some());
         let scores = score::evidence_beside(kind, self.mode, &some, prior)
             .scores(self.temperature, self.threshold);
@@ -227,6 +228,7 @@ impl Labeler {
             &|| false,
             &mut |row, computed| match computed {
                 Ok(vector) => {
+                    // To length 1 before the mean, so that each text of a label counts as much.
                     vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
                 }
                 Err(source) => failed = Some((row.text, source)),

@@ -180,6 +180,7 @@ fn library_in(capi: &Path) -> Option<PathBuf> {
             || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
             || name == "onnxruntime.dll"
     });
+    // Of several versions, the last of the sorted names: the one with its number written out.
     files.pop()
 }
 

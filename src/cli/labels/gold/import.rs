@@ -203,6 +203,8 @@ async fn said(
             Some((place, line, dated)) => {
                 let before = &mut said.answers[*place];
                 let differs = before.label != answer.label;
+                // Somebody may change their mind, and the later answer counts. Without times, nobody knows which one
+                // that is.
                 if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
                     said.twice
                         .push(format!("{} in lines {line} and {}", row.id, row.line));
