@@ -57,6 +57,12 @@ pictures: rust onnxruntime ## Draw the README's picture of the report anew (need
 	cargo build --release --locked
 	scripts/pictures $(TARGET)/release/topicmill
 
+.PHONY: soak
+soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, file handles, missed posts
+	cargo build --release --locked
+	env -u TEST_DATABASE_URL scripts/with-postgres nice python3 benches/soak/run.py \
+		$(TARGET)/release/topicmill $(TARGET)/soak
+
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
