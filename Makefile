@@ -48,6 +48,19 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
 	cd python && ../.venv-wheel/bin/maturin build --locked --out ../dist $(or $(WHEEL_OPTIONS),--release)
 
+CARGO_DEB := .tools/bin/cargo-deb
+.PHONY: deb
+deb: rust ## Build the Debian package, with man pages and services (dist/)
+	@command -v $(CARGO_DEB) >/dev/null || cargo install --locked --root .tools cargo-deb@3.8.0
+	cargo build --release --locked
+	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
+	$(CARGO_DEB) --no-build --strip --output dist/
+
+.PHONY: sbom
+sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
+	@command -v .tools/bin/cargo-cyclonedx >/dev/null || cargo install --locked --root .tools cargo-cyclonedx@0.5.9
+	PATH="$$PWD/.tools/bin:$$PATH" scripts/sbom dist
+
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
 	.venv-tools/bin/python tools/golden.py
@@ -66,7 +79,7 @@ soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, f
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
+	rm -rf .tools .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.
