@@ -48,18 +48,25 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
 	cd python && ../.venv-wheel/bin/maturin build --locked --out ../dist $(or $(WHEEL_OPTIONS),--release)
 
-CARGO_DEB := .tools/bin/cargo-deb
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)
-	@command -v $(CARGO_DEB) >/dev/null || cargo install --locked --root .tools cargo-deb@3.8.0
+	@command -v .tools/bin/cargo-deb >/dev/null || \
+		cargo install --locked --root .tools cargo-deb@3.8.0
 	cargo build --release --locked
+	rm -rf $(TARGET)/release/packaging
 	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
-	$(CARGO_DEB) --no-build --strip --output dist/
+	.tools/bin/cargo-deb --no-build --strip --output dist/
 
+# cargo-cyclonedx writes beside each Cargo.toml; the program's own is the one at the top.
 .PHONY: sbom
 sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
-	@command -v .tools/bin/cargo-cyclonedx >/dev/null || cargo install --locked --root .tools cargo-cyclonedx@0.5.9
-	PATH="$$PWD/.tools/bin:$$PATH" scripts/sbom dist
+	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
+		cargo install --locked --root .tools cargo-cyclonedx@0.5.9
+	PATH="$$PWD/.tools/bin:$$PATH" cargo cyclonedx --quiet --format json --no-build-deps \
+		--override-filename topicmill.cdx
+	mkdir -p dist
+	mv topicmill.cdx.json dist/
+	rm -f */topicmill.cdx.json */*/topicmill.cdx.json
 
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
