@@ -57,7 +57,7 @@ deb: rust ## Build the Debian package, with man pages and services (dist/)
 	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
-# cargo-cyclonedx writes beside each Cargo.toml; the program's own is the one at the top.
+# cargo-cyclonedx writes beside each Cargo.toml, with this folder's path; the program's own is the one at the top.
 .PHONY: sbom
 sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
 	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
@@ -65,8 +65,8 @@ sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
 	PATH="$$PWD/.tools/bin:$$PATH" cargo cyclonedx --quiet --format json --no-build-deps \
 		--override-filename topicmill.cdx
 	mkdir -p dist
-	mv topicmill.cdx.json dist/
-	rm -f */topicmill.cdx.json */*/topicmill.cdx.json
+	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
+	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
 
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
