@@ -1,7 +1,7 @@
 //! `topicmill man DIR`: the man pages and the completion scripts, from the same words as `--help`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Command, CommandFactory, ValueEnum};
@@ -116,6 +116,8 @@ fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<u
     let names = [above, &[command.get_name()]].concat();
     let mut page = Vec::new();
     render(command, &names, &mut page)?;
+    // Breaks on either side of a space, which formatters warn of.
+    let page = String::from_utf8_lossy(&page).replace("\n.br\n\n.br\n", "\n.sp\n");
     fs::write(folder.join(format!("{}.1", names.join("-"))), page)?;
     let mut count = 1;
     for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
@@ -126,11 +128,13 @@ fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<u
 
 /// One page. The examples get a section with lines as they are, which `clap_mangen` would fill.
 fn render(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()> {
-    let page = clap_mangen::Man::new(command.clone())
-        .title(names.join("-").to_uppercase())
-        .source(format!("topicmill {}", env!("CARGO_PKG_VERSION")))
-        .manual("topicmill");
-    page.render_title(to)?;
+    let page = clap_mangen::Man::new(command.clone());
+    // An empty date in quotes: without them, what follows takes its place.
+    let (title, version) = (names.join("-").to_uppercase(), env!("CARGO_PKG_VERSION"));
+    writeln!(
+        to,
+        ".TH {title} 1 \"\" \"topicmill {version}\" \"topicmill\""
+    )?;
     page.render_name_section(to)?;
     page.render_synopsis_section(to)?;
     page.render_description_section(to)?;
