@@ -48,6 +48,26 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
 	cd python && ../.venv-wheel/bin/maturin build --locked --out ../dist $(or $(WHEEL_OPTIONS),--release)
 
+.PHONY: deb
+deb: rust ## Build the Debian package, with man pages and services (dist/)
+	@command -v .tools/bin/cargo-deb >/dev/null || \
+		cargo install --locked --root .tools cargo-deb@3.8.0
+	cargo build --release --locked
+	rm -rf $(TARGET)/release/packaging
+	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
+	.tools/bin/cargo-deb --no-build --strip --output dist/
+
+# cargo-cyclonedx writes beside each Cargo.toml, with this folder's path; the program's own is the one at the top.
+.PHONY: sbom
+sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
+	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
+		cargo install --locked --root .tools cargo-cyclonedx@0.5.9
+	PATH="$$PWD/.tools/bin:$$PATH" cargo cyclonedx --quiet --format json --no-build-deps \
+		--override-filename topicmill.cdx
+	mkdir -p dist
+	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
+	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
+
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
 	.venv-tools/bin/python tools/golden.py
@@ -57,10 +77,16 @@ pictures: rust onnxruntime ## Draw the README's picture of the report anew (need
 	cargo build --release --locked
 	scripts/pictures $(TARGET)/release/topicmill
 
+.PHONY: soak
+soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, file handles, missed posts
+	cargo build --release --locked
+	env -u TEST_DATABASE_URL scripts/with-postgres nice python3 benches/soak/run.py \
+		$(TARGET)/release/topicmill $(TARGET)/soak
+
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
+	rm -rf .tools .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

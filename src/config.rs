@@ -4,6 +4,8 @@
 //! environment, flags. A key that the defaults do not have is an error that names itself and its layer, so a
 //! typing mistake is never silently the default.
 
+mod secret_file;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -223,6 +225,8 @@ pub struct Loaded {
     /// `section.key` with its value as text and its origin, sorted. Secrets are in the clear here: whoever
     /// shows them asks [`is_secret`] first.
     pub values: BTreeMap<String, (String, Origin)>,
+    /// What people should hear of, once there is a log.
+    pub warnings: Vec<String>,
 }
 
 /// Whether a setting's value must not be shown.
@@ -249,23 +253,27 @@ pub fn load(
         &File::from_str(DEFAULTS, FileFormat::Toml),
     )?;
     let mut layers = vec![defaults.clone()];
+    let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
         let source = File::from(path.clone()).format(FileFormat::Toml);
         let mut layer = collect(|_| Origin::File(path.clone()), &source)?;
+        let folder = std::path::absolute(&path).ok();
+        let folder = folder.as_deref().and_then(Path::parent);
+        warnings.extend(secret_file::read_files(&mut layer, folder)?);
         resolve(&mut layer, &path)?;
         layers.push(layer);
     }
-    if let Some(url) = env.get("DATABASE_URL").filter(|url| !url.is_empty()) {
-        let origin = Origin::Environment("DATABASE_URL".into());
-        let value = (Value::from(url.clone()), origin);
-        layers.push(BTreeMap::from([("database.url".into(), value)]));
-    }
+    let mut shared = database_url(&env);
+    warnings.extend(secret_file::read_files(&mut shared, None)?);
+    layers.push(shared);
     // Never `try_parsing`: it would turn the secret "00123" into the number 123.
     let own = Environment::with_prefix(PREFIX)
         .prefix_separator("__")
         .separator("__")
         .source(Some(env));
-    layers.push(collect(|key| Origin::Environment(variable(key)), &own)?);
+    let mut own = collect(|key| Origin::Environment(variable(key)), &own)?;
+    warnings.extend(secret_file::read_files(&mut own, None)?);
+    layers.push(own);
     let flags = flags.iter().map(|(key, value)| {
         let value = Value::from(value.clone());
         ((*key).to_owned(), (value, Origin::Flag))
@@ -285,7 +293,25 @@ pub fn load(
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
     let settings = settings.map_err(shape)?;
-    Ok(Loaded { settings, values })
+    Ok(Loaded {
+        settings,
+        values,
+        warnings,
+    })
+}
+
+/// The variables for the database that other programs use, too.
+fn database_url(env: &HashMap<String, String>) -> Layer {
+    let variables = [
+        ("database.url", "DATABASE_URL"),
+        ("database.url_file", "DATABASE_URL_FILE"),
+    ];
+    let set = variables.into_iter().filter_map(|(key, name)| {
+        let value = env.get(name).filter(|value| !value.is_empty())?;
+        let origin = Origin::Environment(name.into());
+        Some((key.to_owned(), (Value::from(value.clone()), origin)))
+    });
+    set.collect()
 }
 
 fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {

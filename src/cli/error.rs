@@ -253,7 +253,7 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 
 fn equip_exit(error: &EquipError) -> Exit {
     match error {
-        EquipError::NoHome => Exit::Usage,
+        EquipError::NoHome | EquipError::NoPrefix(_) => Exit::Usage,
         EquipError::Fetch(_) => Exit::TryAgain,
         EquipError::File { .. } => Exit::Partial,
         EquipError::NoPip | EquipError::NoLibrary | EquipError::NoModel(_) => Exit::Model,

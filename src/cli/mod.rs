@@ -17,6 +17,7 @@ mod error;
 mod export;
 mod import;
 mod labels;
+mod man;
 mod model;
 mod output;
 mod purge;
@@ -152,6 +153,8 @@ enum Command {
     Config(config::Config),
     /// Print a completion script for a shell
     Completions(completions::Completions),
+    /// Write the man pages and all completion scripts into a folder
+    Man(man::Man),
 }
 
 impl Command {
@@ -177,7 +180,8 @@ impl Command {
             | Self::Setup(_)
             | Self::Db(_)
             | Self::Config(_)
-            | Self::Completions(_) => false,
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }
@@ -245,8 +249,10 @@ fn misused(error: &clap::Error) -> ! {
 
 fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     // Needs no settings, and must work where they are broken.
-    if let Command::Completions(command) = cli.command {
-        return command.run();
+    match cli.command {
+        Command::Completions(command) => return command.run(),
+        Command::Man(command) => return command.run(),
+        _ => {}
     }
     let setup = Setup::load(&cli.global)?;
     *log_format = setup.log_format;
@@ -291,6 +297,8 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Setup(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
-        Command::Completions(_) => unreachable!("answered before the settings were read"),
+        Command::Completions(_) | Command::Man(_) => {
+            unreachable!("answered before the settings were read")
+        }
     }
 }

@@ -131,6 +131,9 @@ impl Setup {
             i8::try_from(global.verbose).unwrap_or(i8::MAX)
         };
         telemetry::init(format, verbosity);
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
         Ok(Self {
             loaded,
             clock: SystemClock::shared(),

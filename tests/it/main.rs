@@ -21,6 +21,7 @@ mod labels;
 mod migrations;
 mod models;
 mod names;
+mod operating;
 mod other;
 mod parity;
 mod pipeline_file;

@@ -112,6 +112,8 @@ pages! {
     every_command_about_deleting_runs: "docs/deleting.md",
     every_command_about_operating_runs: "docs/operating.md",
     every_command_about_the_schema_runs: "docs/schema.md",
+    every_command_about_secrets_runs: "docs/operating/secrets.md",
+    every_command_for_the_morning_runs: "docs/operating/morning.md",
 }
 
 fn text_of(page: &str) -> String {
@@ -120,15 +122,12 @@ fn text_of(page: &str) -> String {
 
 #[test]
 fn every_page_with_commands_is_run() {
-    let docs = std::fs::read_dir(repository("docs")).unwrap();
-    let names = docs.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = ["docs", "docs/operating"].into_iter().flat_map(|folder| {
+        let docs = std::fs::read_dir(repository(folder)).unwrap();
+        docs.map(move |entry| format!("{folder}/{}", entry.unwrap().file_name().display()))
+    });
     let pages: BTreeSet<String> = names
-        .filter(|name| {
-            std::path::Path::new(name)
-                .extension()
-                .is_some_and(|it| it == "md")
-        })
-        .map(|name| format!("docs/{name}"))
+        .filter(|name| Path::new(name).extension().is_some_and(|it| it == "md"))
         .filter(|page| !commands(&text_of(page)).is_empty())
         .chain(["README.md".to_owned()])
         .collect();

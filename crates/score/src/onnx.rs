@@ -30,7 +30,7 @@ use crate::folder::{ModelError, ModelFolder, ModelKind, Processor};
 pub enum OnnxError {
     /// There is no library anywhere.
     #[error(
-        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor among the Python packages beside it, nor in this user's data folder, nor in the `.venv` of the current folder, nor where the system looks ({0})"
+        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor among the Python packages beside it, nor in `lib/topicmill` there, nor in this user's data folder, nor in the `.venv` of the current folder, nor where the system looks ({0})"
     )]
     NotFound(String),
     /// There is no library where there should be one.
