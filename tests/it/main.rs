@@ -31,6 +31,7 @@ mod readme;
 mod replay;
 mod report;
 mod reviewing;
+mod schedule;
 mod schema;
 mod serve;
 mod shortlist;
