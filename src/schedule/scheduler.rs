@@ -3,7 +3,8 @@
 //! However many schedulers there are, on however many machines: what each does is one conditional statement on rows that
 //! all of them see, so that a slot runs once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -27,6 +28,8 @@ const TICK: Duration = Duration::from_secs(10);
 const SHORTEST: Duration = Duration::from_millis(200);
 /// How often a process that ends when nothing is left looks whether the time of a slot has come.
 const A_SECOND: Duration = Duration::from_secs(1);
+/// Why the lock of the slots in hand can be taken.
+const NO_PANIC: &str = "no holder of this lock panics";
 /// Processes that a slot may take with it.
 const MOST_DEATHS: u32 = 5;
 
@@ -36,6 +39,7 @@ pub struct Scheduler {
     around: Surroundings,
     worker: String,
     followed: Vec<Followed>,
+    in_hand: InHand,
     /// How far the database's clock is ahead of ours.
     skew: TimeDelta,
     /// How long before it was first seen a slot may have been due.
@@ -48,6 +52,30 @@ struct Followed {
     entry: Entry,
     since: Option<Timestamp>,
     is_clock_told: bool,
+}
+
+/// Slots that run in this process: their claims may be late, after a night in which the machine slept, but nobody died.
+#[derive(Debug, Clone, Default)]
+struct InHand(Arc<Mutex<BTreeSet<i64>>>);
+
+impl InHand {
+    fn has(&self, slot: i64) -> bool {
+        self.0.lock().expect(NO_PANIC).contains(&slot)
+    }
+
+    /// Has a slot until what it returns is dropped.
+    fn take(&self, slot: i64) -> Held {
+        self.0.lock().expect(NO_PANIC).insert(slot);
+        Held(self.clone(), slot)
+    }
+}
+
+struct Held(InHand, i64);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.0.lock().expect(NO_PANIC).remove(&self.1);
+    }
 }
 
 /// A slot under way: its schedule, and how it ended.
@@ -64,6 +92,7 @@ impl Scheduler {
             },
             worker,
             followed: Vec::new(),
+            in_hand: InHand::default(),
             skew: TimeDelta::zero(),
             grace: TimeDelta::zero(),
         }
@@ -208,7 +237,9 @@ impl Scheduler {
                 );
                 self.around.store.expire_slot(held.lease).await?;
             }
-            if state.running.is_none() && state.waiting == 0 {
+            let held = state.running.as_ref().map(|held| held.lease.slot);
+            let is_ours = held.is_some_and(|slot| self.in_hand.has(slot));
+            if is_ours || state.running.is_none() && state.waiting == 0 {
                 continue;
             }
             let taker = SlotTaker {
@@ -225,7 +256,9 @@ impl Scheduler {
             waits |= taken.is_none();
             if let Some(taken) = taken {
                 let (around, entry) = (self.around.clone(), entry.clone());
+                let held = self.in_hand.take(taken.lease.slot);
                 running.push(Box::pin(async move {
+                    let _held = held;
                     let ended = slot::run(around, &entry, taken, stop, work, heard).await;
                     (entry.name, ended)
                 }));

@@ -227,6 +227,8 @@ fn nearest(name: &str) -> String {
         .filter(|(distance, _)| *distance <= FAR.min(word.len() / 2))
         .collect();
     near.sort_unstable();
+    let best = near.first().map_or(0, |(distance, _)| *distance);
+    near.retain(|(distance, _)| *distance <= best + 1);
     let names: Vec<String> = near
         .into_iter()
         .take(MOST_NEAREST)

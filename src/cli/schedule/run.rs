@@ -172,7 +172,7 @@ fn happened(event: &Event<'_>) {
             }
         }
         Event::Lost { schedule, due_at } => {
-            tracing::warn!(schedule, slot = %utc(due_at), "another process took the slot over");
+            tracing::warn!(schedule, slot = %utc(due_at), "the slot is another process's now, or its end could not be recorded");
         }
     }
 }

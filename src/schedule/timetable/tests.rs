@@ -218,7 +218,7 @@ fn a_zone_that_does_not_exist_is_refused_with_the_nearest_names() {
     let error = |name: &str| super::zone(name).unwrap_err().to_string();
     assert_eq!(
         error("Europe/Berlino"),
-        "there is no time zone `Europe/Berlino`; did you mean `Europe/Berlin`, `Europe/Dublin`?"
+        "there is no time zone `Europe/Berlino`; did you mean `Europe/Berlin`?"
     );
     assert!(error("europe/berlin").contains("`Europe/Berlin`"));
     assert!(error("New York").contains("`America/New_York`"));
