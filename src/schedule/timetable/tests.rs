@@ -225,3 +225,29 @@ fn a_zone_that_does_not_exist_is_refused_with_the_nearest_names() {
     assert!(error("Mars/Olympus").contains("as in `Europe/Berlin`"));
     assert!(error("").contains("as in `Europe/Berlin`"));
 }
+
+#[test]
+fn no_line_of_random_words_breaks_anything_and_time_goes_forward() {
+    let words = [
+        "*", "*/5", "0", "7", "59", "0-3", "5-1", "1,15", "L", "LW", "15W", "31W", "FRI#2",
+        "FRI#L", "5L", "MON-FRI", "SUN", "7", "JAN", "2", "?", "*/0", "99", "-1", "1-", "/", ",",
+        "1/2", "#", "ü", "+1", "0-59/7",
+    ];
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut good = 0;
+    for _ in 0..3_000 {
+        let line: Vec<&str> = (0..5).map(|_| words[random.usize(..words.len())]).collect();
+        let line = line.join(" ");
+        let Ok(table) = Timetable::new(&line, Tz::Europe__Berlin) else {
+            continue;
+        };
+        good += 1;
+        let mut at = utc("2026-03-28T00:00:00Z");
+        for _ in 0..20 {
+            let Some(next) = table.after(at) else { break };
+            assert!(next > at, "{line} at {at}");
+            at = next;
+        }
+    }
+    assert!(good > 100, "{good}");
+}
