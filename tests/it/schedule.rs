@@ -216,7 +216,7 @@ async fn a_slot_that_overlaps_is_skipped_or_queued() {
                 ..entry(name, CatchUp::One)
             }];
             let mut one = scene.scheduler("one", &entries);
-            let other = RefCell::new(scene.scheduler("two", &entries));
+            let other = tokio::sync::Mutex::new(scene.scheduler("two", &entries));
             scene.run_due(&mut one).await;
             scene.minutes(15);
             let first = RefCell::new(true);
@@ -228,7 +228,7 @@ async fn a_slot_that_overlaps_is_skipped_or_queued() {
                         scene.minutes(15);
                         // It shows that it lives.
                         renew(&scene, name).await;
-                        assert_eq!(scene.run_due(&mut other.borrow_mut()).await, 0);
+                        assert_eq!(scene.run_due(&mut *other.lock().await).await, 0);
                     }
                 }
                 DONE

@@ -36,6 +36,8 @@ pub struct Run {
 
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        // Before it is read: whatever is written from now on is seen.
+        let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
         let followed = entries(setup, &self.pipeline, &self.schedules)?;
         let stages = self.for_stages(setup)?;
         let store = setup.store(Access::Create).await?;
@@ -57,7 +59,6 @@ impl Run {
             }
         } else {
             told(setup, &followed);
-            let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
             scheduler.follow(followed);
             let reload = || {
                 file.changed().then_some(())?;

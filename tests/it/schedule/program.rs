@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
+use topicmill::clock::SystemClock;
 use topicmill::store::{Access, Store};
 
 use crate::support::engine::repository;
@@ -147,28 +149,27 @@ async fn the_file_is_read_again_and_a_signal_drains() {
         &(good + &schedule("another", "0 0 2 1 *", "\"classify\"")),
     );
     wait_for("the pipeline file changed, and is read again");
-    let pid = running.id().to_string();
-    assert!(
-        Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .unwrap()
-            .success()
-    );
-    wait_for("stopping");
-    assert_eq!(running.wait().unwrap().code(), Some(143));
-    // Both are known to the database.
     let url = format!(
         "sqlite:{}",
         program.folder.path().join("topicmill.db").display()
     );
     let store = Store::open(&url, Access::ReadOnly).await.unwrap();
-    let names = store
-        .query("SELECT name FROM schedules ORDER BY name")
-        .await
-        .unwrap()
-        .rows;
-    assert_eq!(names, [["another"], ["yearly"]]);
+    let names = async || {
+        let found = store
+            .query("SELECT name FROM schedules ORDER BY name")
+            .await;
+        found.unwrap().rows
+    };
+    let clock = SystemClock::shared();
+    while names().await.len() < 2 && clock.elapsed() < Duration::from_secs(20) {
+        clock.sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(names().await, [["another"], ["yearly"]]);
+    let pid = running.id().to_string();
+    let sent = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(sent.unwrap().success());
+    wait_for("stopping");
+    assert_eq!(running.wait().unwrap().code(), Some(143));
 }
 
 /// Whether a program is here, to check with it what ours prints.
