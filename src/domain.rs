@@ -5,6 +5,7 @@
 mod words;
 mod quota;
 mod redact;
+mod slots;
 mod sources;
 mod spreadsheet;
 
@@ -19,6 +20,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
+pub use self::slots::{CatchUp, Overlap, SlotStatus};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::words::UnknownWord;

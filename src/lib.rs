@@ -17,7 +17,8 @@
 //! # The rooms
 //!
 //! - `cli`: one file a command; flags, words for people, exit codes.
-//! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics and labels as a file says them.
+//! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics, labels and schedules as a file says them.
+//! - `schedule`: slots: what runs when, once, on however many machines.
 //! - `source`: where posts come from. `collect`: into the store. `purge`: out of it.
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
@@ -33,17 +34,16 @@
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
 //! - `serve`: a web server to look at what is stored.
 //!
-//! Kept free: `schedule` (runs at given times).
-//!
 //! # Who may use whom
 //!
 //! A test reads what each file imports, through `crate::` and `super::`, and fails on an arrow that is not in this
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, placing, purge, record, report, review, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
-//! pipeline_file -> domain, source
+//! pipeline_file -> domain, schedule, source
+//! schedule      -> classify, clock, domain, store
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store
 //! classify      -> clock, domain, engines, gpu, record, review, store
@@ -80,6 +80,7 @@
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
+//! - **slot**: a due time of a schedule, a row of `slots`; its stages run once, by whoever takes it first.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
 //! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
 //!   is the fencing token under which alone its holder may write.
@@ -111,6 +112,7 @@ pub mod purge;
 pub mod record;
 pub mod report;
 pub mod review;
+pub mod schedule;
 pub mod serve;
 pub mod source;
 pub mod store;

@@ -78,6 +78,8 @@ pub struct Context {
     pub worker: String,
     /// How often a run shows that it lives.
     pub beat: Duration,
+    /// The slot of a schedule that its runs belong to.
+    pub slot: Option<i64>,
     records: Mutex<Vec<RunRecord>>,
 }
 
@@ -125,6 +127,7 @@ impl Context {
             stop,
             worker,
             beat: life::BEAT,
+            slot: None,
             records,
         }
     }
@@ -154,6 +157,9 @@ impl Context {
         }
         let id = self.store.begin_run(stage, &self.worker, now()).await?;
         telemetry::in_run(id.0);
+        if let Some(slot) = self.slot {
+            self.store.link_run(id, slot).await?;
+        }
         let mut report = T::default();
         // What it leaves half-done in memory is only looked at for its counts.
         // A run that panics must not stay `running` for ever, so its end is recorded first, and the panic goes on

@@ -64,6 +64,11 @@ pub enum Select {
 }
 
 impl Classify {
+    /// Whether it waits for new posts until a signal comes.
+    pub fn never_ends(&self) -> bool {
+        self.watch
+    }
+
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;

@@ -24,6 +24,7 @@ mod purge;
 mod remedy;
 mod report;
 mod run;
+mod schedule;
 mod score;
 mod screen;
 mod serve;
@@ -129,6 +130,8 @@ enum Command {
     Bench(bench::Bench),
     /// Collect posts, then label them
     Run(run::Run),
+    /// Run stages when they are due, and show what ran and what did not
+    Schedule(schedule::Schedule),
     /// Delete what was deleted on Reddit, what a file names, or old texts
     Purge(purge::Purge),
     /// Run a read-only SQL query
@@ -173,6 +176,7 @@ impl Command {
             | Self::Serve(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
+            Self::Schedule(schedule) => schedule.drains(),
             Self::Report(_)
             | Self::Status(_)
             | Self::Model(_)
@@ -286,6 +290,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Score(command) => command.run(setup).await,
         Command::Bench(command) => command.run(setup).await,
         Command::Run(command) => command.run(setup).await,
+        Command::Schedule(command) => command.run(setup).await,
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Export(command) => command.run(setup).await,

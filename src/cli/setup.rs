@@ -40,6 +40,8 @@ pub struct Setup {
     pub log_format: LogFormat,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
+    /// The slot of a schedule that the command runs for.
+    pub slot: Option<i64>,
 }
 
 /// Flags of commands that read a pipeline file.
@@ -139,6 +141,7 @@ impl Setup {
             clock: SystemClock::shared(),
             log_format: format,
             stop: CancellationToken::new(),
+            slot: None,
         })
     }
 
@@ -154,7 +157,10 @@ impl Setup {
 
     /// What the stages of a run share.
     pub fn context(&self, store: Store) -> Context {
-        Context::new(store, self.clock.clone(), self.stop.clone(), worker_name())
+        let (clock, stop) = (self.clock.clone(), self.stop.clone());
+        let mut context = Context::new(store, clock, stop, worker_name());
+        context.slot = self.slot;
+        context
     }
 
     /// The pipeline file that the flags name, else that of the settings, else the built-in one.

@@ -13,6 +13,7 @@ mod outlook;
 mod query;
 mod report;
 mod rows;
+mod slots;
 mod sql;
 mod upkeep;
 mod versions;
@@ -41,6 +42,10 @@ pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
     Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing,
     StoredLabels, StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
+};
+pub use self::slots::{
+    NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
+    SlotTaker, TakenSlot,
 };
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
@@ -229,6 +234,29 @@ face! {
     fn recent_runs(&self, stage: Option<Stage>, limit: u32) -> Vec<RunRow>;
     /// A run.
     fn run(&self, run: RunId) -> Option<RunRow>;
+
+    /// How far a schedule was planned, and what of it runs and waits. Time is as for [`claim`](Self::claim).
+    fn schedule_state(&self, name: &str, now: Timestamp) -> ScheduleState;
+    /// Writes slots of a schedule, those that are there already left as they are; false, and nothing written, if
+    /// another process planned it meanwhile.
+    fn plan_slots(&self, plan: &SlotPlan<'_>) -> bool;
+    /// Takes a slot of a schedule: one whose process died, else the earliest that waits and whose time has come, unless
+    /// another slot of the schedule runs.
+    fn take_slot(&self, name: &str, taker: &SlotTaker<'_>, now: Timestamp) -> Option<TakenSlot>;
+    /// Moves the end of a claim on a slot; false if it was taken over.
+    fn renew_slot(&self, lease: SlotLease, for_how_long: Duration, now: Timestamp) -> bool;
+    /// Ends the claim of a process that died, so that the next one takes the slot over.
+    fn expire_slot(&self, lease: SlotLease) -> ();
+    /// Records the stages of a slot that ended so far; false if it was taken over.
+    fn note_stages(&self, lease: SlotLease, outcomes: &[Value]) -> bool;
+    /// Records how a slot ended, or hands it back; false, and nothing written, if it was taken over.
+    fn end_slot(&self, lease: SlotLease, end: &SlotEnd, now: Timestamp) -> bool;
+    /// Records that a run belongs to a slot.
+    fn link_run(&self, run: RunId, slot: i64) -> ();
+    /// The latest slots of a schedule, the latest first.
+    fn latest_slots(&self, name: &str, limit: u32) -> Vec<SlotRow>;
+    /// How the slots of a schedule stand that were due at a time or later.
+    fn count_slots(&self, name: &str, since: Timestamp) -> Vec<SlotCount>;
 
     /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
     fn save_page(&self, page: &Page<'_>) -> Upserted;

@@ -32,6 +32,7 @@ mod readme;
 mod replay;
 mod report;
 mod reviewing;
+mod schedule;
 mod schema;
 mod serve;
 mod shortlist;

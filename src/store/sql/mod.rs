@@ -3,7 +3,7 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`,
-//! `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `browsing`, `report`.
+//! `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `browsing`, `report`.
 
 mod browsing;
 mod escaped;
@@ -19,6 +19,7 @@ mod purging;
 mod quotas;
 mod report;
 mod runs;
+mod slots;
 mod unlabelled;
 mod vectors;
 mod versions;
@@ -41,7 +42,7 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-pub(super) const TABLES: [&str; 21] = [
+pub(super) const TABLES: [&str; 23] = [
     "gaps",
     "posts",
     "sightings",
@@ -63,6 +64,8 @@ pub(super) const TABLES: [&str; 21] = [
     "backlog",
     "tombstones",
     "quotas",
+    "schedules",
+    "slots",
 ];
 
 /// A database behind a pool of connections.
