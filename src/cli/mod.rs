@@ -17,6 +17,7 @@ mod error;
 mod export;
 mod import;
 mod labels;
+mod metrics;
 mod model;
 mod output;
 mod purge;
