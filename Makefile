@@ -27,6 +27,15 @@ check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, dat
 	cargo build --release --locked
 	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
 
+.PHONY: check-metrics
+check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with Prometheus's promtool
+	@command -v promtool >/dev/null || \
+		{ echo "promtool is missing: install Prometheus (Debian: apt install prometheus)." >&2; exit 1; }
+	promtool check config pipelines/monitoring/prometheus.yml
+	promtool test rules pipelines/monitoring/alerts_test.yml
+	cargo build --release --locked
+	python3 tools/check_metrics.py $(TARGET)/release/topicmill
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check

@@ -118,6 +118,7 @@ pub struct Settings {
     pub onnxruntime: OnnxRuntime,
     pub classify: ClassifySection,
     pub serve: ServeSection,
+    pub notify: NotifySection,
     pub log: Log,
 }
 
@@ -209,6 +210,17 @@ pub struct ServeSection {
     pub token: Secret,
 }
 
+/// `[notify]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct NotifySection {
+    pub command: Vec<String>,
+    pub webhook: Secret,
+    pub webhook_format: String,
+    pub summary_hour: u32,
+}
+
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -233,7 +245,7 @@ pub struct Loaded {
 pub fn is_secret(key: &str) -> bool {
     matches!(
         key,
-        "reddit.client_secret" | "reddit.password" | "serve.token"
+        "reddit.client_secret" | "reddit.password" | "serve.token" | "notify.webhook"
     )
 }
 
@@ -287,6 +299,7 @@ pub fn load(
         let Some((default, _)) = defaults.get(&key) else {
             return Err(unknown_key(key, origin, &defaults));
         };
+        let value = as_list(value, default);
         let text = check_kind(&key, &value, default, &origin)?;
         builder = builder.set_override(&key, value).map_err(shape)?;
         values.insert(key, (text, origin));
@@ -478,6 +491,10 @@ fn check_kind(
                 .ok(),
             format!("{shown} is neither true nor false"),
         ),
+        (ValueKind::Array(_), kind) => {
+            let wrong = "a list of texts is needed here, such as [\"program\", \"argument\"]";
+            (listed(kind), wrong.to_owned())
+        }
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
             // `batch_tokens = 512` says what `"512"` says, and nobody thinks of the quotes.
@@ -491,6 +508,32 @@ fn check_kind(
         layer: layer.clone(),
         detail: wrong,
     })
+}
+
+/// A text of the environment as the list that is wanted: one in brackets, or of a single text.
+fn as_list(value: Value, default: &Value) -> Value {
+    let (ValueKind::Array(_), ValueKind::String(text)) = (&default.kind, &value.kind) else {
+        return value;
+    };
+    match serde_json::from_str::<Vec<String>>(text) {
+        Ok(list) => Value::from(list),
+        Err(_) if text.trim_start().starts_with('[') => value,
+        Err(_) if text.is_empty() => Value::from(Vec::<String>::new()),
+        Err(_) => Value::from(vec![text.clone()]),
+    }
+}
+
+/// A list of texts as it is written.
+fn listed(kind: &ValueKind) -> Option<String> {
+    let ValueKind::Array(values) = kind else {
+        return None;
+    };
+    let texts = values.iter().map(|value| match &value.kind {
+        ValueKind::String(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let texts: Vec<&str> = texts.collect::<Option<_>>()?;
+    Some(serde_json::json!(texts).to_string())
 }
 
 #[cfg(test)]

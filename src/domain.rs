@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod words;
+mod ago;
 mod quota;
 mod redact;
 mod slots;
@@ -18,6 +19,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::ago::ago;
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
 pub use self::slots::{CatchUp, Overlap, SlotStatus};

@@ -32,7 +32,8 @@
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
-//! - `serve`: a web server to look at what is stored.
+//! - `serve`: a web server to look at what is stored. `patient`: connections that wait, but not for ever.
+//! - `metrics`: what a monitor reads. `notify`: what people are sent when a run fails or recovers, and once a day.
 //!
 //! # Who may use whom
 //!
@@ -40,8 +41,8 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
-//! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, schedule, source
 //! schedule      -> classify, clock, domain, store
 //! collect       -> clock, domain, source, store
@@ -49,7 +50,9 @@
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
-//! serve         -> analysis, clock, domain, look, report, review, store
+//! metrics       -> clock, domain, patient, record, report, source, store
+//! notify        -> clock, domain, metrics, source, store
+//! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
@@ -62,7 +65,7 @@
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config`, `tables`, `placing`, `telemetry` and `look` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `config`, `tables`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -104,7 +107,10 @@ pub mod files;
 pub mod gpu;
 pub mod hub;
 pub mod look;
+pub mod metrics;
+pub mod notify;
 pub mod outlook;
+pub mod patient;
 pub mod pipeline;
 pub mod pipeline_file;
 pub mod placing;

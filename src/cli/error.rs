@@ -12,6 +12,8 @@ use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
+use crate::metrics::MetricsError;
+use crate::notify::NotifyError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
@@ -134,6 +136,10 @@ pub enum CliError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    #[error(transparent)]
+    Notify(#[from] NotifyError),
+    #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
     Purge(#[from] PurgeError),
@@ -189,6 +195,8 @@ impl CliError {
             | Self::Import(ImportError::Dump(_))
             | Self::Device(_)
             | Self::Engines(_)
+            | Self::Metrics(_)
+            | Self::Notify(NotifyError::Nobody | NotifyError::Address | NotifyError::Start(..))
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Serve(
@@ -213,6 +221,7 @@ impl CliError {
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
             | Self::Serve(ServeError::Store(_))
+            | Self::Notify(NotifyError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
@@ -225,6 +234,7 @@ impl CliError {
             | Self::Export(_)
             | Self::Report(_)
             | Self::Serve(ServeError::Ended(_))
+            | Self::Notify(_)
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,

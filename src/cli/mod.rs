@@ -18,6 +18,7 @@ mod export;
 mod import;
 mod labels;
 mod man;
+mod metrics;
 mod model;
 mod output;
 mod purge;

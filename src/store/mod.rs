@@ -32,7 +32,7 @@ pub use crate::domain::{QuotaSlot, QuotaTerms};
 
 use self::browsed::{ListedPost, News, WholePost};
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
-pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
+pub use self::outlook::{About, Beside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
     Reading, Table, Values, batches, parts, weight,
@@ -325,6 +325,10 @@ face! {
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Keeps a value under a key, for whoever works on this database; nothing of a post.
     fn keep(&self, key: &str, value: &str) -> ();
+    /// The same, unless this value is kept there already; false if it is. Of several at once, one hears true.
+    fn keep_new(&self, key: &str, value: &str) -> bool;
+    /// The same, only where `former` is kept there; false if it is not.
+    fn keep_instead(&self, key: &str, former: &str, value: &str) -> bool;
     /// What is kept under a key.
     fn kept(&self, key: &str) -> Option<String>;
     /// Makes a target the current one, which the views show.
@@ -455,6 +459,8 @@ face! {
     fn about(&self, max_attempts: u32, now: Timestamp) -> About;
     /// When the newest posts came.
     fn newest(&self) -> Newest;
+    /// The labels that the views show of the `newer` posts that were posted last, and of the `older` ones before them.
+    fn recent_mix(&self, newer: u32, older: u32) -> Vec<MixPart>;
     /// Label sets that posts wait for beside the current one, the latest first.
     fn beside(&self) -> Vec<Beside>;
     /// The runs of each stage that began at a time or later, summed up.

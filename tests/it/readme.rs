@@ -53,6 +53,14 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill serve --listen 0.0.0.0:0 --token-file token.txt & sleep 2; kill $!; wait $! || test $? = 143",
     ),
     (
+        "topicmill classify --watch --metrics-listen 127.0.0.1:9187",
+        "topicmill classify --watch --metrics-listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
+    ),
+    (
+        "topicmill status --notify",
+        "TOPICMILL__NOTIFY__COMMAND=cat topicmill status --notify",
+    ),
+    (
         "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
         "true # half a gigabyte",
     ),

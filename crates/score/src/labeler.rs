@@ -7,12 +7,15 @@
 mod compute;
 mod error;
 mod prepared;
+mod times;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
 use self::prepared::Labels;
 pub use self::prepared::{Prepared, fits};
+pub use self::times::BatchTimes;
 use super::batch::{self, Batch, BatchRow, Grouping};
 use super::embedded::TextVector;
 use super::engine::{Engine, EngineError};
@@ -67,14 +70,21 @@ pub enum Ended {
     Stopped,
 }
 
-/// Tokens that an engine read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What an engine did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Computed {
     /// Tokens of rows, special ones included.
     pub tokens: u64,
     /// With what rows were filled up with: rows × longest row, summed over batches.
     pub padded_tokens: u64,
+    /// Batches that were halved because the memory ran out.
+    pub oom_splits: u64,
+    /// How long batches took, where there is a clock: see [`Labeler::time_by`].
+    pub batches: BatchTimes,
 }
+
+/// The time that passed since some moment.
+pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
 impl Computed {
     fn add(&mut self, batch: &Batch) {
@@ -90,6 +100,7 @@ pub struct Labeler {
     engine: Box<dyn Engine>,
     budget: usize,
     computed: Computed,
+    watch: Option<Stopwatch>,
 }
 
 impl Labeler {
@@ -110,6 +121,7 @@ impl Labeler {
             // Stays so where a score depends on its batch.
             budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
+            watch: None,
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)
@@ -118,6 +130,11 @@ impl Labeler {
     /// What was computed since this was asked last; a batch that failed does not count.
     pub fn take_computed(&mut self) -> Computed {
         std::mem::take(&mut self.computed)
+    }
+
+    /// Measures from now on how long each batch of [`score`](Self::score) takes.
+    pub fn time_by(&mut self, watch: Stopwatch) {
+        self.watch = Some(watch);
     }
 
     /// Padded tokens that a batch may hold; fewer than was set where the memory ran out.

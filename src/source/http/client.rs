@@ -220,6 +220,11 @@ impl PoliteClient {
         self.meter.so_far()
     }
 
+    /// What counts its traffic.
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
     /// From now on the quota is shared with other processes, through `keeper`. The first one stays.
     pub fn share_quota(&self, keeper: Keeper) {
         self.quota.keep_with(keeper);

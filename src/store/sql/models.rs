@@ -165,6 +165,38 @@ where
         Ok(())
     }
 
+    pub(in crate::store) async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {
+        let kept = sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) VALUES ($1, $2) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value \
+             RETURNING key",
+        )
+        .bind(key)
+        .bind(value)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("keep what is new")?;
+        Ok(kept.is_some())
+    }
+
+    pub(in crate::store) async fn keep_instead(
+        &self,
+        key: &str,
+        former: &str,
+        value: &str,
+    ) -> Result<bool> {
+        let kept = sqlx::query::<DB>(
+            "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2 RETURNING key",
+        )
+        .bind(key)
+        .bind(former)
+        .bind(value)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("keep what is new")?;
+        Ok(kept.is_some())
+    }
+
     pub(in crate::store) async fn kept(&self, key: &str) -> Result<Option<String>> {
         sqlx::query::<DB>("SELECT value FROM meta WHERE key = $1")
             .bind(key)

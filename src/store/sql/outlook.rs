@@ -6,7 +6,7 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
 
 use super::super::dialect::Dialect;
-use super::super::{About, Beside, LastRun, Newest, Result, StageRuns, Standing, Target};
+use super::super::{About, Beside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target};
 use super::work::most_deaths;
 use super::{Doing, SqlStore, at};
 use crate::domain::{RunStatus, Stage, Timestamp};
@@ -237,6 +237,36 @@ where
             collected_at: time(0)?,
             created_at: time(1)?,
         })
+    }
+
+    pub(in crate::store) async fn recent_mix(
+        &self,
+        newer: u32,
+        older: u32,
+    ) -> Result<Vec<MixPart>> {
+        let decode = |row: &DB::Row| -> Result<MixPart, sqlx::Error> {
+            Ok(MixPart {
+                label: row.try_get(0)?,
+                newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
+                older: row.try_get::<i64, _>(2)?.cast_unsigned(),
+            })
+        };
+        sqlx::query::<DB>(
+            "SELECT outcome, COUNT(CASE WHEN place <= $1 THEN 1 END), COUNT(CASE WHEN place > $1 THEN 1 END) FROM ( \
+               SELECT CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, \
+                      ROW_NUMBER() OVER (ORDER BY p.created_at DESC) AS place \
+                 FROM (SELECT fullname, text_hash, created_at FROM posts ORDER BY created_at DESC LIMIT $2) p \
+                 JOIN current_target t ON TRUE \
+                 JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id \
+                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash) labelled \
+              GROUP BY outcome ORDER BY outcome",
+        )
+        .bind(i64::from(newer))
+        .bind(i64::from(newer) + i64::from(older))
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read the labels of the newest posts")
     }
 
     pub(in crate::store) async fn beside(&self) -> Result<Vec<Beside>> {

@@ -26,6 +26,7 @@ pub struct Patient {
 }
 
 impl Patient {
+    /// Takes those of a listener.
     pub fn new(listener: TcpListener) -> Self {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         Self { listener, places }
