@@ -90,10 +90,10 @@ impl Metrics {
         }
     }
 
-    /// Counts a slot of a schedule that ended.
-    pub fn slot(&self, schedule: &str, status: &str) {
+    /// Counts slots of a schedule that ended, or never ran.
+    pub fn slots(&self, schedule: &str, status: &str, slots: u64) {
         let key = (schedule.to_owned(), status.to_owned());
-        *self.lock().slots.entry(key).or_default() += 1;
+        *self.lock().slots.entry(key).or_default() += slots;
     }
 
     /// How late a slot of a schedule began.

@@ -36,7 +36,7 @@ use topicmill_score::{LabelSet, Mode};
 const FOLLOW: &str = "auto";
 
 /// Settings and what every command shares.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Setup {
     pub loaded: Loaded,
     pub clock: SharedClock,

@@ -54,7 +54,7 @@ fn busy() -> Metrics {
         &json!({"posts": 10, "new": 0}),
     );
     metrics.ran(Stage::Purge, RunStatus::Failed, &json!({"purged": 4}));
-    metrics.slot("nightly \"odd\"\\\nname", "done");
+    metrics.slots("nightly \"odd\"\\\nname", "done", 1);
     metrics.slot_began("nightly", Duration::from_millis(1_500));
     metrics.notified("failed", true);
     metrics

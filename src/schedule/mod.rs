@@ -59,6 +59,8 @@ pub enum Event<'a> {
     },
     /// The stages of a slot came to an end; `waiting`: a signal stopped them, and the next scheduler goes on.
     Ended {
+        /// Its row of `slots`.
+        slot: i64,
         /// The schedule.
         schedule: &'a str,
         /// When it was due.

@@ -154,6 +154,7 @@ pub(super) async fn run(
         return None;
     }
     heard(&Event::Ended {
+        slot: taken.lease.slot,
         schedule,
         due_at,
         status: end.status,

@@ -4,6 +4,7 @@ mod install;
 mod list;
 mod run;
 mod stage;
+mod telling;
 mod units;
 
 use clap::{Args, Subcommand};

@@ -5,17 +5,16 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 
+use super::telling::Telling;
 use super::{entries, stage};
 use crate::classify::worker_name;
+use crate::cli::metrics::MetricsFlags;
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
 use crate::domain::SlotStatus;
-use crate::schedule::{Entry, Event, Order, Scheduler, Span};
+use crate::schedule::{Entry, Event, Order, Scheduler};
 use crate::store::Access;
-
-/// A slot that starts later than this is told as late.
-const LATE: Duration = Duration::from_mins(1);
 
 /// Flags of `schedule run`.
 #[derive(Debug, Args)]
@@ -32,6 +31,8 @@ pub struct Run {
     /// Run what is due now, and end: for a timer of systemd, cron or Kubernetes
     #[arg(long)]
     once: bool,
+    #[command(flatten)]
+    metrics: MetricsFlags,
 }
 
 impl Run {
@@ -41,6 +42,8 @@ impl Run {
         let followed = entries(setup, &self.pipeline, &self.schedules)?;
         let stages = self.for_stages(setup)?;
         let store = setup.store(Access::Create).await?;
+        let metrics = self.metrics.start(setup).await?;
+        let tell = Telling::begin(setup, &store);
         let lease = Duration::from_secs(setup.settings().classify.lease_secs);
         let clock = setup.clock.clone();
         let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease);
@@ -48,7 +51,12 @@ impl Run {
         let exit = if self.once {
             scheduler = scheduler.started_when_due();
             scheduler.follow(followed);
-            let ended = scheduler.run_due(&setup.stop, &work, &happened).await?;
+            let ended = {
+                let heard = |event: &Event<'_>| tell.happened(event);
+                scheduler.run_due(&setup.stop, &work, &heard).await
+            };
+            tell.end().await;
+            let ended = ended?;
             let is_good = |(_, status): &(String, Option<SlotStatus>)| {
                 !matches!(status, Some(SlotStatus::Failed | SlotStatus::Partial))
             };
@@ -64,11 +72,17 @@ impl Run {
                 file.changed().then_some(())?;
                 self.reread(setup)
             };
-            scheduler
-                .keep(&setup.stop, reload, &work, &happened)
-                .await?;
+            let kept = {
+                let heard = |event: &Event<'_>| tell.happened(event);
+                scheduler.keep(&setup.stop, reload, &work, &heard).await
+            };
+            tell.end().await;
+            kept?;
             Exit::Done
         };
+        if let Some(metrics) = metrics {
+            metrics.close().await;
+        }
         store.close().await?;
         Ok(exit)
     }
@@ -87,10 +101,7 @@ impl Run {
         }
         Ok(Setup {
             loaded,
-            clock: setup.clock.clone(),
-            log_format: setup.log_format,
-            stop: setup.stop.clone(),
-            slot: None,
+            ..setup.clone()
         })
     }
 
@@ -119,62 +130,6 @@ fn told(setup: &Setup, entries: &[Entry]) {
         let next = next.map(|next| next.with_timezone(&entry.timetable.zone()));
         let next = next.map(|next| next.format("%Y-%m-%d %H:%M %Z").to_string());
         tracing::info!(schedule = %entry.name, cron = entry.timetable.line(), next, "following a schedule");
-    }
-}
-
-/// Everything that happens to slots comes by here.
-fn happened(event: &Event<'_>) {
-    let utc = |time: crate::domain::Timestamp| time.as_datetime().format("%Y-%m-%d %H:%M UTC");
-    match *event {
-        Event::Missed {
-            schedule,
-            slots,
-            since,
-            ..
-        } => {
-            tracing::warn!(schedule, slots, since = %utc(since), "slots were missed: no scheduler ran");
-        }
-        Event::Skipped {
-            schedule,
-            due_at,
-            why,
-        } => tracing::warn!(schedule, slot = %utc(due_at), "a slot is skipped: {why}"),
-        Event::Started {
-            schedule,
-            due_at,
-            late,
-            deaths,
-        } => {
-            let late = Some(late).filter(|late| *late > LATE);
-            let late = late.map(|late| Span(late).to_string());
-            let deaths = Some(deaths).filter(|deaths| *deaths > 0);
-            tracing::info!(schedule, slot = %utc(due_at), late, deaths, "a slot starts");
-        }
-        Event::Ended {
-            schedule,
-            due_at,
-            status,
-            took,
-            error,
-        } => {
-            let (slot, secs) = (utc(due_at), took.as_secs());
-            match (status, error) {
-                (SlotStatus::Failed, error) => {
-                    let error = error.unwrap_or_default();
-                    tracing::error!(schedule, %slot, secs, "a slot failed: {error}");
-                }
-                (SlotStatus::Waiting, _) => {
-                    tracing::info!(schedule, %slot, secs, "a slot was stopped, and goes on when a scheduler runs again");
-                }
-                (status, None) => tracing::info!(schedule, %slot, secs, %status, "a slot ended"),
-                (status, Some(error)) => {
-                    tracing::warn!(schedule, %slot, secs, %status, "a slot ended: {error}");
-                }
-            }
-        }
-        Event::Lost { schedule, due_at } => {
-            tracing::warn!(schedule, slot = %utc(due_at), "the slot is another process's now, or its end could not be recorded");
-        }
     }
 }
 

@@ -62,11 +62,9 @@ fn read(words: &[String]) -> Result<Stage, String> {
 /// Runs a stage to its end, or until it is told to stop.
 pub async fn work(setup: &Setup, order: Order<'_>) -> StageEnd {
     let setup = Setup {
-        loaded: setup.loaded.clone(),
-        clock: setup.clock.clone(),
-        log_format: setup.log_format,
         stop: order.stop.clone(),
         slot: Some(order.slot),
+        ..setup.clone()
     };
     let stage = match read(order.words) {
         Ok(stage) => stage,
