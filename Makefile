@@ -64,6 +64,7 @@ deb: rust ## Build the Debian package, with man pages and services (dist/)
 	cargo build --release --locked
 	rm -rf $(TARGET)/release/packaging
 	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
+	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
 	.tools/bin/cargo-deb --no-build --strip --output dist/
 
 # cargo-cyclonedx writes beside each Cargo.toml, with this folder's path; the program's own is the one at the top.

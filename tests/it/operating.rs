@@ -22,47 +22,73 @@ async fn run(url: &str, sql: &str) -> Result<(), String> {
     ran.map(drop).map_err(|error| format!("{sql}: {error}"))
 }
 
+/// A user for each role, on the tables of a database.
+struct Users {
+    program: Program,
+    owner: String,
+}
+
+impl Users {
+    const JOBS: [&str; 4] = ["reader", "collector", "worker", "reviewer"];
+
+    async fn of(owner: &str) -> Self {
+        let program = Program::new();
+        program.ok(&["--database", owner, "db", "create"]);
+        // Twice, because an upgrade asks for it again.
+        for _ in 0..2 {
+            run(owner, ROLES).await.unwrap();
+        }
+        for job in Self::JOBS {
+            let login = Self::login(job);
+            let sql = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw' IN ROLE topicmill_{job}");
+            run(owner, &sql).await.unwrap();
+        }
+        let owner = owner.to_owned();
+        Self { program, owner }
+    }
+
+    fn login(job: &str) -> String {
+        format!("topicmill_test_{job}_{}", std::process::id())
+    }
+
+    fn url(&self, job: &str) -> String {
+        let (_, place) = self.owner.rsplit_once('@').unwrap();
+        format!("postgres://{}:pw@{place}", Self::login(job))
+    }
+
+    fn ran(&self, job: &str, words: &[&str]) -> Ran {
+        let words = [&["-q", "--database", &self.url(job)], words].concat();
+        let mut command = self.program.command(&words);
+        command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
+        finished(command.output().unwrap())
+    }
+
+    async fn gone(self) {
+        for job in Self::JOBS {
+            let login = Self::login(job);
+            let sql = format!("DROP OWNED BY {login}; DROP ROLE {login}");
+            run(&self.owner, &sql).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
     let Some(database) = postgres() else { return };
     if !runtime_is_here("the roles of a database") {
         return;
     }
-    let program = Program::new();
-    program.ok(&["--database", &database.url, "db", "create"]);
-    // Twice, because an upgrade asks for it again.
-    for _ in 0..2 {
-        run(&database.url, ROLES).await.unwrap();
-    }
-    let (_, place) = database.url.rsplit_once('@').unwrap();
-    let id = std::process::id();
-    let names = ["reader", "collector", "worker", "reviewer"];
-    let login = |job: &str| format!("topicmill_test_{job}_{id}");
-    let url = |job: &str| format!("postgres://{}:pw@{place}", login(job));
-    for job in names {
-        let login = login(job);
-        let sql = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw' IN ROLE topicmill_{job}");
-        run(&database.url, &sql).await.unwrap();
-    }
-    let ran = |job: &str, words: &[&str]| -> Ran {
-        let mut command = program.command(&[&["-q", "--database", &url(job)], words].concat());
-        finished(
-            command
-                .env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER")
-                .output()
-                .unwrap(),
-        )
-    };
+    let users = Users::of(&database.url).await;
     let post = |text: &str| {
         format!(
-            "{{\"id\": \"zz1\", \"title\": \"A title\", \"selftext\": \"{text}\", \"subreddit\": \"food\", \"created_utc\": 1700000000}}\n"
+            "{{\"id\": \"zz1\", \"title\": \"A title\", \"selftext\": \"{text}\", \"subreddit\": \"food\", \
+             \"created_utc\": 1700000000}}\n"
         )
     };
-    let (first, edited) = (
-        program.write("1.ndjson", post("a")),
-        program.write("2.ndjson", post("b")),
-    );
-    let gone = program.write("gone.txt", "t3_zz1\n");
+    let first = users.program.write("1.ndjson", post("a"));
+    let edited = users.program.write("2.ndjson", post("b"));
+    let gone = users.program.write("gone.txt", "t3_zz1\n");
+    let import = ["import", "--format", "ndjson", "--again"];
     let jobs: [(&str, &[&str]); 11] = [
         (
             "collector",
@@ -72,24 +98,18 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
             "collector",
             &["collect", "--source", "sample", "--limit", "4"],
         ),
-        ("collector", &["import", "--format", "ndjson", &first]),
+        ("collector", &[&import[..], &[&first]].concat()),
         ("worker", &["classify"]),
-        (
-            "collector",
-            &["import", "--format", "ndjson", "--again", &edited],
-        ),
+        ("collector", &[&import[..], &[&edited]].concat()),
         ("worker", &["classify", "--mode", "multi", "--make-current"]),
         ("collector", &["purge", "--ids", &gone]),
-        (
-            "collector",
-            &["import", "--format", "ndjson", "--again", &first],
-        ),
+        ("collector", &[&import[..], &[&first]].concat()),
         ("collector", &["purge", "--retention", "1"]),
         ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
         ("reader", &["export", "labelled.csv"]),
     ];
     for (job, words) in jobs {
-        let ran = ran(job, words);
+        let ran = users.ran(job, words);
         assert_eq!(ran.code, 0, "{job} {words:?}: {}", ran.stderr);
     }
     for (job, words) in [
@@ -99,46 +119,42 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
         ("worker", &["purge", "--retention", "1"]),
         ("collector", &["classify"]),
     ] {
-        let ran = ran(job, words);
+        let ran = users.ran(job, words);
         assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
         assert!(ran.stderr.contains("permission denied"), "{}", ran.stderr);
     }
+    no_statement_passes_its_role(&users).await;
+    users.gone().await;
+}
+
+async fn no_statement_passes_its_role(users: &Users) {
     let answer = "INSERT INTO gold (fullname, reviewer, text_hash, chosen, source, answered_at) \
                   SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";
-    for (job, sql, may) in [
-        ("reviewer", answer, true),
-        ("reviewer", "DELETE FROM gold", true),
-        ("reviewer", "UPDATE posts SET title = ''", false),
-        ("reader", answer, false),
-        ("worker", "UPDATE posts SET title = ''", false),
-        ("worker", "DELETE FROM posts", false),
-        ("worker", "DELETE FROM tombstones", false),
-        ("collector", "UPDATE classifications SET label = ''", false),
-        ("collector", "DELETE FROM gold", false),
-        ("collector", "DROP TABLE posts", false),
+    run(&users.url("reviewer"), answer).await.unwrap();
+    run(&users.url("reviewer"), "DELETE FROM gold")
+        .await
+        .unwrap();
+    for (job, sql) in [
+        ("reviewer", "UPDATE posts SET title = ''"),
+        ("reader", answer),
+        ("worker", "UPDATE posts SET title = ''"),
+        ("worker", "DELETE FROM posts"),
+        ("worker", "DELETE FROM tombstones"),
+        ("collector", "UPDATE classifications SET label = ''"),
+        ("collector", "DELETE FROM gold"),
+        ("collector", "DROP TABLE posts"),
     ] {
-        let ran = run(&url(job), sql).await;
-        let refused = ran
-            .as_ref()
-            .is_err_and(|why| why.contains("permission denied") || why.contains("must be owner"));
-        assert!(if may { ran.is_ok() } else { refused }, "{job}: {ran:?}");
+        let why = run(&users.url(job), sql).await.unwrap_err();
+        let refused = why.contains("permission denied") || why.contains("must be owner");
+        assert!(refused, "{job}: {why}");
     }
     // What an upgrade adds may be read at once.
-    run(&database.url, "CREATE TABLE added (x INT)")
+    run(&users.owner, "CREATE TABLE added (x INT)")
         .await
         .unwrap();
-    for job in names {
-        run(&url(job), "SELECT * FROM added").await.unwrap();
-        run(&url(job), "DELETE FROM added").await.unwrap_err();
-    }
-    for job in names {
-        let login = login(job);
-        run(
-            &database.url,
-            &format!("DROP OWNED BY {login}; DROP ROLE {login}"),
-        )
-        .await
-        .unwrap();
+    for job in Users::JOBS {
+        run(&users.url(job), "SELECT * FROM added").await.unwrap();
+        run(&users.url(job), "DELETE FROM added").await.unwrap_err();
     }
 }
 
