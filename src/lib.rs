@@ -28,6 +28,7 @@
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
 //!
+//! - `keeping`: copies of the database, and copies put in its place.
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
@@ -41,7 +42,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, report, review, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, outlook, pipeline, pipeline_file, purge, record, report, review, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, source
 //! collect       -> clock, domain, source, store
@@ -51,6 +52,7 @@
 //! analysis      -> store
 //! serve         -> analysis, clock, domain, look, report, review, store
 //! export        -> domain, store, tables
+//! keeping       -> analysis, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, store
 //! files         -> domain, tables
@@ -102,6 +104,7 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
+pub mod keeping;
 pub mod look;
 pub mod outlook;
 pub mod pipeline;

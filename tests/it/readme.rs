@@ -111,6 +111,7 @@ pages! {
     every_command_about_postgresql_runs: "docs/postgres.md",
     every_command_about_deleting_runs: "docs/deleting.md",
     every_command_about_operating_runs: "docs/operating.md",
+    every_command_about_keeping_the_database_runs: "docs/keeping.md",
     every_command_about_the_schema_runs: "docs/schema.md",
 }
 
