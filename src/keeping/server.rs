@@ -4,6 +4,7 @@
 //! `COMMIT` is sent after `pg_restore` has ended well. So whichever process dies, the server goes back to what it had.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -237,12 +238,14 @@ fn before(state: &ServerState, ours: &[String], dumped: &BTreeSet<String>) -> St
             "INSERT INTO topicmill_purged SELECT fullname, reason, purged_at FROM {schema}.tombstones;\n"
         );
     }
-    for (kind, names) in [("VIEW", views), ("TABLE", tables)] {
+    // Triggers go with their tables, and the functions that they call after them.
+    let functions = state.functions.join(", ");
+    for (kind, names) in [("VIEW", views), ("TABLE", tables), ("FUNCTION", functions)] {
         if !names.is_empty() {
-            sql += &format!("DROP {kind} {names};\n");
+            writeln!(sql, "DROP {kind} {names};").expect("a String takes all");
         }
     }
-    sql + &format!("DROP FUNCTION IF EXISTS {schema}.topicmill_notify_posts();\n")
+    sql
 }
 
 /// What stands behind it: what was purged goes again, others may do what they might do, and all of it counts.

@@ -48,7 +48,7 @@ struct Count {
     remedy: &'static str,
 }
 
-const COUNTS: [Count; 13] = [
+const COUNTS: [Count; 14] = [
     Count {
         check: "labels without scores",
         severity: Severity::Problem,
@@ -95,6 +95,14 @@ const COUNTS: [Count; 13] = [
         sql: "SELECT COUNT(*) FROM pair_logits l WHERE NOT EXISTS ( \
                SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
         meaning: "logits are stored of texts that no post has",
+        remedy: "delete these rows of `pair_logits`; nothing reads them",
+    },
+    Count {
+        check: "logits without a label or a model",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM pair_logits l WHERE NOT EXISTS (SELECT 1 FROM hypotheses h WHERE h.id = l.hypothesis_id) \
+                OR NOT EXISTS (SELECT 1 FROM models m WHERE m.id = l.model_id)",
+        meaning: "logits are stored of labels or models that were dropped while a worker labelled under them",
         remedy: "delete these rows of `pair_logits`; nothing reads them",
     },
     Count {

@@ -18,6 +18,8 @@ pub struct ServerState {
     pub tables: Vec<String>,
     /// The names of the views in it.
     pub views: Vec<String>,
+    /// The functions of topicmill's in it, with their arguments.
+    pub functions: Vec<String>,
     /// Statements that let others than the owner use what is there.
     pub grants: Vec<String>,
     /// The latest schema version that this program has.
@@ -94,6 +96,13 @@ impl SqlStore<Postgres> {
         .fetch_all(&mut *connection)
         .await
         .doing(WHAT)?;
+        let functions: Vec<String> = sqlx::query_scalar(
+            "SELECT format('%I.%I(%s)', current_schema(), proname, pg_get_function_identity_arguments(oid)) FROM pg_proc \
+              WHERE pronamespace = current_schema()::regnamespace AND proname LIKE 'topicmill\\_%' AND prokind = 'f'",
+        )
+        .fetch_all(&mut *connection)
+        .await
+        .doing(WHAT)?;
         let grants = grants(&mut connection).await.doing(WHAT)?;
         let of = |views: bool| {
             let of_kind = relations
@@ -106,6 +115,7 @@ impl SqlStore<Postgres> {
             schema: schema.unwrap_or_else(|| "public".to_owned()),
             tables: of(false),
             views: of(true),
+            functions,
             grants: grants
                 .into_iter()
                 .map(|(statement, _, _)| statement)
