@@ -29,6 +29,7 @@
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
 //! - `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
+//! - `keeping`: copies of the database, and copies put in its place.
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
@@ -41,7 +42,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, schedule, source
 //! schedule      -> classify, clock, domain, store
@@ -54,6 +55,7 @@
 //! notify        -> clock, domain, metrics, source, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
+//! keeping       -> analysis, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
 //! files         -> domain, tables
@@ -106,6 +108,7 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
+pub mod keeping;
 pub mod look;
 pub mod metrics;
 pub mod notify;

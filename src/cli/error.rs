@@ -14,6 +14,7 @@ use crate::files::FilesError;
 use crate::hub::PullError;
 use crate::metrics::MetricsError;
 use crate::notify::NotifyError;
+use crate::keeping::KeepError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
@@ -94,6 +95,11 @@ impl From<Outcome> for Exit {
 pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Somebody works on it; it goes later.
+    #[error("{0}")]
+    Busy(String),
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// The file comes from the settings.
@@ -202,7 +208,15 @@ impl CliError {
             | Self::Serve(
                 ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
             )
-            | Self::Store(StoreError::Query(_) | StoreError::Url(_))
+            | Self::Store(
+                StoreError::Query(_)
+                | StoreError::Url(_)
+                | StoreError::SameKind
+                | StoreError::NotEmpty(_)
+                | StoreError::NoTopic(_)
+                | StoreError::TopicIsThere(_)
+                | StoreError::VersionIsThere(_),
+            )
             | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)
@@ -226,6 +240,7 @@ impl CliError {
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
             }
+            Self::Keep(error) => keep_exit(error),
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
             Self::Equip(error) => equip_exit(error),
             Self::Pull(error) => pull_exit(error),
@@ -238,7 +253,7 @@ impl CliError {
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,
-            Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
+            Self::Files(FilesError::Busy(_)) | Self::Busy(_) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,
         }
     }
@@ -258,6 +273,19 @@ fn labeler_exit(error: &LabelerError) -> Exit {
     match error {
         LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => Exit::Usage,
         _ => Exit::Model,
+    }
+}
+
+fn keep_exit(error: &KeepError) -> Exit {
+    match error {
+        KeepError::Store(StoreError::Url(_)) => Exit::Usage,
+        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
+        KeepError::InUse { .. } => Exit::TryAgain,
+        KeepError::Exists(_)
+        | KeepError::File { .. }
+        | KeepError::NoTool { .. }
+        | KeepError::NoBackup { .. }
+        | KeepError::NotEmpty(_) => Exit::Usage,
     }
 }
 

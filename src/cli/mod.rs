@@ -9,9 +9,11 @@ mod classify;
 mod collect;
 mod completions;
 mod config;
+mod confirm;
 mod db;
 mod demo;
 mod doctor;
+mod dropping;
 mod equip;
 mod error;
 mod export;
@@ -35,6 +37,7 @@ mod span;
 mod sql;
 mod status;
 mod summary;
+mod topic;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -151,7 +154,9 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Fetch what is missing: ONNX Runtime, and the default model
     Setup(equip::Equip),
-    /// Create, upgrade, copy or inspect the database
+    /// Rename a topic everywhere
+    Topic(topic::Topic),
+    /// Create, upgrade, back up, check, copy or inspect the database
     Db(db::Db),
     /// Show the settings in force
     Config(config::Config),
@@ -178,12 +183,13 @@ impl Command {
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
             Self::Schedule(schedule) => schedule.drains(),
+            Self::Model(model) => model.drains(),
             Self::Report(_)
             | Self::Status(_)
-            | Self::Model(_)
             | Self::Doctor(_)
             | Self::Setup(_)
             | Self::Db(_)
+            | Self::Topic(_)
             | Self::Config(_)
             | Self::Completions(_)
             | Self::Man(_) => false,
@@ -301,6 +307,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,
         Command::Setup(command) => command.run(setup).await,
+        Command::Topic(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
         Command::Completions(_) | Command::Man(_) => {

@@ -486,12 +486,6 @@ impl SqlStore<Postgres> {
         Ok(())
     }
 
-    /// See [`super::Store::backup`].
-    #[expect(clippy::unused_async, reason = "one face for both databases")]
-    pub async fn backup(&self, _: &Path) -> Result<()> {
-        Err(StoreError::NoFile)
-    }
-
     /// See [`super::Store::is_rewrite_due`].
     pub async fn is_rewrite_due(&self) -> Result<bool> {
         let due = sqlx::query("SELECT 1 FROM meta WHERE key = $1")

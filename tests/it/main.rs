@@ -16,6 +16,7 @@ mod house;
 mod import;
 mod ingest;
 mod install;
+mod keeping;
 mod kills;
 mod labels;
 mod migrations;
