@@ -22,6 +22,7 @@ mod migrations;
 mod models;
 mod names;
 mod other;
+mod own_labels;
 mod parity;
 mod pipeline_file;
 mod proofs;
