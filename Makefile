@@ -27,6 +27,12 @@ check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, dat
 	cargo build --release --locked
 	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
 
+.PHONY: fuzz
+fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by coverage
+	@for target in $$(ls fuzz/__fuzz__); do \
+		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
+	done
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check
