@@ -36,6 +36,12 @@ check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with
 	cargo build --release --locked
 	python3 tools/check_metrics.py $(TARGET)/release/topicmill
 
+.PHONY: fuzz
+fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by coverage
+	@for target in $$(ls fuzz/__fuzz__); do \
+		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
+	done
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check

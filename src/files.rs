@@ -12,6 +12,7 @@ mod error;
 mod input;
 mod kept;
 mod output;
+mod own;
 mod run;
 mod stream;
 
@@ -24,6 +25,8 @@ pub use self::error::FilesError;
 use self::error::write_error;
 use self::input::Order;
 use self::output::{Partial, Shape};
+use self::own::Own;
+pub use self::own::RowLabels;
 use self::run::{Run, Sink, hopeless};
 use crate::tables::Format;
 use topicmill_score::labeler::Prepared;
@@ -62,6 +65,8 @@ pub struct Reading {
     /// Names of the text's columns, joined by a blank line. None: `text`, `title` with a body, or another that is
     /// obviously the text.
     pub text: Vec<String>,
+    /// Where a row has labels of its own. `None`: every text is scored against the same labels.
+    pub labels: Option<RowLabels>,
 }
 
 /// How the output is written.
@@ -69,7 +74,8 @@ pub struct Reading {
 pub struct Writing {
     /// Its format. `None`: as its ending says, or else NDJSON.
     pub format: Option<Format>,
-    /// A column with the score of each label, in formats that have columns.
+    /// A column with the score of each label, in formats that have columns; where rows have labels of their own, one
+    /// column with all scores of the row as JSON.
     pub label_scores: bool,
     /// Leave out the columns of the inputs but the id.
     pub drop_columns: bool,
@@ -278,6 +284,7 @@ fn scored(
         size: (job.window_rows / rows).max(1),
         plain: picking.is_some(),
     };
+    let mut own = Own::new(job.window_rows);
     let mut reason = String::new();
     thread::scope(|scope| {
         // One window waits while one is computed and one is read: memory is bounded.
@@ -291,6 +298,7 @@ fn scored(
             shape,
             prepared: &prepared,
             picking,
+            own: &mut own,
             sink,
             report: &mut report,
             shown: 0,

@@ -17,7 +17,7 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
 use super::kept::renamed;
-use super::output::Shape;
+use super::output::{SCORES, Shape};
 use super::stream::{lines_of, members, plain};
 use super::{FilesError, write_error};
 use crate::tables::columnar::{
@@ -84,7 +84,7 @@ impl Column {
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
-            "label" | "outcome" | "error" => Kind::Text,
+            "label" | "outcome" | "error" | SCORES => Kind::Text,
             "abstained" => Kind::Bool,
             "id" => Kind::Int,
             _ => Kind::Float,

@@ -28,6 +28,8 @@ pub(super) struct Window {
     pub(super) texts: Vec<EncodedText>,
     /// The same as they came, where they are asked for.
     pub(super) plain: Vec<String>,
+    /// The labels that the rows of these texts bring, one list a text.
+    pub(super) labels: Vec<Option<Vec<String>>>,
 }
 
 /// A row of an input.
@@ -201,6 +203,8 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         kept: Kept::new(&order.shape.reserved()),
         entries: Vec::new(),
         texts: Vec::new(),
+        labels: Vec::new(),
+        own_labels: 0,
         bytes: 0,
     };
     let mut send = |window| windows.send(window).map_err(|_| Hangup);
@@ -238,6 +242,9 @@ struct Reader<'a> {
     kept: Kept,
     entries: Vec<Entry>,
     texts: Vec<String>,
+    labels: Vec<Option<Vec<String>>>,
+    /// How many labels the rows of the window bring.
+    own_labels: usize,
     bytes: usize,
 }
 
@@ -277,7 +284,10 @@ impl Reader<'_> {
                     continue;
                 }
                 self.take(at, row, columns);
-                if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
+                if self.entries.len() >= order.size
+                    || self.own_labels >= order.job.window_rows
+                    || self.bytes >= MAX_WINDOW_BYTES
+                {
                     send(Ok(self.window()?))?;
                 }
             }
@@ -306,12 +316,14 @@ impl Reader<'_> {
         }
         let text = match row.problem.take() {
             Some(problem) => Err(problem),
-            None => id.and_then(|_| columns.text(&row)),
+            None => id.and_then(|_| Ok((columns.text(&row)?, columns.labels(&row)?))),
         };
         let problem = match text {
-            Ok(text) => {
+            Ok((text, labels)) => {
                 self.bytes += text.len();
+                self.own_labels += labels.as_ref().map_or(0, Vec::len);
                 self.texts.push(text);
+                self.labels.push(labels);
                 None
             }
             Err(problem) => Some(problem),
@@ -326,7 +338,7 @@ impl Reader<'_> {
     }
 
     fn window(&mut self) -> Result<Window, FilesError> {
-        self.bytes = 0;
+        (self.bytes, self.own_labels) = (0, 0);
         let mut plain = std::mem::take(&mut self.texts);
         let texts = self
             .order
@@ -340,6 +352,7 @@ impl Reader<'_> {
             entries: std::mem::take(&mut self.entries),
             texts,
             plain,
+            labels: std::mem::take(&mut self.labels),
         })
     }
 }

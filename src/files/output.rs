@@ -18,6 +18,9 @@ use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
 /// What every output says of a text, in this order.
 pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
+/// All scores of a text, by label.
+pub(super) const SCORES: &str = "scores";
+
 /// How the output is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -27,6 +30,8 @@ pub(super) struct Shape {
     pub(super) delimiter: u8,
     /// Columns of a table with the score of each label, where they were asked for.
     pub(super) score_columns: Vec<String>,
+    /// A column of a table with all scores of a row as JSON, because each row may have other labels.
+    all_scores: bool,
     /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
     pub(super) copied: bool,
     dropped: bool,
@@ -42,10 +47,9 @@ impl Shape {
             _ => delimiter.unwrap_or(b','),
         };
         let is_table = matches!(format, Format::Csv | Format::Tsv | Format::Parquet);
-        let labels = set
-            .labels
-            .iter()
-            .filter(|_| is_table && job.writing.label_scores);
+        let own_labels = job.reading.labels.is_some();
+        let with_scores = is_table && job.writing.label_scores;
+        let labels = set.labels.iter().filter(|_| with_scores && !own_labels);
         Self {
             format,
             packing,
@@ -53,6 +57,7 @@ impl Shape {
             score_columns: labels
                 .map(|label| format!("score_{}", label.slug))
                 .collect(),
+            all_scores: with_scores && own_labels,
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
         }
@@ -82,6 +87,7 @@ impl Shape {
     pub(super) fn added(&self) -> Vec<String> {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();
+        let scores = scores.chain(self.all_scores.then(|| SCORES.to_owned()));
         added.chain(scores).chain(["error".to_owned()]).collect()
     }
 
@@ -99,8 +105,11 @@ impl Shape {
     pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
         let mut object = result_members(set, result);
         if !self.is_json() {
-            object.remove("scores");
+            let scores = object.remove(SCORES);
             object.remove("logits");
+            if let Some(scores) = scores.filter(|_| self.all_scores) {
+                object.insert(SCORES.to_owned(), json!(scores.to_string()));
+            }
             for (name, score) in self.score_columns.iter().zip(&result.scores.scores) {
                 object.insert(name.clone(), json!(score));
             }

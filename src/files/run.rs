@@ -6,6 +6,7 @@ use std::sync::mpsc::Receiver;
 
 use super::input::{Entry, Window};
 use super::output::{self, Partial, Shape};
+use super::own::{Own, Sets};
 use super::stream::{self, Stream};
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::labeler::{Ended, Pairs, Prepared};
@@ -97,6 +98,8 @@ pub(super) struct Run<'a, 's> {
     pub(super) prepared: &'a Prepared,
     /// The small model, with the labels made ready for it.
     pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
+    /// The labels that rows bring.
+    pub(super) own: &'a mut Own,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: &'a mut FileReport,
     /// How many reasons were shown.
@@ -105,7 +108,8 @@ pub(super) struct Run<'a, 's> {
     pub(super) reason: &'a mut String,
 }
 
-/// Texts that are scored, with the labels that a shortlist picked for them.
+/// Texts that are scored, with the labels that a shortlist picked for them. A shortlist and labels of rows do not go
+/// together.
 #[derive(Default)]
 struct Picked {
     /// Where each is in the window; none where all of it is here.
@@ -122,7 +126,11 @@ impl Picked {
     }
 }
 
-type Outcome = Result<TextResult, TextError>;
+type Outcome = Result<TextResult, String>;
+
+fn said(outcome: Result<TextResult, TextError>) -> Outcome {
+    outcome.map_err(|error| error.to_string())
+}
 
 impl Run<'_, '_> {
     /// Takes `windows` by value: the reader ends when nobody receives any more.
@@ -155,9 +163,21 @@ impl Run<'_, '_> {
             outcomes[text] = Some(outcome);
             progress(done, failed);
         };
+        let sets = if window.labels.iter().any(Option::is_some) {
+            self.own.ready(self.labeler, self.set, window.labels)?
+        } else {
+            Sets::default()
+        };
         let mut picked = Picked::default();
         match &mut self.picking {
-            None => picked.texts = window.texts,
+            None => {
+                for (place, text) in window.texts.into_iter().enumerate() {
+                    match sets.of(place) {
+                        Some(Err(problem)) => tell(place, Err(problem.clone())),
+                        _ => picked.push(place, text, Pairs::new()),
+                    }
+                }
+            }
             Some((prepared, small)) => {
                 let Some(orders) = small.order(prepared, &window.plain, stop)? else {
                     return Ok(Ended::Stopped);
@@ -168,7 +188,7 @@ impl Run<'_, '_> {
                             let pairs = small.pairs(&order, self.set.labels.len(), self.prepared);
                             picked.push(place, text, pairs);
                         }
-                        Err(error) => tell(place, Err(error)),
+                        Err(error) => tell(place, Err(error.to_string())),
                     }
                 }
             }
@@ -178,16 +198,20 @@ impl Run<'_, '_> {
             texts,
             pairs,
         } = picked;
+        let prepared = |text: usize| match sets.of(places[text]) {
+            Some(Ok((_, prepared))) => prepared,
+            _ => self.prepared,
+        };
         let ended =
             self.labeler
-                .score(self.prepared, &texts, &pairs, stop, &mut |text, outcome| {
-                    tell(places.get(text).copied().unwrap_or(text), outcome);
+                .score_each(&prepared, &texts, &pairs, stop, &mut |text, outcome| {
+                    tell(places[text], said(outcome));
                 })?;
         if ended == Ended::Stopped {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);
         }
-        self.write(&window.entries, outcomes)?;
+        self.write(&window.entries, outcomes, &sets)?;
         progress(self.report.lines, self.report.failed);
         Ok(ended)
     }
@@ -197,21 +221,28 @@ impl Run<'_, '_> {
         &mut self,
         entries: &[Entry],
         outcomes: Vec<Option<Outcome>>,
+        sets: &Sets,
     ) -> Result<(), FilesError> {
         let mut outcomes = outcomes
             .into_iter()
-            .map(|outcome| outcome.expect("the labeler reports every text"));
+            .map(|outcome| outcome.expect("the labeler reports every text"))
+            .enumerate();
         for entry in entries {
             let scored = match &entry.problem {
                 None => outcomes.next().expect("a row without a problem has a text"),
-                Some(_) => Err(TextError::NotFinite), // Never shown: the problem is.
+                Some(problem) => (0, Err(problem.clone())),
             };
-            let line = match (&scored, &entry.problem) {
-                (Ok(result), _) => self.shape.result_line(&entry.kept, self.set, result),
-                (Err(_), Some(problem)) => self.failure(entry, problem),
-                (Err(error), None) => self.failure(entry, &error.to_string()),
+            let line = match &scored {
+                (text, Ok(result)) => {
+                    let set = match sets.of(*text) {
+                        Some(Ok((set, _))) => set,
+                        _ => self.set,
+                    };
+                    self.shape.result_line(&entry.kept, set, result)
+                }
+                (_, Err(problem)) => self.failure(entry, problem),
             };
-            self.sink.write(line, scored.is_ok())?;
+            self.sink.write(line, scored.1.is_ok())?;
             self.report.lines += 1;
             if self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS {
                 let reason = std::mem::take(self.reason);

@@ -45,7 +45,9 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     }
     let fullname = fields.fullname()?;
     let text = |field: &Field| field.text_from(source);
-    let permalink = text(&fields.permalink).map(path_on_reddit);
+    let permalink = text(&fields.permalink)
+        .map(path_on_reddit)
+        .filter(|path| !path.trim().is_empty());
     let subreddit = fields
         .subreddit
         .text()
@@ -124,6 +126,8 @@ pub(super) fn kind_of(value: &Value) -> Option<&str> {
 /// `http://www.reddit.com/r/x/comments/…` as older dumps have it, or the path already.
 fn path_on_reddit(permalink: String) -> String {
     match permalink.split_once("://") {
+        // What follows a slash is no scheme, but part of a path.
+        Some((scheme, _)) if scheme.contains('/') => permalink,
         Some((_, rest)) => rest
             .find('/')
             .map_or_else(String::new, |slash| rest[slash..].to_owned()),

@@ -26,6 +26,7 @@ mod names;
 mod notify;
 mod operating;
 mod other;
+mod own_labels;
 mod parity;
 mod pipeline_file;
 mod proofs;

@@ -279,6 +279,10 @@ fn lay_out(folder: &Path, model: &Path) {
     let parquet = repository("tests/it/fixtures/posts.parquet");
     std::fs::copy(parquet, folder.join("posts.parquet")).unwrap();
     write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    write(
+        "own.ndjson",
+        "{\"id\": 1, \"text\": \"roast chicken\", \"labels\": [\"cooking\", \"law\"]}\n",
+    );
 }
 
 fn binary_folder() -> &'static Path {

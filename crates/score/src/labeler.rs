@@ -6,6 +6,7 @@
 
 mod compute;
 mod error;
+mod own;
 mod prepared;
 mod times;
 
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
+pub use self::own::KnownVectors;
 use self::prepared::Labels;
 pub use self::prepared::{Prepared, fits};
 pub use self::times::BatchTimes;
@@ -243,13 +245,29 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
+        self.score_each(&|_| prepared, texts, pairs, stop, done)
+    }
+
+    /// The same, each text against labels of its own: `prepared` gives those of a text by its index. Rows of texts with
+    /// other labels share batches.
+    ///
+    /// # Errors
+    /// As of [`score`](Self::score).
+    pub fn score_each<'p>(
+        &mut self,
+        prepared: &dyn Fn(usize) -> &'p Prepared,
+        texts: &[EncodedText],
+        pairs: &[Pairs],
+        stop: &dyn Fn() -> bool,
+        done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
+    ) -> Result<Ended, LabelerError> {
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let of_text = |label: usize| pair_of(pairs, text, label);
-            prepared.result(&of_text, raw, vector)
+            prepared(text).result(&of_text, raw, vector)
         };
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
-                let owners = prepared.owners.iter();
+                let owners = prepared(text).owners.iter();
                 owners
                     .filter(|label| pair_of(pairs, text, **label) == Pair::Wanted)
                     .count()
@@ -257,15 +275,20 @@ impl Labeler {
             .collect();
         // They need no batch, and no row of theirs would ever report them.
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            let nothing = vec![Vec::new(); prepared.owners.len()];
+            let nothing = vec![Vec::new(); prepared(text).owners.len()];
             done(text, Ok(finish(text, nothing, None)));
         }
-        let ended = match &prepared.labels {
-            Labels::Hypotheses(hypotheses) => {
+        if texts.is_empty() {
+            return Ok(Ended::Done);
+        }
+        // Of one model all are of one kind.
+        let ended = match &prepared(0).labels {
+            Labels::Hypotheses(_) => {
                 let mut rows = Vec::new();
                 for (text, ids) in texts.iter().enumerate() {
-                    for (label, hypothesis) in hypotheses.iter().enumerate() {
-                        if pair_of(pairs, text, prepared.owners[label]) == Pair::Wanted {
+                    let owners = &prepared(text).owners;
+                    for (label, hypothesis) in prepared(text).hypotheses().iter().enumerate() {
+                        if pair_of(pairs, text, owners[label]) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
                             rows.push(BatchRow { text, label, len });
                         }
@@ -274,13 +297,16 @@ impl Labeler {
                 let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
                 self.compute(
                     rows,
-                    &|encoder, row| encoder.pair(&texts[row.text], &hypotheses[row.label]),
+                    &|encoder, row| {
+                        let hypothesis = &prepared(row.text).hypotheses()[row.label];
+                        encoder.pair(&texts[row.text], hypothesis)
+                    },
                     stop,
                     &mut |row, computed| match computed {
                         Ok(logits) => {
                             let of_text = &mut pending[row.text];
-                            if of_text.add(row.label, logits, hypotheses.len()) == missing[row.text]
-                            {
+                            let all = prepared(row.text).owners.len();
+                            if of_text.add(row.label, logits, all) == missing[row.text] {
                                 let raw = std::mem::take(&mut of_text.raw);
                                 done(row.text, Ok(finish(row.text, raw, None)));
                             }
@@ -289,7 +315,7 @@ impl Labeler {
                     },
                 )?
             }
-            Labels::Vectors(labels) => {
+            Labels::Vectors(_) => {
                 let rows = texts.iter().enumerate();
                 let rows = rows
                     .filter(|(text, _)| missing[*text] > 0)
@@ -306,6 +332,7 @@ impl Labeler {
                     &mut |row, computed| {
                         let finished = |raw: &[f32]| {
                             let vector = TextVector::of(raw);
+                            let labels = prepared(row.text).label_vectors().unwrap_or_default();
                             let cosines = vector.cosines(labels).ok_or_else(|| other_width(raw))?;
                             let cosines = cosines.into_iter().map(|cosine| vec![cosine]).collect();
                             Ok(finish(row.text, cosines, Some(vector)))

@@ -191,18 +191,9 @@ impl Encoder {
     /// [`TokenizeError::Load`], [`TokenizeError::Pattern`] and [`TokenizeError::Foreign`].
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
-        let load = |source| TokenizeError::Load {
-            path: path.clone(),
-            source,
-        };
         let bytes = folder::bounds::read(path)?;
-        bounds::check(&bytes).map_err(|detail| TokenizeError::Refused {
-            path: path.clone(),
-            detail,
-        })?;
-        let tokenizer = guarded(|| Tokenizer::from_bytes(&bytes)).map_err(load)?;
+        let encoder = Self::from_bytes(&bytes, path, model.max_tokens, model.pad_id)?;
         drop(bytes);
-        let encoder = Self::new(tokenizer, path, model.max_tokens, model.pad_id)?;
         for vector in model.made.iter().flat_map(|made| &made.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
             let hypothesis = encoder.encode_whole(&vector.hypothesis)?;
@@ -214,6 +205,28 @@ impl Encoder {
             }
         }
         Ok(encoder)
+    }
+
+    /// The encoder that the bytes of a `tokenizer.json` describe; `path` is what errors name.
+    ///
+    /// # Errors
+    /// [`TokenizeError::Refused`], [`TokenizeError::Load`] and [`TokenizeError::Pattern`].
+    pub fn from_bytes(
+        bytes: &[u8],
+        path: &Path,
+        max_tokens: usize,
+        pad_id: Option<u32>,
+    ) -> Result<Self, TokenizeError> {
+        bounds::check(bytes).map_err(|detail| TokenizeError::Refused {
+            path: path.to_owned(),
+            detail,
+        })?;
+        let tokenizer = guarded(|| Tokenizer::from_bytes(bytes));
+        let tokenizer = tokenizer.map_err(|source| TokenizeError::Load {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(tokenizer, path, max_tokens, pad_id)
     }
 
     fn new(

@@ -7,7 +7,7 @@
 //! it all (`traffic`). What a site's answers mean is not known here.
 
 mod address;
-mod answer;
+pub mod answer;
 mod client;
 pub mod keeper;
 mod quota;

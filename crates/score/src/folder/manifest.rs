@@ -133,7 +133,10 @@ impl Manifest {
     }
 
     /// Reads and checks what a manifest says of itself.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
         // The format alone first: of another one, a key that is missing would be told as a mistake.
         let format = toml::from_str::<Format>(text).map_err(|error| said(&error))?;
         if format.format != FORMAT {

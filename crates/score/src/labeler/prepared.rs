@@ -61,6 +61,14 @@ impl Prepared {
         }
     }
 
+    /// The hypotheses, one an owner; none where the model has vectors.
+    pub(super) fn hypotheses(&self) -> &[EncodedText] {
+        match &self.labels {
+            Labels::Hypotheses(hypotheses) => hypotheses,
+            Labels::Vectors(_) => &[],
+        }
+    }
+
     /// Scores of a text by its vector, as [`Labeler::score`] makes them; `None` where the model has no vectors, or others.
     ///
     /// # Panics
@@ -146,6 +154,25 @@ impl Labeler {
         set: &LabelSet,
         known: &[Option<LabelVector>],
     ) -> Result<Prepared, LabelerError> {
+        if let Some(background) = &set.background {
+            let left_out = set.left_out();
+            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
+            tracing::info!(
+                background = background.tag(),
+                topics = set.background_for(&self.folder.kind).len(),
+                left_out = left_out.join(", "),
+                "a post that fits the background better than every label is other"
+            );
+        }
+        self.make_ready(set, known)
+    }
+
+    /// The same, without a word about it.
+    pub(super) fn make_ready(
+        &mut self,
+        set: &LabelSet,
+        known: &[Option<LabelVector>],
+    ) -> Result<Prepared, LabelerError> {
         set.validate()?;
         let kind = &self.folder.kind;
         let mut texts = Vec::new();
@@ -168,16 +195,6 @@ impl Labeler {
                     window: self.encoder.max_tokens(),
                 });
             }
-        }
-        if let Some(background) = &set.background {
-            let left_out = set.left_out();
-            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
-            tracing::info!(
-                background = background.tag(),
-                topics = set.background_for(kind).len(),
-                left_out = left_out.join(", "),
-                "a post that fits the background better than every label is other"
-            );
         }
         let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
         let labels = if nli {
@@ -202,7 +219,7 @@ impl Labeler {
     }
 
     /// What each place is compared with: for each of its owners the mean of the vectors of its texts.
-    fn label_vectors(
+    pub(super) fn label_vectors(
         &mut self,
         name: &dyn Fn(usize) -> String,
         owners: &[usize],
