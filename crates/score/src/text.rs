@@ -304,18 +304,18 @@ impl Encoder {
     ///
     /// # Errors
     /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
-    pub fn encode(&self, texts: &[String]) -> Result<Vec<EncodedText>, TokenizeError> {
+    pub fn encode<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<EncodedText>, TokenizeError> {
         let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
         let heads = texts
             .iter()
-            .map(|text| head(text, chars))
+            .map(|text| head(text.as_ref(), chars))
             .collect::<Vec<_>>();
         let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
         texts
             .iter()
             .zip(encodings)
-            .map(|(text, encoding)| self.finish(text, encoding, chars))
+            .map(|(text, encoding)| self.finish(text.as_ref(), encoding, chars))
             .collect()
     }
 
