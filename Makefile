@@ -59,9 +59,21 @@ model-tools: ## Install what tools/ needs (.venv-tools)
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)
 	scripts/venv .venv-wheel python/requirements-build.txt
-	mkdir -p python/topicmill.data/data/share/topicmill/models
-	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
-	cd python && ../.venv-wheel/bin/maturin build --locked --out ../dist $(or $(WHEEL_OPTIONS),--release)
+	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist $(or $(WHEEL_OPTIONS),--release)
+
+.PHONY: check-python
+check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
+	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
+	mkdir -p python/topicmill.data
+	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
+	cd python && ../.venv-python/bin/python -m pytest --quiet
+
+.PHONY: check-clusters
+check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and Daft, and kill workers
+	@scripts/venv .venv-clusters python/requirements-clusters.txt --no-deps --require-hashes
+	mkdir -p python/topicmill.data
+	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
+	cd python && ../.venv-clusters/bin/python -m pytest --quiet clusters
 
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)
@@ -102,7 +114,7 @@ soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, f
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .tools .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
+	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

@@ -12,7 +12,7 @@
 //!
 //! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another;
 //! `cli` starts them. Texts become scores in a crate of its own, [`topicmill_score`], which knows no database, no
-//! network and no command line.
+//! network and no command line. The folder `python` is a thin face of that crate for Python programs.
 //!
 //! # The rooms
 //!

@@ -320,12 +320,12 @@ impl Encoder {
     ///
     /// # Errors
     /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
-    pub fn encode(&self, texts: &[String]) -> Result<Vec<EncodedText>, TokenizeError> {
+    pub fn encode<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<EncodedText>, TokenizeError> {
         let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
         // A post may have 40,000 characters, and a model reads some 2,000 of them: the rest is not worth tokenising.
         let heads = texts
             .iter()
-            .map(|text| head(text, chars))
+            .map(|text| head(text.as_ref(), chars))
             .collect::<Vec<_>>();
         // `fast` leaves out the places of tokens in the text, which nobody needs here.
         let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
@@ -333,7 +333,7 @@ impl Encoder {
         texts
             .iter()
             .zip(encodings)
-            .map(|(text, encoding)| self.finish(text, encoding, chars))
+            .map(|(text, encoding)| self.finish(text.as_ref(), encoding, chars))
             .collect()
     }
 
