@@ -55,6 +55,12 @@ impl Place {
     }
 }
 
+/// A timer fires for no time that a clock leaves out, and knows nothing of a process that died: it looks now and then.
+const HOURLY: &str = "\
+# Looks for slots whose process died, or for whose time no timer fires in spring.
+OnCalendar=*-*-* *:07:00
+";
+
 /// What every service of systemd gets: it reads what it needs, and writes into its own folder.
 const HARDENED: &str = "\
 NoNewPrivileges=yes
@@ -86,7 +92,7 @@ pub fn systemd_timers(entries: &[Entry], place: &Place) -> Vec<Unit> {
             .map(|line| format!("OnCalendar={line}\n"))
             .collect();
         let timer = format!(
-            "[Unit]\nDescription=When topicmill runs its schedule {schedule}\n\n[Timer]\n{calendar}Persistent=true\n\
+            "[Unit]\nDescription=When topicmill runs its schedule {schedule}\n\n[Timer]\n{calendar}{HOURLY}Persistent=true\n\
              AccuracySec=1s\n\n[Install]\nWantedBy=timers.target\n",
             schedule = entry.name
         );

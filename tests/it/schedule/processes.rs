@@ -13,11 +13,15 @@ use crate::support::program::Program;
 const KILLS: usize = 20;
 const SLOTS: i64 = 40;
 
-/// Slots of forty minutes are due; both stages are quick, and each leaves a run.
-const FILE: &str = "\
-labels = [\"climate change\", \"gaming\"]\n\
-[[schedule]]\nname = \"minutely\"\ncron = \"*/15 * * * *\"\ncatch_up = \"all\"\noverlap = \"queue\"\n\
-stages = [\"purge --retention 48 --no-rewrite\", \"purge --retention 72 --no-rewrite\"]\n";
+/// Forty slots will be due. Stages are quick, and each leaves a run; a second one is left to SQLite, where a stage does not
+/// begin with the opening of eight connections.
+fn file(stages: usize) -> String {
+    let stages = vec!["\"purge --retention 48 --no-rewrite\""; stages].join(", ");
+    format!(
+        "labels = [\"climate change\", \"gaming\"]\n[[schedule]]\nname = \"often\"\ncron = \"*/15 * * * *\"\n\
+         catch_up = \"all\"\noverlap = \"queue\"\nstages = [{stages}]\n"
+    )
+}
 
 async fn number(url: &str, sql: &str) -> i64 {
     let store = Store::open(url, Access::ReadOnly).await.unwrap();
@@ -73,7 +77,12 @@ async fn schedulers_that_are_killed_at_twenty_moments_run_every_slot_once() {
     let mut random = fastrand::Rng::with_seed(seed);
     for database in databases() {
         let program = Program::new();
-        let file = program.write("kills.toml", FILE);
+        let stages = if database.url.starts_with("sqlite:") {
+            2
+        } else {
+            1
+        };
+        let file = program.write("kills.toml", file(stages));
         prepare(&program, &database, &file).await;
         let ended = "SELECT COUNT(*) FROM slots WHERE status NOT IN ('waiting', 'running')";
         let mut running = [
@@ -116,27 +125,32 @@ async fn schedulers_that_are_killed_at_twenty_moments_run_every_slot_once() {
         }
         let what = format!("{} seed {seed}", database.url);
         let found = async |sql: &str| number(&database.url, sql).await;
-        // A quarter of an hour may have passed meanwhile.
         let slots = found("SELECT COUNT(*) FROM slots").await;
+        let distinct = "SELECT COUNT(DISTINCT due_at) FROM slots";
+        assert_eq!(found(distinct).await, slots, "{what}");
+        // A quarter of an hour may have begun meanwhile, whose slot the signal stopped.
         assert!((SLOTS..=SLOTS + 1).contains(&slots), "{what}: {slots}");
-        let done = "SELECT COUNT(*) FROM slots WHERE status = 'done'";
-        assert_eq!(found(done).await, slots, "{what}");
-        assert_eq!(
-            found("SELECT COUNT(DISTINCT due_at) FROM slots").await,
-            slots,
-            "{what}"
+        let done = found("SELECT COUNT(*) FROM slots WHERE status = 'done'").await;
+        assert!((SLOTS..=slots).contains(&done), "{what}: {done} done");
+        let other = "SELECT COUNT(*) FROM slots WHERE status NOT IN ('done', 'waiting')";
+        assert_eq!(found(other).await, 0, "{what}");
+        // Each stage came to its end once, as the slot has it; one that was cut short was done again.
+        let missing = format!(
+            "SELECT COUNT(*) FROM slots s WHERE s.status = 'done' AND {stages} > \
+             (SELECT COUNT(*) FROM runs r WHERE r.slot_id = s.id AND r.status = 'done')"
         );
-        // Each stage came to its end once, as the slot has it; a run that was cut short was done again.
-        let without_both = "SELECT COUNT(*) FROM slots s WHERE 2 > \
-            (SELECT COUNT(*) FROM runs r WHERE r.slot_id = s.id AND r.status = 'done')";
-        assert_eq!(found(without_both).await, 0, "{what}");
+        assert_eq!(found(&missing).await, 0, "{what}");
         let deaths = found("SELECT CAST(SUM(deaths) AS BIGINT) FROM slots").await;
-        let more =
-            "SELECT COUNT(*) FROM runs r JOIN slots s ON s.id = r.slot_id WHERE r.status = 'done'";
-        let more = found(more).await - 2 * slots;
         assert!(
-            more <= deaths,
-            "{what}: {more} stages ran again after {deaths} deaths"
+            deaths >= 3,
+            "{what}: only {deaths} kills met a slot at work"
+        );
+        let again = "SELECT COUNT(*) FROM runs r JOIN slots s ON s.id = r.slot_id \
+            WHERE r.status = 'done' AND s.status = 'done'";
+        let again = found(again).await - i64::try_from(stages).unwrap() * done;
+        assert!(
+            again <= deaths,
+            "{what}: {again} stages ran again after {deaths} deaths"
         );
         let overlapping = "SELECT COUNT(*) FROM slots a JOIN slots b ON a.due_at < b.due_at \
             AND b.started_at < a.finished_at";
@@ -152,7 +166,6 @@ async fn schedulers_that_are_killed_at_twenty_moments_run_every_slot_once() {
             "json",
         ]);
         let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
-        assert_eq!(list[0]["last_status"], "done", "{list}");
         assert_eq!(list[0]["missed_7_days"], 0, "{list}");
         assert_eq!(list[0]["failed_7_days"], 0, "{list}");
     }
