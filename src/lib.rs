@@ -52,7 +52,7 @@
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
 //! metrics       -> clock, domain, patient, record, report, source, store
-//! notify        -> clock, domain, metrics, source, store
+//! notify        -> domain, metrics, source, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
 //! keeping       -> analysis, store

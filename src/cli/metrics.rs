@@ -1,9 +1,10 @@
 //! The flag that has a command tell monitors what it does.
 
+use std::net::SocketAddr;
+
 use clap::Args;
 
 use super::CliError;
-use super::serve::address;
 use super::setup::Setup;
 use crate::metrics::{self, Listening};
 use crate::store::Access;
@@ -32,4 +33,15 @@ impl MetricsFlags {
         tracing::info!("metrics are at http://{}/metrics", listening.address);
         Ok(Some(listening))
     }
+}
+
+/// An address to listen on; `localhost` is 127.0.0.1.
+pub(super) fn address(text: &str) -> Result<SocketAddr, CliError> {
+    let text = text
+        .strip_prefix("localhost:")
+        .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    text.parse().map_err(|_| {
+        let said = format!("`{text}` is no address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
+        CliError::Usage(said)
+    })
 }

@@ -1,12 +1,11 @@
 //! `topicmill serve`: pages to look at what is stored.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::labels::login;
-use super::metrics::MetricsFlags;
+use super::metrics::{MetricsFlags, address};
 use super::report::database_name;
 use super::setup::Setup;
 use super::{CliError, Exit};
@@ -104,16 +103,6 @@ impl Serve {
             random_share: self.random_share,
         }))
     }
-}
-
-pub(super) fn address(text: &str) -> Result<SocketAddr, CliError> {
-    let text = text
-        .strip_prefix("localhost:")
-        .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| {
-        let said = format!("`{text}` is no address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
-        CliError::Usage(said)
-    })
 }
 
 fn token(path: &Path) -> Result<String, CliError> {
