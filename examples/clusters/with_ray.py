@@ -11,7 +11,12 @@ if __name__ == "__main__":
     source, target = sys.argv[1:]
     posts = ray.data.read_parquet(source)
     settings = {"labels": ["cooking", "travel"], "threads": 1}
+    # Half a core each, so that on two cores one is left to write.
     labeled = posts.map_batches(
-        Labeler, fn_constructor_kwargs=settings, batch_format="pyarrow", compute=ActorPoolStrategy(size=2)
+        Labeler,
+        fn_constructor_kwargs=settings,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(size=2),
+        num_cpus=0.5,
     )
     labeled.filter(expr="score >= 0.7").write_parquet(target)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -19,14 +20,21 @@ sys.path.insert(0, str(PYTHON / "tests"))
 from conftest import texts  # noqa: E402
 
 PROGRAMS = sorted((PYTHON.parent / "examples/clusters").glob("with_*.py"))
-PARTS, ROWS = 6, 400
+PARTS, ROWS = 6, 60
 
 
 def digest(table: pa.Table) -> str:
-    """A hash of the rows, whose scores are told to five places: engines cut other batches."""
-    rows = table.select(["id", "text", "label", "score", "margin"]).to_pylist()
-    lines = [f"{row['id']} {row['text']} {row['label']} {row['score']:.5f} {row['margin']:.5f}" for row in rows]
-    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+    """A hash of the rows without their numbers."""
+    rows = table.select(["id", "text", "label"]).sort_by("id").to_pylist()
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def assert_same(found: pa.Table, expected: pa.Table) -> None:
+    """Each row is there once with its label, and its numbers differ by what the batch of a text may change."""
+    assert digest(found) == digest(expected)
+    for name in ("score", "margin"):
+        numbers = [table.sort_by("id")[name].to_numpy() for table in (found, expected)]
+        assert np.abs(numbers[0] - numbers[1]).max() < 1e-5, name
 
 
 @pytest.fixture(scope="session")
@@ -50,11 +58,13 @@ def expected(folder) -> pa.Table:
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
 def test_an_engine_gives_what_one_process_gives(program, folder, expected, tmp_path):
     command = [sys.executable, program, folder, tmp_path / "out"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    # Spark takes the first python3 for its workers otherwise.
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found = ds.dataset(tmp_path / "out").to_table()
     assert 0 < found.num_rows == expected.num_rows < PARTS * ROWS
-    assert digest(found) == digest(expected)
+    assert_same(found, expected)
 
 
 def test_dask_goes_on_when_a_worker_is_killed(folder, expected):
@@ -70,7 +80,7 @@ def test_dask_goes_on_when_a_worker_is_killed(folder, expected):
         os.kill(next(iter(before.values())), signal.SIGKILL)
         found = pa.Table.from_pandas(labeled.compute(), preserve_index=False)
         assert set(client.run(os.getpid).values()) != set(before.values()), "no worker was killed"
-    assert digest(found.filter(ds.field("score") >= 0.7)) == digest(expected)
+    assert_same(found.filter(ds.field("score") >= 0.7), expected)
 
 
 def test_a_worker_of_dask_loads_the_model_once(folder):
@@ -117,6 +127,7 @@ def test_ray_goes_on_when_a_worker_is_killed(folder, expected):
             batch_format="pyarrow",
             batch_size=100,
             compute=ActorPoolStrategy(size=2),
+            num_cpus=0.5,
         )
         killed, found = None, []
         for batch in labeled.iter_batches(batch_size=100, batch_format="pyarrow"):
@@ -128,4 +139,4 @@ def test_ray_goes_on_when_a_worker_is_killed(folder, expected):
         assert killed is not None
     finally:
         ray.shutdown()
-    assert digest(pa.concat_tables(found).filter(ds.field("score") >= 0.7)) == digest(expected)
+    assert_same(pa.concat_tables(found).filter(ds.field("score") >= 0.7), expected)

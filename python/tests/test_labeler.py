@@ -130,5 +130,15 @@ def test_a_labeler_never_changes(labeler):
         labeler.device = "cpu"
     with pytest.raises(AttributeError, match="never changes"):
         del labeler._settings
+    with pytest.raises(AttributeError):
+        labeler.other = 1
+
+    class Theirs(Labeler):
+        def __init__(self):
+            super().__init__(labels=["cooking"])
+            self.other = 1
+
+    with pytest.raises(AttributeError, match="never changes"):
+        Theirs().labels = []
     assert "cooking" in repr(labeler)
     assert labeler.device == "cpu" and len(labeler.model_hash) == 64

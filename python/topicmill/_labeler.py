@@ -202,6 +202,9 @@ class Labeler:
         object.__setattr__(self, "_loaded", None)
 
     def __setattr__(self, name: str, value: object) -> None:
+        # Ray makes a subclass, with attributes of its own.
+        if not hasattr(Labeler, name):
+            return object.__setattr__(self, name, value)
         raise AttributeError(f"a Labeler never changes: make a new one with another `{name}`")
 
     def __delattr__(self, name: str) -> None:
