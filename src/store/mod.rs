@@ -18,8 +18,8 @@ mod query;
 pub mod replacing;
 mod report;
 mod rows;
-mod slots;
 mod server;
+mod slots;
 mod sql;
 mod upkeep;
 mod versions;
@@ -51,11 +51,11 @@ pub use self::rows::{
     Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing,
     StoredLabels, StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
 };
+pub use self::server::ServerState;
 pub use self::slots::{
     NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
     SlotTaker, TakenSlot,
 };
-pub use self::server::ServerState;
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
 pub use self::versions::{

@@ -90,7 +90,12 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
     let edited = users.program.write("2.ndjson", post("b"));
     let gone = users.program.write("gone.txt", "t3_zz1\n");
     let import = ["import", "--format", "ndjson", "--again"];
-    let jobs: [(&str, &[&str]); 11] = [
+    let minutely = users.program.write(
+        "minutely.toml",
+        "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n[[schedule]]\nname = \"minutely\"\ncron = \"* * * * *\"\n\
+         stages = [\"purge --retention 2\"]\n",
+    );
+    let jobs: [(&str, &[&str]); 13] = [
         (
             "collector",
             &["collect", "--source", "sample", "--limit", "3"],
@@ -105,7 +110,12 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
         ("worker", &["classify", "--mode", "multi", "--make-current"]),
         ("collector", &["purge", "--ids", &gone]),
         ("collector", &[&import[..], &[&first]].concat()),
-        ("collector", &["purge", "--retention", "1"]),
+        ("collector", &["purge", "--retention", "1", "--thin"]),
+        (
+            "collector",
+            &["schedule", "run", "--once", "--pipeline", &minutely],
+        ),
+        ("reader", &["schedule", "list", "--pipeline", &minutely]),
         ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
         ("reader", &["export", "labelled.csv"]),
     ];
@@ -143,6 +153,7 @@ async fn no_statement_passes_its_role(users: &Users) {
         ("worker", "DELETE FROM tombstones"),
         ("collector", "UPDATE classifications SET label = ''"),
         ("collector", "DELETE FROM gold"),
+        ("reader", "UPDATE slots SET status = 'done'"),
         ("collector", "DROP TABLE posts"),
     ] {
         let why = run(&users.url(job), sql).await.unwrap_err();
