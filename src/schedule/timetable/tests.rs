@@ -181,6 +181,14 @@ fn days_are_those_of_the_zone() {
     );
     let days: Vec<String> = due.iter().map(|at| at.format("%d").to_string()).collect();
     assert_eq!(days, ["06", "13", "20"]);
+    for (line, next) in [
+        ("0 12 * * FRI#L", "2026-11-27T12:00:00Z"),
+        ("0 12 * * FRI#2", "2026-11-13T12:00:00Z"),
+        ("0 12 L * *", "2026-11-30T12:00:00Z"),
+    ] {
+        let due = table(line, "UTC").after(utc("2026-11-01T00:00:00Z"));
+        assert_eq!(due, Some(utc(next)), "{line}");
+    }
     let leap = table("0 0 29 2 *", "UTC");
     assert_eq!(
         leap.after(utc("2096-03-01T00:00:00Z")),
