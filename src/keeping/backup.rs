@@ -1,12 +1,29 @@
 //! A whole copy of a database in one file, as of one moment, whoever else writes.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::server::dump;
 use super::tools::find;
 use super::{KeepError, at, settle, settle_folder, with_suffix};
 use crate::store::{Address, Store};
+
+/// Who may read a copy of what a server keeps: whoever made it.
+const PRIVATE: u32 = 0o600;
+
+/// Who may read and write a file: a copy is no more open than what it is a copy of.
+fn mode(file: &Path) -> u32 {
+    file.metadata()
+        .map_or(PRIVATE, |found| found.mode() & 0o777)
+}
+
+fn create(file: &Path, mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    options.open(file).map(drop)
+}
 
 /// Copies a database to a file that is not there yet. A copy that is not finished has another name, and the next copy
 /// to that file takes it away.
@@ -24,7 +41,7 @@ pub async fn backup(store: &Store, address: &Address, file: &Path) -> Result<(),
     }
     let copied = match address {
         // SQLite would say of a folder that is missing that it cannot open a database.
-        Address::File(_) => match File::create_new(&part).map_err(at(WHAT, file)) {
+        Address::File(from) => match create(&part, mode(from)).map_err(at(WHAT, file)) {
             Ok(_) => store.backup(&part).await.map_err(KeepError::from),
             Err(error) => Err(error),
         },
@@ -33,6 +50,7 @@ pub async fn backup(store: &Store, address: &Address, file: &Path) -> Result<(),
             let (variables, to) = (variables.clone(), part.clone());
             let dumped = tokio::task::spawn_blocking(move || {
                 let tool = find("pg_dump", state.version)?;
+                create(&to, PRIVATE).map_err(at(WHAT, &to))?;
                 dump(&tool, &variables, &state.schema, &to)
             });
             dumped.await.expect("copying does not panic")

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::server::{put, readable};
@@ -97,7 +98,7 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
     remove(&part);
     // The copy must not be what somebody could write to meanwhile, and is read whole before anything goes.
     let ready = match fs::copy(order.file, &part).map_err(at(WHAT, &target)) {
-        Ok(_) => made_ready(order, &part, old.as_mut()).await,
+        Ok(_) => made_ready(order, &part, &target, old.as_mut()).await,
         Err(error) => Err(error),
     };
     let ended = match ready {
@@ -172,9 +173,10 @@ async fn old_database(order: Restore<'_>, target: &Path) -> Result<Option<Locked
 async fn made_ready(
     order: Restore<'_>,
     part: &Path,
+    target: &Path,
     old: Option<&mut Locked>,
 ) -> Result<(), KeepError> {
-    writable(part).map_err(at("restore the database to", part))?;
+    writable(part, target).map_err(at("restore the database to", part))?;
     match inspect(part).await? {
         Inspected::Ours(schema) => {
             tracing::debug!(schema, "the backup is whole");
@@ -198,10 +200,11 @@ async fn made_ready(
     Ok(())
 }
 
-/// A backup that somebody made read-only comes back as a database that can be written.
-fn writable(part: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let mode = part.metadata()?.permissions().mode();
+/// The file that comes may be read by those who might read the one that goes; and its owner may write to it, even where
+/// somebody made the backup read-only.
+fn writable(part: &Path, target: &Path) -> std::io::Result<()> {
+    let like = target.metadata().or_else(|_| part.metadata())?;
+    let mode = like.permissions().mode() & 0o777;
     fs::set_permissions(part, fs::Permissions::from_mode(mode | 0o600))
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -34,7 +34,10 @@ pub(super) fn dump(
     to: &Path,
 ) -> Result<(), KeepError> {
     const WHAT: &str = "copy the database to";
-    let mut file = File::create(to).map_err(at(WHAT, to))?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .open(to)
+        .map_err(at(WHAT, to))?;
     let schema = format!("--schema={}", quoted(schema));
     let mut child = program(&tool.path, variables)
         .args([

@@ -20,8 +20,12 @@ const VIEWS: [&str; 8] = [
 fn meant(value: &Value) -> String {
     match value {
         Value::Bool(flag) => u8::from(*flag).to_string(),
-        Value::String(text) => chrono::DateTime::parse_from_rfc3339(text)
-            .map_or_else(|_| text.clone(), |time| time.timestamp_micros().to_string()),
+        Value::String(text) => {
+            // One of them writes `2026-01-01 09:00:00+00`.
+            let full = text.replacen(' ', "T", 1) + if text.ends_with("+00") { ":00" } else { "" };
+            chrono::DateTime::parse_from_rfc3339(&full)
+                .map_or_else(|_| text.clone(), |time| time.timestamp_micros().to_string())
+        }
         Value::Number(number) => format!("{:?}", number.as_f64().unwrap()),
         other => other.to_string(),
     }
@@ -246,7 +250,7 @@ async fn a_copy_is_of_one_moment_while_others_write() {
             &format!(
                 "BEGIN IMMEDIATE; \
                  INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
-                   collected_at, updated_at) VALUES ('t3_w{n}', 's', 'w', '', FALSE, TRUE, 'import', randomblob(16), \
+                   collected_at, updated_at) VALUES ('t3_w{n}', 's', 'w', '', FALSE, TRUE, 'import', CAST(hex(randomblob(8)) AS BLOB), \
                    '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00'); \
                  INSERT INTO sightings (run_id, topic, fullname) VALUES (1, 'food', 't3_w{n}'); COMMIT"
             ),

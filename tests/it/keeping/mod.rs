@@ -48,7 +48,7 @@ async fn many(url: &str, posts: u32) {
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {posts}) \
              INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
                collected_at, updated_at, topic) \
-             SELECT 't3_m' || n, 'food', 'Title ' || n, hex(randomblob(600)), FALSE, TRUE, 'import', randomblob(16), \
+             SELECT 't3_m' || n, 'food', 'Title ' || n, hex(randomblob(600)), FALSE, TRUE, 'import', CAST(hex(randomblob(8)) AS BLOB), \
                '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', 'food' FROM n"
         )
     } else {

@@ -24,6 +24,12 @@ async fn a_backup_is_restored_with_all_that_the_database_held() {
         on_ok(&program, url, &["db", "backup", &copy]);
         assert_eq!(names(program.folder.path()), ["copy"]);
         assert_eq!(everything(url).await, before);
+        if kind(&database) == "postgres" {
+            let mode = std::os::unix::fs::PermissionsExt::mode(
+                &Path::new(&copy).metadata().unwrap().permissions(),
+            );
+            assert_eq!(mode & 0o777, 0o600);
+        }
 
         // Into another one.
         let other = another(&database);
