@@ -57,7 +57,8 @@ impl Users {
     }
 
     fn ran(&self, job: &str, words: &[&str]) -> Ran {
-        let words = [&["-q", "--database", &self.url(job)], words].concat();
+        let url = self.url(job);
+        let words = [&["-q", "--database", url.as_str()], words].concat();
         let mut command = self.program.command(&words);
         command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
         finished(command.output().unwrap())
