@@ -148,6 +148,13 @@ impl Equip {
         Ok([libraries, prefix.join("share/topicmill")])
     }
 
+    /// Whether what lies here is there for whom it is meant: with --system, for all users. `data` is where it would be
+    /// written. What has no path was found by its name where the system looks.
+    fn serves(&self, data: &Path, place: &Path) -> bool {
+        let prefix = data.ancestors().nth(2).unwrap_or(data);
+        !self.system || place.is_relative() || place.starts_with(prefix)
+    }
+
     fn runtime(
         &self,
         data: &Path,
@@ -156,6 +163,7 @@ impl Equip {
         if !self.force
             && let Ok(runtime) = load_runtime(asked)
             && (runtime.knows_cuda() || !self.cuda)
+            && self.serves(data, runtime.library())
         {
             return Ok(("there already", runtime.library().to_owned()));
         }
@@ -226,15 +234,16 @@ impl Equip {
         let named = Path::new(SMALL_MODEL);
         let found = find_model(named);
         let there = ModelFolder::open_for(&found, Processor::Cpu, None);
-        if there.is_ok() && !self.force {
-            let place = fs::canonicalize(&found).unwrap_or(found);
+        let place = fs::canonicalize(&found).unwrap_or(found);
+        let serves = self.serves(data, &place);
+        if there.is_ok() && serves && !self.force {
             return Ok(("there already", place));
         }
-        let Some(from) = &self.model else {
-            return match there {
-                Ok(folder) => Ok(("there already", folder.dir)),
-                Err(error) => Err(EquipError::NoModel(error).into()),
-            };
+        let from = match (&self.model, there) {
+            (Some(from), _) => from,
+            (None, Ok(_)) if !serves => &place,
+            (None, Ok(_)) => return Ok(("there already", place)),
+            (None, Err(error)) => return Err(EquipError::NoModel(error).into()),
         };
         // A folder that is none is told before anything is written.
         ModelFolder::open_for(from, Processor::Cpu, None)?;
