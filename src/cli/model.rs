@@ -13,9 +13,9 @@ use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
 use crate::store::Table;
 use crate::telemetry::Progress;
-use topicmill_score::folder::Processor;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
+use topicmill_score::folder::{Processor, kind_of, name_of};
 use topicmill_score::text::Encoder;
 use topicmill_score::vectors::{self, Errors};
 use topicmill_score::{
@@ -226,11 +226,26 @@ impl Checked {
 }
 
 impl Verify {
+    /// What texts are labelled with.
+    fn label_set(&self, setup: &Setup, folder: &Path) -> Result<LabelSet, CliError> {
+        let ModelKind::Classifier(head) = kind_of(folder)? else {
+            return Ok(setup.pipeline(&self.pipeline)?.label_set);
+        };
+        if head.labels.len() == 1 {
+            return Err(CliError::Usage(
+                "--texts counts how often two graphs choose the same label, and this model has one label: leave it out, \
+                 and use `--precision int8` where the errors in the table are small enough"
+                    .into(),
+            ));
+        }
+        Ok(LabelSet::of_classifier(&name_of(folder), &head))
+    }
+
     async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
         let library = setup.library();
         let set = match &self.texts {
-            Some(_) => Some(setup.pipeline(&self.pipeline)?.label_set),
+            Some(_) => Some(self.label_set(setup, &folder)?),
             None => None,
         };
         let stop = setup.stop.clone();
@@ -348,10 +363,10 @@ fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
         let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
         let mut engine = OnnxEngine::load_unchecked(&model, &options)?;
-        let (Some(made), ModelKind::Nli(classes)) = (&model.made, &model.kind) else {
+        let Some(made) = &model.made else {
             return Ok(None);
         };
-        let errors = vectors::alone_and_together(&mut engine, made, classes);
+        let errors = vectors::alone_and_together(&mut engine, made, &model.kind);
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
     match tried() {

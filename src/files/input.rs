@@ -1,12 +1,14 @@
 //! Rows of tables into windows of tokenised texts.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::columns::Columns;
+use super::columns::{Columns, listed};
+use super::filter::{Filter, inside};
 use super::kept::Kept;
 use super::output::Shape;
 use super::{FileJob, FilesError};
@@ -39,6 +41,8 @@ pub(super) struct Entry {
     pub(super) line: u64,
     /// What OUTPUT has of it: members of a JSON object.
     pub(super) kept: String,
+    /// Members that the condition reads and OUTPUT has not.
+    pub(super) seen: String,
     /// What is wrong with it. Without this it has a text.
     pub(super) problem: Option<String>,
 }
@@ -160,7 +164,12 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
     let rows = Parquet::new(file, |names: &[Arc<str>]| {
         let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
         let needed = found.needed();
-        let is_read = |name: &str| !copied || needed.contains(&name);
+        // In the output it may have another name.
+        let is_asked = |name: &str| {
+            let filter = job.writing.filter.as_ref();
+            filter.is_some_and(|filter| filter.columns().iter().any(|of| of.contains(name)))
+        };
+        let is_read = |name: &str| !copied || needed.contains(&name) || is_asked(name);
         let wanted = (0..names.len()).filter(|at| is_read(&names[*at]));
         let wanted = wanted.collect();
         columns = Some(found);
@@ -176,6 +185,24 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
         format: Format::Parquet,
         delimiter: None,
     })
+}
+
+/// Whether there is each column that a condition reads.
+fn check_columns(filter: &Filter, all: &BTreeSet<String>) -> Result<(), FilesError> {
+    let is_there = |column: &str| {
+        all.contains(column) || all.iter().any(|name| inside(column, name).is_some())
+    };
+    let columns = filter.columns();
+    match columns.into_iter().find(|column| !is_there(column)) {
+        None => Ok(()),
+        Some(column) => {
+            let names: Vec<Arc<str>> = all.iter().map(|name| name.as_str().into()).collect();
+            Err(FilesError::NoFilterColumn {
+                name: column.to_owned(),
+                columns: listed(&names),
+            })
+        }
+    }
 }
 
 /// How the rows are read.
@@ -201,6 +228,7 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         entries: Vec::new(),
         texts: Vec::new(),
         bytes: 0,
+        checked: false,
     };
     let mut send = |window| windows.send(window).map_err(|_| Hangup);
     if let Err(Interrupted::Failed(error)) = reader.run(&mut send) {
@@ -238,6 +266,8 @@ struct Reader<'a> {
     entries: Vec<Entry>,
     texts: Vec<String>,
     bytes: usize,
+    /// Whether the columns of the condition were looked for.
+    checked: bool,
 }
 
 impl Reader<'_> {
@@ -303,6 +333,13 @@ impl Reader<'_> {
         if kept.is_empty() && !shape.is_copied() {
             kept.push_str("\"id\":null");
         }
+        let seen = match &shape.filter {
+            Some(filter) if !shape.keeps_columns() => {
+                let reads = |name: &str| filter.reads(name);
+                self.kept.members_that(&row, None, reads)
+            }
+            _ => String::new(),
+        };
         let text = match row.problem.take() {
             Some(problem) => Err(problem),
             None => id.and_then(|_| columns.text(&row)),
@@ -320,11 +357,25 @@ impl Reader<'_> {
             input,
             line: row.line,
             kept,
+            seen,
             problem,
         });
     }
 
+    /// Whether a column that the condition reads came in the first rows, or is one of ours. An object may lack a field
+    /// that the next one has.
+    fn check_filter(&mut self) -> Result<(), FilesError> {
+        let Some(filter) = self.order.shape.filter.as_ref().filter(|_| !self.checked) else {
+            return Ok(());
+        };
+        self.checked = true;
+        let names = self.kept.names().map(str::to_owned);
+        let all: BTreeSet<String> = names.chain(self.order.shape.reserved()).collect();
+        check_columns(filter, &all)
+    }
+
     fn window(&mut self) -> Result<Window, FilesError> {
+        self.check_filter()?;
         self.bytes = 0;
         let mut plain = std::mem::take(&mut self.texts);
         let texts = self

@@ -96,6 +96,7 @@ fn every_line_gives_one_line_in_its_place() {
             lines: 33,
             resumed: 0,
             failed: 1,
+            left_out: 0,
             stopped: false
         }
     );
@@ -156,6 +157,7 @@ fn a_stopped_run_goes_on_where_it_was() {
             lines: 61,
             resumed: report.lines,
             failed: 1,
+            left_out: 0,
             stopped: false
         }
     );
@@ -179,6 +181,7 @@ fn another_command_starts_over() {
             lines: 40,
             resumed: 0,
             failed: 0,
+            left_out: 0,
             stopped: false
         }
     );
