@@ -1,5 +1,7 @@
 //! `topicmill model`: which models are here, whether they are right, and how to get one.
 
+mod info;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -51,6 +53,8 @@ Examples:\n\
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
+    /// Show what kind of model a folder holds, its labels and its graph
+    Info(info::Info),
     /// Check the hash of every file of a model, and the logits of every graph, against its manifest
     Verify(Verify),
     /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
@@ -105,6 +109,7 @@ impl Model {
                 output::print_table(&list(setup), format)?;
                 Ok(Exit::Done)
             }
+            Command::Info(info) => info.run(),
             Command::Verify(verify) => verify.run(setup).await,
             Command::Pull(pull) => pull.run(setup).await,
         }

@@ -9,8 +9,8 @@ use std::sync::mpsc::SyncSender;
 
 use super::columns::{Columns, listed};
 use super::filter::{Filter, inside};
-use super::kept::Kept;
-use super::output::Shape;
+use super::kept::{Kept, RENAMED};
+use super::output::{ADDED, Shape};
 use super::{FileJob, FilesError};
 use crate::tables::csv::Csv;
 use crate::tables::json::{Elements, Lines};
@@ -127,6 +127,7 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
         Format::Csv | Format::Tsv => {
             let rows = Csv::new(text, delimiter).map_err(failed)?;
             let names = rows.names().unwrap_or_default();
+            check_names(job, names)?;
             Input {
                 columns: Some(Columns::of_table(names, reading, path)?),
                 delimiter: Some(rows.delimiter()),
@@ -162,12 +163,13 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
     let file = File::open(path).map_err(|error| failed(error.into()))?;
     let mut columns = None;
     let rows = Parquet::new(file, |names: &[Arc<str>]| {
+        check_names(job, names).map_err(Failed::Files)?;
         let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
         let needed = found.needed();
         // In the output it may have another name.
         let is_asked = |name: &str| {
             let filter = job.writing.filter.as_ref();
-            filter.is_some_and(|filter| filter.columns().iter().any(|of| of.contains(name)))
+            filter.is_some_and(|filter| filter.columns().iter().any(|of| is_from(of, name)))
         };
         let is_read = |name: &str| !copied || needed.contains(&name) || is_asked(name);
         let wanted = (0..names.len()).filter(|at| is_read(&names[*at]));
@@ -185,6 +187,48 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
         format: Format::Parquet,
         delimiter: None,
     })
+}
+
+/// Whether a column of the output, or what is within it, comes from this column of the input, which may have another name
+/// there.
+fn is_from(column: &str, name: &str) -> bool {
+    let own = column.trim_start_matches(RENAMED);
+    [column, own]
+        .into_iter()
+        .any(|column| column == name || inside(column, name).is_some())
+}
+
+/// Whether a table with these names can have each column that the condition reads, as far as that is known before a model
+/// is loaded.
+fn check_names(job: &FileJob, names: &[Arc<str>]) -> Result<(), FilesError> {
+    let Some(filter) = &job.writing.filter else {
+        return Ok(());
+    };
+    let is_there = |column: &str| is_ours(column) || names.iter().any(|name| is_from(column, name));
+    match filter
+        .columns()
+        .into_iter()
+        .find(|column| !is_there(column))
+    {
+        None => Ok(()),
+        Some(column) => {
+            let ours = ADDED.iter().map(|name| Arc::from(*name));
+            let all: Vec<Arc<str>> = names.iter().cloned().chain(ours).collect();
+            Err(FilesError::NoFilterColumn {
+                name: column.to_owned(),
+                columns: listed(&all),
+            })
+        }
+    }
+}
+
+/// Whether a column may be one that the output gets, whatever its format.
+fn is_ours(column: &str) -> bool {
+    let of_labels = ["score_", "scores.", "logits."];
+    let others = ["id", "error", "scores", "logits", "input", "line"];
+    ADDED.contains(&column)
+        || others.contains(&column)
+        || of_labels.iter().any(|begin| column.starts_with(begin))
 }
 
 /// Whether there is each column that a condition reads.

@@ -6,6 +6,9 @@ use std::sync::Arc;
 
 use crate::tables::{Row, json};
 
+/// What a column's name gets in front of it where one of ours has that name.
+pub(super) const RENAMED: &str = "input_";
+
 /// Ids that are remembered to find one that comes twice: 16 MiB of them.
 const REMEMBERED_IDS: usize = 1 << 20;
 
@@ -90,7 +93,7 @@ pub(super) fn renamed(
 ) -> String {
     let mut free = name.to_owned();
     while is_ours(&free) || (free != name && is_theirs(&free)) {
-        free = format!("input_{free}");
+        free = format!("{RENAMED}{free}");
     }
     if free != name {
         tracing::info!(

@@ -20,7 +20,7 @@ use topicmill_score::{
 
 use crate::support::engine::{labeler, labeler_of, library, repository, runtime_is_here};
 use crate::support::postgres::databases;
-use crate::support::program::Program;
+use crate::support::program::{Program, Ran};
 
 const TOLERANCE: f64 = 1e-4;
 
@@ -225,9 +225,9 @@ fn odd_models_are_taken_or_refused_with_a_reason() {
         (
             r#"{"architectures":["BertModel"]}"#,
             "three.onnx",
-            "neither labels",
+            "neither `label2id`",
         ),
-        ("{}", "three.onnx", "neither labels"),
+        ("{}", "three.onnx", "neither `label2id`"),
     ] {
         let error = scores(config, graph).unwrap_err();
         assert!(error.contains(said), "{config} {graph}: {error}");
@@ -471,6 +471,13 @@ fn a_made_classifier_is_verified_and_a_foreign_graph_refused() {
     for entry in fs::read_dir(&made).unwrap().flatten() {
         fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
     }
+    let ran = program.ok(&["model", "info", "made", "--format", "json"]);
+    let facts: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let fact = |what: &str| &facts.iter().find(|row| row["what"] == what).unwrap()["value"];
+    assert_eq!(
+        (fact("kind"), fact("labels"), fact("default mode")),
+        (&json!("classifier"), &json!(["LABEL_0"]), &json!("raw"))
+    );
     let ran = program.ok(&["model", "verify", "made", "--format", "json"]);
     let table: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
     let graph = |name: &str| table.iter().find(|row| row["graph"] == name).unwrap();
@@ -509,165 +516,185 @@ fn posts() -> String {
     (0..21).map(|i| format!("{}\n", post(i))).collect()
 }
 
+/// A database with posts, and the program on it.
+struct Scene {
+    program: Program,
+    url: String,
+}
+
+impl Scene {
+    fn new(url: &str) -> Self {
+        let scene = Self {
+            program: Program::new(),
+            url: url.to_owned(),
+        };
+        let file = scene.program.write("posts.ndjson", posts());
+        scene.ok(&["import", &file]);
+        scene
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.program
+            .run(&[&["--database", self.url.as_str()], args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        self.program
+            .ok(&[&["--database", self.url.as_str()], args].concat())
+    }
+
+    fn sql(&self, query: &str) -> Vec<Value> {
+        let ran = self.ok(&["sql", query, "--format", "json"]);
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    /// Labels with a model, and shows the labels from then on; what the run counted.
+    fn classify(&self, model: &str, more: &[&str]) -> Value {
+        let args = ["classify", "--model", model, "--make-current"];
+        self.ok(&[&args[..], more, &["--run-json", "run.json"]].concat());
+        let record = self.program.folder.path().join("run.json");
+        let record: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+        record["counts"].clone()
+    }
+}
+
 #[test]
 fn posts_are_labelled_with_a_classifier_s_own_labels() {
     if !runtime_is_here("classify with a classifier") {
         return;
     }
     for database in databases() {
-        let program = Program::new();
-        let file = program.write("posts.ndjson", posts());
-        let at = ["--database", database.url.as_str()];
-        let run = |args: &[&str]| program.run(&[&at[..], args].concat());
-        let ok = |args: &[&str]| program.ok(&[&at[..], args].concat());
-        let json_of = |args: &[&str]| -> Value {
-            let ran = ok(&[args, &["--format", "json"]].concat());
-            serde_json::from_str(&ran.stdout).unwrap()
-        };
-        let (moods, quality) = (model(MOODS), model(QUALITY));
-        ok(&["import", &file]);
-        ok(&["classify", "--limit", "5"]);
-        let current = json_of(&[
-            "sql",
-            "SELECT COUNT(*) AS n FROM labeled_posts WHERE label_topic IS NOT NULL",
-        ]);
-        let ran = ok(&["classify", "--model", &moods]);
+        let scene = Scene::new(&database.url);
+        let moods = model(MOODS);
+        let shown = "SELECT COUNT(*) AS n FROM labeled_posts WHERE label_topic IS NOT NULL";
+        scene.ok(&["classify", "--limit", "5"]);
+        let current = scene.sql(shown);
+        let ran = scene.ok(&["classify", "--model", &moods]);
         assert!(
             ran.stderr.contains("`tiny-bart-moods` is a classifier")
                 && ran.stderr.contains("stored beside the current ones"),
             "{}",
             ran.stderr
         );
-        assert_eq!(
-            json_of(&[
-                "sql",
-                "SELECT COUNT(*) AS n FROM labeled_posts WHERE label_topic IS NOT NULL"
-            ]),
-            current,
-            "the views show what they showed"
+        assert_eq!(scene.sql(shown), current, "the views show what they showed");
+        // With --make-current they are shown, and nothing is left to label.
+        assert_eq!(scene.classify(&moods, &[])["posts"], 0);
+        let scores = scene.sql(
+            "SELECT label_topic, COUNT(*) AS posts FROM post_scores GROUP BY label_topic ORDER BY label_topic",
         );
-        // With --make-current they are shown, without computing anything again.
-        ok(&[
-            "classify",
-            "--model",
-            &moods,
-            "--make-current",
-            "--run-json",
-            "run.json",
-        ]);
-        let record: Value = serde_json::from_str(
-            &fs::read_to_string(program.folder.path().join("run.json")).unwrap(),
-        )
-        .unwrap();
-        assert_eq!(record["counts"]["posts"], 0, "{record}");
-        let scores = json_of(&[
-            "sql",
-            "SELECT label_topic, COUNT(*) AS posts, MIN(score) AS least FROM post_scores GROUP BY label_topic ORDER BY label_topic",
-        ]);
-        let labels: Vec<&Value> = scores
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| &row["label_topic"])
-            .collect();
+        let labels: Vec<&Value> = scores.iter().map(|row| &row["label_topic"]).collect();
         assert_eq!(labels, ["anger", "joy", "sadness"]);
-        assert!(
-            scores
-                .as_array()
-                .unwrap()
-                .iter()
-                .all(|row| row["posts"] == 21)
-        );
+        assert!(scores.iter().all(|row| row["posts"] == 21));
         // The same as in a file.
-        program.write(
-            "texts.ndjson",
-            (0..20)
-                .map(|i| format!("{}\n", json!({"id": i, "text": format!("post number {i}")})))
-                .collect::<String>(),
-        );
-        program.ok(&[
-            "score",
-            "texts.ndjson",
-            "out.ndjson",
-            "--model",
-            &moods,
-            "--overwrite",
-        ]);
-        let of_file = rows(&program.folder.path().join("out.ndjson"));
-        let stored = json_of(&[
-            "sql",
-            "SELECT title, label_topic, score FROM labeled_posts ORDER BY fullname",
-        ]);
-        for row in stored.as_array().unwrap() {
+        let text = |i: u32| json!({"id": i, "text": format!("post number {i}")}).to_string() + "\n";
+        let texts: String = (0..20).map(text).collect();
+        scene.program.write("texts.ndjson", texts);
+        scene.ok(&["score", "texts.ndjson", "out.ndjson", "--model", &moods]);
+        let of_file = rows(&scene.program.folder.path().join("out.ndjson"));
+        for row in scene.sql("SELECT title, label_topic, score FROM labeled_posts") {
             let number = row["title"].as_str().unwrap().rsplit(' ').next().unwrap();
             let other = &of_file[number];
             assert_eq!(row["label_topic"], other["label"]);
             let off = row["score"].as_f64().unwrap() - other["score"].as_f64().unwrap();
             assert!(off.abs() < 1e-4);
         }
-        // A pipeline file with the model's labels gives them slugs, a threshold and a temperature; nothing is computed.
-        program.write(
-            "moods.toml",
-            "name = \"my-moods\"\nthreshold = 0.9\ntemperature = 2.0\n[[topic]]\nslug = \"happy\"\nlabel = \"joy\"\n[[topic]]\nslug = \"angry\"\nlabel = \"anger\"\n[[topic]]\nslug = \"sad\"\nlabel = \"sadness\"\n",
+    }
+}
+
+/// A pipeline file with these settings and labels, each with a slug.
+fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
+    let topic = |(slug, label): &(&str, &str)| {
+        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n")
+    };
+    let topics: String = labels.iter().map(topic).collect();
+    format!("name = \"mine\"\n{settings}\n{topics}")
+}
+
+const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "sadness")];
+
+#[test]
+fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
+    if !runtime_is_here("a pipeline file for a classifier") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::new(&database.url);
+        let moods = model(MOODS);
+        let write = |name: &str, text: String| scene.program.write(name, text);
+        assert_eq!(scene.classify(&moods, &[])["pairs"], 60);
+        let file = write(
+            "mine.toml",
+            pipeline("threshold = 0.9\ntemperature = 2.0", &MINE),
         );
-        ok(&[
-            "classify",
-            "--model",
-            &moods,
-            "--pipeline",
-            "moods.toml",
-            "--make-current",
-            "--run-json",
-            "run.json",
-        ]);
-        let record: Value = serde_json::from_str(
-            &fs::read_to_string(program.folder.path().join("run.json")).unwrap(),
-        )
-        .unwrap();
+        let counts = scene.classify(&moods, &["--pipeline", &file]);
         assert_eq!(
-            (&record["counts"]["posts"], &record["counts"]["pairs"]),
-            (&json!(21), &json!(0)),
-            "{record}"
+            (&counts["posts"], &counts["pairs"]),
+            (&json!(21), &json!(0))
         );
-        let abstained = json_of(&[
-            "sql",
-            "SELECT COUNT(*) AS n FROM labeled_posts WHERE outcome = 'unsure'",
+        assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
+        let slugs = scene.sql("SELECT DISTINCT label_topic FROM post_scores ORDER BY label_topic");
+        assert_eq!(slugs[0]["label_topic"], "angry");
+        // From what is stored, too.
+        let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
+        let ran = scene.ok(&[
+            "labels", "what-if", &surer, "--model", &moods, "--format", "json",
         ]);
-        assert!(abstained[0]["n"].as_i64().unwrap() > 0);
-        // Logits as scores: a regression, of any sign.
-        ok(&["classify", "--model", &quality, "--make-current"]);
-        let raw = json_of(&[
-            "sql",
-            "SELECT MIN(score) AS low, MAX(score) AS high, COUNT(*) AS posts FROM labeled_posts WHERE outcome = 'LABEL_0'",
-        ]);
-        assert_eq!(raw[0]["posts"], 21);
-        assert!(raw[0]["low"].as_f64().unwrap() < raw[0]["high"].as_f64().unwrap());
-        ok(&["report", "report.html"]);
-        ok(&["export", "out.parquet"]);
-        // What makes no sense is refused.
-        program.write(
-            "threshold.toml",
-            "threshold = 0.5\n[[topic]]\nslug = \"q\"\nlabel = \"LABEL_0\"\n",
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert!(found.to_string().contains("21"), "{found}");
+
+        // Labels that are others give way to the model's.
+        let others = write("others.toml", pipeline("", &MINE[..2]));
+        let ran = scene.ok(&["classify", "--model", &moods, "--pipeline", &others]);
+        assert!(
+            ran.stderr.contains("not those of the pipeline `mine`"),
+            "{}",
+            ran.stderr
         );
-        let ran = run(&[
-            "classify",
-            "--model",
-            &quality,
-            "--pipeline",
-            "threshold.toml",
-        ]);
-        assert_eq!(ran.code, 2, "{}", ran.stderr);
-        assert!(ran.stderr.contains("mode raw"), "{}", ran.stderr);
-        program.write(
-            "beside.toml",
-            "background = \"reddit\"\n[[topic]]\nlabel = \"joy\"\n[[topic]]\nlabel = \"anger\"\n[[topic]]\nlabel = \"sadness\"\n",
-        );
-        let ran = run(&["classify", "--model", &moods, "--pipeline", "beside.toml"]);
+        let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
+        let ran = scene.run(&["classify", "--model", &moods, "--pipeline", &beside]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         assert!(
             ran.stderr.contains("leave the background out"),
             "{}",
             ran.stderr
         );
+    }
+}
+
+#[test]
+fn a_regression_is_stored_as_it_is() {
+    if !runtime_is_here("a regression in the store") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::new(&database.url);
+        let quality = model(QUALITY);
+        assert_eq!(scene.classify(&quality, &[])["posts"], 21);
+        let raw = scene.sql(
+            "SELECT MIN(score) AS low, MAX(score) AS high, COUNT(*) AS posts FROM labeled_posts \
+             WHERE outcome = 'LABEL_0'",
+        );
+        assert_eq!(raw[0]["posts"], 21);
+        let (low, high) = (
+            raw[0]["low"].as_f64().unwrap(),
+            raw[0]["high"].as_f64().unwrap(),
+        );
+        assert!(low < high);
+        scene.ok(&["report", "report.html"]);
+        let page = fs::read_to_string(scene.program.folder.path().join("report.html")).unwrap();
+        assert!(
+            !page.contains("How sure the labels are"),
+            "logits are no shares"
+        );
+        let least = format!("--min-score={high}");
+        scene.ok(&["export", "best.csv", &least]);
+        let best = fs::read_to_string(scene.program.folder.path().join("best.csv")).unwrap();
+        assert!((2..22).contains(&best.lines().count()), "{best}");
+        let file = scene
+            .program
+            .write("t.toml", pipeline("threshold = 0.5", &[("q", "LABEL_0")]));
+        let ran = scene.run(&["classify", "--model", &quality, "--pipeline", &file]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("in mode raw"), "{}", ran.stderr);
     }
 }

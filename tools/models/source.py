@@ -144,7 +144,10 @@ def class_names(config: dict, kind: str) -> list[str]:
     if not by_name and not by_index:
         if kind == "classifier":
             return [f"LABEL_{index}" for index in range(config.get("num_labels") or 2)]
-        raise InputError("`config.json` has no `label2id`: without it nobody knows what a logit is of")
+        raise InputError(
+            "`config.json` has no `label2id`, so nobody knows what a logit is of: name the classes, or say "
+            "`--kind classifier` where LABEL_0, LABEL_1 will do"
+        )
     try:
         indices = {str(name): int(index) for name, index in (by_name or {}).items()}
         reverse = {str(name): int(index) for index, name in (by_index or {}).items()}

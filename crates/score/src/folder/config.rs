@@ -48,6 +48,8 @@ const OTHER_HEADS: &[&str] = &[
     "ForPreTraining",
     "ForImageClassification",
     "ForAudioClassification",
+    // Without a head.
+    "Model",
 ];
 
 /// The part of `config.json` that matters here.
@@ -181,7 +183,7 @@ impl Config {
                 .collect(),
             (None, None) => {
                 return Err(
-                    "it has neither labels (`id2label`, `label2id`) nor a block `zero_shot`; take a model trained on NLI, such as facebook/bart-large-mnli, or a classifier".to_owned(),
+                    "it has neither `label2id` nor `id2label` nor a block `zero_shot`; take a model trained on NLI, such as facebook/bart-large-mnli, or a classifier".to_owned(),
                 );
             }
         };
