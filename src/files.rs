@@ -143,7 +143,11 @@ pub fn score_files(
         scored(job, scoring, ready, &shape, &mut sink)
     };
     let report = match report {
-        Err(error @ (FilesError::Hopeless { .. } | FilesError::Empty(_))) => {
+        Err(
+            error @ (FilesError::Hopeless { .. }
+            | FilesError::Empty(_)
+            | FilesError::NoFilterColumn { .. }),
+        ) => {
             partial.discard()?;
             return Err(error);
         }
