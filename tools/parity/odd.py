@@ -17,7 +17,6 @@ def write_odd(folder: Path) -> None:
     """Write every odd graph into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     save(folder / "three.onnx", labels=3)
-    save(folder / "three-unsaid.onnx", labels=3, said="labels")
     save(folder / "thousand.onnx", labels=1000)
     save(folder / "half.onnx", labels=3, kind=TensorProto.FLOAT16)
     save(folder / "int8.onnx", labels=3, kind=TensorProto.INT8)
@@ -30,10 +29,9 @@ def save(
     labels: int,
     kind: int = TensorProto.FLOAT,
     shape: tuple = ("rows", "width"),
-    said: int | str | None = None,
     flat: bool = False,
 ) -> None:
-    """Write one graph with logits [rows, labels] of a type; `said` is the number of labels that it declares."""
+    """Write one graph with logits [rows, labels] of a type."""
     weights = np.linspace(-1, 1, labels, dtype=np.float32).reshape(1, labels)
     nodes = [
         helper.make_node("Cast", ["attention_mask"], ["real"], to=TensorProto.FLOAT),
@@ -45,7 +43,7 @@ def save(
         else helper.make_node("Identity", ["typed"], ["logits"]),
     ]
     inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in ("input_ids", "attention_mask")]
-    width = [] if flat else [said or labels]
+    width = [] if flat else [labels]
     outputs = [helper.make_tensor_value_info("logits", kind, [shape[0], *width])]
     constants = [numpy_helper.from_array(weights, "weights"), numpy_helper.from_array(np.array([1]), "axis")]
     graph = helper.make_graph(nodes, "odd", inputs, outputs, constants)

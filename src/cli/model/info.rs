@@ -11,6 +11,9 @@ use crate::engines::find_model;
 use crate::store::Table;
 use topicmill_score::{Mode, ModelFolder, ModelKind};
 
+/// Letters of a hash that people are shown.
+const SHORT: usize = 12;
+
 /// Flags of `model info`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -49,6 +52,16 @@ impl Info {
 
 /// What there is to say; for people the labels are cut short.
 fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
+    // Texts stand on the left of a column, numbers on its right.
+    let number = |n: usize| {
+        if people {
+            json!(n.to_string())
+        } else {
+            json!(n)
+        }
+    };
+    let shown = if people { SHORT } else { usize::MAX };
+    let version: String = model.manifest_hash.chars().take(shown).collect();
     let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
     let mut facts = vec![
         ("model", json!(model.name)),
@@ -62,16 +75,16 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
             json!(head.labels)
         };
         facts.push(("labels", labels));
-        facts.push(("number of labels", json!(head.labels.len())));
+        facts.push(("number of labels", number(head.labels.len())));
         facts.push(("default mode", json!(Mode::from(head.function).as_str())));
     }
     facts.extend([
         ("hypothesis template", json!(model.template)),
         ("graph", json!(graph.display().to_string())),
         ("precision", json!(model.precision)),
-        ("max tokens", json!(model.max_tokens)),
+        ("max tokens", number(model.max_tokens)),
         ("manifest", json!(model.made.is_some())),
-        ("version", json!(model.manifest_hash)),
+        ("version", json!(version)),
         ("folder", json!(model.dir.display().to_string())),
     ]);
     facts.retain(|(_, value)| !value.is_null());
