@@ -9,11 +9,13 @@ mod columnar;
 mod columns;
 mod convert;
 mod error;
+mod filter;
 mod input;
 mod kept;
 mod output;
 mod own;
 mod run;
+mod selected;
 mod stream;
 
 use std::io::{self, Write};
@@ -23,6 +25,7 @@ use std::thread;
 
 pub use self::error::FilesError;
 use self::error::write_error;
+pub use self::filter::{Filter, FilterError};
 use self::input::Order;
 use self::output::{Partial, Shape};
 use self::own::Own;
@@ -79,17 +82,21 @@ pub struct Writing {
     pub label_scores: bool,
     /// Leave out the columns of the inputs but the id.
     pub drop_columns: bool,
+    /// Which rows are written; `None` for all.
+    pub filter: Option<Filter>,
 }
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FileReport {
-    /// Lines of the output, those of an earlier run included.
+    /// Rows that were dealt with, those of an earlier run included.
     pub lines: u64,
     /// How many of them an earlier run left that was stopped.
     pub resumed: u64,
     /// Of `lines`, those that say what was wrong with their input.
     pub failed: u64,
+    /// Of `lines`, those that the condition left out.
+    pub left_out: u64,
     /// Stopped before the end: `OUTPUT.partial` waits for the same command to be given again.
     pub stopped: bool,
 }
@@ -142,7 +149,11 @@ pub fn score_files(
         scored(job, scoring, ready, &shape, &mut sink)
     };
     let report = match report {
-        Err(error @ (FilesError::Hopeless { .. } | FilesError::Empty(_))) => {
+        Err(
+            error @ (FilesError::Hopeless { .. }
+            | FilesError::Empty(_)
+            | FilesError::NoFilterColumn { .. }),
+        ) => {
             // Nothing in it is worth going on with, and it would be in the way of the next try.
             partial.discard()?;
             return Err(error);
@@ -264,13 +275,8 @@ fn scored(
     } = scoring;
     let prepared = ready.large;
     let picking = ready.small.zip(cascade.small.as_mut());
-    let (lines, failed) = sink.earlier();
-    let mut report = FileReport {
-        lines,
-        resumed: lines,
-        failed,
-        stopped: false,
-    };
+    let mut report = sink.earlier();
+    let lines = report.lines;
     let rows = prepared.rows_per_text();
     let rows = picking.as_ref().map_or(rows, |(of_small, small)| {
         small.picked_of(rows).max(of_small.rows_per_text())

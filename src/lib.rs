@@ -82,6 +82,7 @@
 //! - **none of these**: the verdict on a post that is other, or *unsure*: its best score lies under the threshold.
 //! - **gold**: the right label of a post, as a person says it. A post that no label of the set fits is *out of scope*.
 //! - **premise, hypothesis**: the two texts an NLI model compares: the post and "This text is about {label}."
+//! - **classifier**: a model with labels of its own; it reads a text alone and gives a logit for each of them.
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.

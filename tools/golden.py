@@ -21,12 +21,15 @@ def main() -> int:
         return run_check(arguments)
     # Read by the libraries when they are imported, so only then, and only where fixtures are written.
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
-    from parity.write import write_full, write_tiny
+    from parity.write import write_classifiers, write_full, write_tiny
 
     if arguments.full:
         write_full(arguments.full, arguments.layers)
     else:
-        write_tiny(FIXTURES)
+        if arguments.only != "classifiers":
+            write_tiny(FIXTURES)
+        if arguments.only != "nli":
+            write_classifiers(FIXTURES / "classifiers")
     return 0
 
 
@@ -43,6 +46,7 @@ def parse() -> argparse.Namespace:
         default=FIXTURES,
         help="with --check: a folder with models/ and golden/, such as --full writes",
     )
+    parser.add_argument("--only", choices=("nli", "classifiers"), help="write the fixtures of this kind")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="with --check: the largest error that passes")
     parser.add_argument("--layers", type=int, default=12, help=argparse.SUPPRESS)
     return parser.parse_args()

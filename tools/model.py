@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make a topicmill model folder from the local folder of a Hugging Face NLI classifier.
+"""Make a topicmill model folder from the local folder of a Hugging Face classifier, of NLI or of labels of its own.
 
 Exit code 0: the folder is written, every graph proved against torch. 1: a graph is wrong or cannot be stored, and
 nothing is written. 2: the model or the arguments cannot be used. tools/README.md says more.
@@ -30,7 +30,8 @@ def main(words: list[str] | None = None) -> int:
         for name in names:
             if name not in GRAPHS:
                 raise InputError(f"`{name}` is no graph: there are {', '.join(GRAPHS)}")
-        make_folder(read_source(arguments.model), arguments.out, names, lambda line: print(line, file=sys.stderr))
+        source = read_source(arguments.model, arguments.kind)
+        make_folder(source, arguments.out, names, lambda line: print(line, file=sys.stderr))
     except InputError as problem:
         print(f"cannot make a model folder: {problem}", file=sys.stderr)
         return 2
@@ -47,6 +48,12 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("out", type=Path, metavar="OUT", help="the model folder, new or empty")
     parser.add_argument(
         "--graphs", metavar="NAMES", default=DEFAULT_GRAPHS, help="which to make, by commas (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kind",
+        choices=("auto", "nli", "classifier"),
+        default="auto",
+        help="what it is; auto: nli where a class is the entailment, else classifier (default: %(default)s)",
     )
     return parser.parse_args(words)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write a Hugging Face NLI classifier with random weights, to try the tools and to measure speed without a download.
+"""Write a Hugging Face classifier with random weights, of NLI unless labels are given, to try the tools and to measure speed without a download.
 
 Speed and parity do not depend on training; which label wins does.
 """
@@ -22,12 +22,20 @@ def main() -> int:
         print(f"`{arguments.out}` exists and is not an empty folder", file=sys.stderr)
         return 2
     os.environ |= QUIET
-    write_model(arguments.shape, arguments.out, arguments.seed, arguments.layers)
+    labels = tuple(arguments.labels.split(",")) if arguments.labels else None
+    write_model(arguments.shape, arguments.out, arguments.seed, arguments.layers, labels, arguments.problem)
     return 0
 
 
-def write_model(shape: str, out: Path, seed: int = 1, layers: int = 12) -> None:
-    """Write config, tokenizer and weights of one of `SHAPES`."""
+def write_model(
+    shape: str,
+    out: Path,
+    seed: int = 1,
+    layers: int = 12,
+    labels: tuple[str, ...] | None = None,
+    problem: str | None = None,
+) -> None:
+    """Write config, tokenizer and weights of one of `SHAPES`; with `labels` no NLI model, but a classifier of these."""
     from transformers import logging
 
     from parity.models import TINY, Spec, full_spec, make_model, make_tokenizer, save_folder
@@ -43,6 +51,8 @@ def write_model(shape: str, out: Path, seed: int = 1, layers: int = 12) -> None:
         "tiny-deberta": Spec("", "deberta", ("entailment", "neutral", "contradiction"), 64, 64, 6, ""),
     }
     spec = replace(specs[shape], seed=seed)
+    if labels:
+        spec = replace(spec, labels=labels, problem=problem)
     tokenizer = make_tokenizer(spec)
     model = make_model(spec, len(tokenizer))
     save_folder(spec, model, tokenizer, out)
@@ -57,6 +67,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("out", type=Path, metavar="OUT", help="the folder, new or empty")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the weights (default: %(default)s)")
     parser.add_argument("--layers", type=int, default=12, metavar="N", help="of each half, with bart-large")
+    parser.add_argument("--labels", metavar="NAMES", help="of a classifier, by commas (default: the classes of NLI)")
+    parser.add_argument(
+        "--problem",
+        choices=("regression", "single_label_classification", "multi_label_classification"),
+        help="`problem_type` of a classifier",
+    )
     return parser.parse_args()
 
 

@@ -271,7 +271,11 @@ fn source_exit(error: &SourceError) -> Exit {
 
 fn labeler_exit(error: &LabelerError) -> Exit {
     match error {
-        LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => Exit::Usage,
+        LabelerError::LabelSet(_)
+        | LabelerError::TooLong { .. }
+        | LabelerError::OwnLabels { .. }
+        | LabelerError::NoBackground(_)
+        | LabelerError::Raw(_) => Exit::Usage,
         _ => Exit::Model,
     }
 }

@@ -18,6 +18,7 @@ use crate::export::{
 };
 use crate::store::{Access, Store, Target};
 use crate::telemetry::Progress;
+use topicmill_score::Mode;
 
 /// Flags of `export`.
 #[derive(Debug, Args)]
@@ -255,7 +256,10 @@ impl Export {
             })?;
             slugs.push(label.slug.clone());
         }
-        if let Some(score) = self.min_score.filter(|score| !(0.0..=1.0).contains(score)) {
+        let is_share = subject.set.mode != Mode::Raw;
+        let is_score =
+            |score: f64| (0.0..=1.0).contains(&score) || (!is_share && score.is_finite());
+        if let Some(score) = self.min_score.filter(|score| !is_score(*score)) {
             return Err(CliError::Usage(format!(
                 "--min-score {score} is no score: give a number from 0 to 1"
             )));

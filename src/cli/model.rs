@@ -1,5 +1,7 @@
 //! `topicmill model`: which models are here, whether they are right, how to get one, and how to drop what one left.
 
+mod info;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
@@ -15,9 +17,9 @@ use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
 use crate::store::{Access, Dropped, Table};
 use crate::telemetry::Progress;
-use topicmill_score::folder::Processor;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
+use topicmill_score::folder::{Processor, kind_of, name_of};
 use topicmill_score::text::Encoder;
 use topicmill_score::vectors::{self, Errors};
 use topicmill_score::{
@@ -53,6 +55,8 @@ Examples:\n\
         #[arg(long, value_enum, default_value_t)]
         format: OutputFormat,
     },
+    /// Show what kind of model a folder holds, its labels and its graph
+    Info(info::Info),
     /// Check the hash of every file of a model, and the logits of every graph, against its manifest
     Verify(Verify),
     /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
@@ -141,6 +145,7 @@ impl Model {
                 output::print_table(&list(setup), format)?;
                 Ok(Exit::Done)
             }
+            Command::Info(info) => info.run(),
             Command::Verify(verify) => verify.run(setup).await,
             Command::Pull(pull) => pull.run(setup).await,
             Command::Drop(drop) => drop.run(setup).await,
@@ -263,11 +268,26 @@ impl Checked {
 }
 
 impl Verify {
+    /// What texts are labelled with.
+    fn label_set(&self, setup: &Setup, folder: &Path) -> Result<LabelSet, CliError> {
+        let ModelKind::Classifier(head) = kind_of(folder)? else {
+            return Ok(setup.pipeline(&self.pipeline)?.label_set);
+        };
+        if head.labels.len() == 1 {
+            return Err(CliError::Usage(
+                "--texts counts how often two graphs choose the same label, and this model has one label: leave it out, \
+                 and use `--precision int8` where the errors in the table are small enough"
+                    .into(),
+            ));
+        }
+        Ok(LabelSet::of_classifier(&name_of(folder), &head))
+    }
+
     async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
         let library = setup.library();
         let set = match &self.texts {
-            Some(_) => Some(setup.pipeline(&self.pipeline)?.label_set),
+            Some(_) => Some(self.label_set(setup, &folder)?),
             None => None,
         };
         let stop = setup.stop.clone();
@@ -385,10 +405,10 @@ fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
         let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
         let mut engine = OnnxEngine::load_unchecked(&model, &options)?;
-        let (Some(made), ModelKind::Nli(classes)) = (&model.made, &model.kind) else {
+        let Some(made) = &model.made else {
             return Ok(None);
         };
-        let errors = vectors::alone_and_together(&mut engine, made, classes);
+        let errors = vectors::alone_and_together(&mut engine, made, &model.kind);
         Ok(Some(errors.map_err(LabelerError::from)?))
     };
     match tried() {

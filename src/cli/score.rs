@@ -9,13 +9,13 @@ use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
 use crate::files::{
-    self, FileJob, FileReport, FilesError, Reading, RowLabels, Scoring, WINDOW_ROWS, Writing,
-    score_files, score_to,
+    self, FileJob, FileReport, FilesError, Filter, Reading, RowLabels, Scoring, WINDOW_ROWS,
+    Writing, score_files, score_to,
 };
 use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
 use topicmill_score::Cascade;
-use topicmill_score::{Label, LabelSet, Mode};
+use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
@@ -25,7 +25,8 @@ Examples:\n\
 \x20 topicmill score texts.csv scores.csv\n\
 \x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
 \x20 topicmill score texts.ndjson out.ndjson --label cooking --label football\n\
-\x20 topicmill score texts.csv scores.csv --labels-column labels",
+\x20 topicmill score texts.csv scores.csv --labels-column labels\n\
+\x20 topicmill score docs.parquet good.parquet --model DIR --where \"score >= 3\"",
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
@@ -77,6 +78,9 @@ pub struct Score {
     /// Leave out the other columns of the inputs
     #[arg(long)]
     drop_columns: bool,
+    /// Write only the rows that meet this condition, such as "score >= 3" or "label = 'food' and margin > 0.5"
+    #[arg(long = "where", value_name = "CONDITION")]
+    filter: Option<Filter>,
     /// Replace OUTPUT if it exists
     #[arg(long)]
     overwrite: bool,
@@ -153,6 +157,7 @@ impl Score {
                 format: self.output_format.map(Into::into),
                 label_scores: self.label_scores,
                 drop_columns: self.drop_columns,
+                filter: self.filter.take(),
             },
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
@@ -180,6 +185,12 @@ impl Score {
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
+        if let Some((model, head)) = setup.classifier(&self.model)
+            && !self.labels.is_empty()
+        {
+            let own = head.listed();
+            return Err(LabelerError::OwnLabels { model, own }.into());
+        }
         if self.labels.is_empty() {
             return Ok(setup.pipeline(&self.pipeline)?.label_set);
         }
@@ -246,6 +257,7 @@ fn run(
 fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
     let output = job.output.display();
     let done = report.lines;
+    let filtered = job.writing.filter.is_some();
     if report.stopped && to_stdout {
         tracing::warn!(done, "stopped before the end of the input");
     } else if report.stopped {
@@ -262,6 +274,7 @@ fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
         tracing::info!(
             texts = report.lines,
             failed = report.failed,
+            left_out = filtered.then_some(report.left_out),
             resumed = report.resumed,
             "written to {output}"
         );

@@ -286,14 +286,25 @@ impl Setup {
         }
     }
 
-    /// The label set of a pipeline, in the mode that flag or setting ask for.
+    /// The label set of a pipeline, in the mode that flag or setting ask for. A classifier has labels of its own, which
+    /// stand in place of a pipeline's that are others.
     pub fn label_set(&self, flags: &ModelFlags, mut set: LabelSet) -> Result<LabelSet, CliError> {
+        let classifier = self.classifier(flags);
+        if let Some((name, head)) = &classifier {
+            set = model::labels_of(name, head, set);
+        }
         let mode = flags
             .mode
             .as_deref()
             .unwrap_or(&self.settings().classify.mode);
         if !mode.is_empty() {
             set.mode = word::<Mode>("mode", mode)?;
+        }
+        if set.mode == Mode::Raw && classifier.is_none() {
+            return Err(CliError::Usage(
+                "mode raw gives a classifier's logits as they are, and the model is no classifier: use single or multi"
+                    .into(),
+            ));
         }
         Ok(set)
     }

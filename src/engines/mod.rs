@@ -32,8 +32,8 @@ pub enum EnginesError {
     /// The model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
-    /// A shortlist that saves no time: the large model is one that scores any number of labels in one pass.
-    #[error("a shortlist saves nothing: `{0}` scores any number of labels in one pass")]
+    /// A shortlist that saves no time: the large model is one that scores all labels in one pass.
+    #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
     /// A shortlist that saves no time: the small model is the large one.
     #[error("a shortlist saves nothing: `{0}` would pick labels for itself")]
@@ -198,7 +198,7 @@ impl ModelChoice {
 /// [`EnginesError::OnePass`] and [`EnginesError::Itself`] where it does not.
 pub fn fit_together(large: &ModelFolder, small: &ModelFolder) -> Result<(), EnginesError> {
     let name = || large.name.clone();
-    if matches!(large.kind, ModelKind::Embedding(_)) {
+    if !matches!(large.kind, ModelKind::Nli(_)) {
         Err(EnginesError::OnePass(name()))
     } else if large.manifest_hash == small.manifest_hash {
         Err(EnginesError::Itself(name()))

@@ -17,8 +17,9 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
 use super::kept::renamed;
-use super::output::{SCORES, Shape};
-use super::stream::{lines_of, members, plain};
+use super::output::{SCORES, Shape, is_left_out};
+use super::selected;
+use super::stream::{kept_lines_of, lines_of, members, plain};
 use super::{FilesError, write_error};
 use crate::tables::columnar::{
     ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, begin, disk_error,
@@ -175,7 +176,7 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
     let schema = Type::group_type_builder("schema").with_fields(fields.map_err(&failed)?);
     let schema = Arc::new(schema.build().map_err(&failed)?);
     let mut writer = begin(BufWriter::new(to), schema, None, &[]).map_err(&failed)?;
-    let mut rows = lines_of(lines)?;
+    let mut rows = kept_lines_of(lines)?;
     loop {
         let count = fill(&mut columns, &mut rows, GROUP_ROWS, GROUP_BYTES);
         if count.map_err(write_error(lines))? == 0 {
@@ -229,9 +230,9 @@ pub(super) fn beside_copies(
         .iter()
         .map(|field| field.name().into())
         .collect();
-    let mut rows = lines_of(lines)?.peekable();
+    let mut rows = lines_of(lines)?;
     // Where no column holds an id, each line has the number of its row.
-    let numbered = match rows.peek() {
+    let numbered = match kept_lines_of(lines)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
     };
@@ -354,11 +355,29 @@ fn copy(
         FilesError::of_table(input, TableError::from(error))
     };
     let file = File::open(input).map_err(|error| FilesError::of_table(input, error.into()))?;
-    for group in reader.metadata().row_groups() {
+    for (at, group) in reader.metadata().row_groups().iter().enumerate() {
         let count = usize::try_from(group.num_rows()).map_err(|_| damaged("no rows"))?;
-        let filled = fill(added, rows, count, usize::MAX).map_err(write_error(lines))?;
-        if filled != count {
+        let mut stays = Vec::new();
+        let mut of_group = rows.take(count).filter(|line| {
+            let stay = !line.as_ref().is_ok_and(|line| is_left_out(line));
+            stays.push(stay);
+            stay
+        });
+        let filled = fill(added, &mut of_group, count, usize::MAX).map_err(write_error(lines))?;
+        if stays.len() != count {
             return Err(damaged("it has not as many rows as it says"));
+        }
+        if filled == 0 && count > 0 {
+            continue;
+        }
+        if filled < count {
+            let mut out = writer.next_row_group().map_err(&failed)?;
+            selected::copy(&reader, at, &stays, &mut out).map_err(&failed)?;
+            for column in &*added {
+                column.values.write(&mut out).map_err(&failed)?;
+            }
+            out.close().map_err(&failed)?;
+            continue;
         }
         let columns: Vec<ColumnDescPtr> = writer.schema_descr().columns().to_vec();
         let mut out = writer.next_row_group().map_err(&failed)?;

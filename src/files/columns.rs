@@ -288,7 +288,8 @@ fn joined(row: &Row, names: &[String]) -> Result<String, String> {
     filled(parts.join("\n\n"), &names.join("`, `"))
 }
 
-fn listed(names: &[Arc<str>]) -> String {
+/// Names of columns for people, the first of them.
+pub(super) fn listed(names: &[Arc<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(40).map(AsRef::as_ref).collect();
     let more = if names.len() > shown.len() {
         format!(" and {} more", names.len() - shown.len())

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::columnar::{self, Column, Kind};
 use super::output::Shape;
-use super::stream::{Stream, lines_of, members};
+use super::stream::{Stream, kept_lines_of, members};
 use super::{FilesError, write_error};
 use crate::tables::{Format, Packing};
 
@@ -35,7 +35,7 @@ pub(super) fn convert(
             let columns = columns_of(lines, shape)?;
             Ok(columns.into_iter().map(|column| column.name).collect())
         })?;
-        for line in lines_of(lines)? {
+        for line in kept_lines_of(lines)? {
             out.write(&line.map_err(&failed)?).map_err(&failed)?;
         }
         out.finish().map_err(&failed)
@@ -65,7 +65,7 @@ fn columns_of(lines: &Path, shape: &Shape) -> Result<Vec<Column>, FilesError> {
     let added = shape.added();
     let mut columns: Vec<Column> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for line in lines_of(lines)? {
+    for line in kept_lines_of(lines)? {
         for (name, value) in members(&line.map_err(&failed)?).map_err(&failed)?.0 {
             let kind = Kind::of(value.get());
             match places.get(&name) {

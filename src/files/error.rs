@@ -39,6 +39,16 @@ pub enum FilesError {
         /// Those that there are.
         columns: String,
     },
+    /// A column that a condition reads and no row has.
+    #[error(
+        "choose rows with `--where`: there is no column `{name}`; a row of the output has {columns}"
+    )]
+    NoFilterColumn {
+        /// What was asked for.
+        name: String,
+        /// Those that there are.
+        columns: String,
+    },
     /// Nobody said where the text is.
     #[error(
         "find the text in `{path}`: name its column with `--text COLUMN`; the file has {columns}"

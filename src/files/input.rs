@@ -1,14 +1,16 @@
 //! Rows of tables into windows of tokenised texts.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::columns::Columns;
-use super::kept::Kept;
-use super::output::Shape;
+use super::columns::{Columns, listed};
+use super::filter::{Filter, inside};
+use super::kept::{Kept, RENAMED};
+use super::output::{ADDED, Shape};
 use super::{FileJob, FilesError};
 use crate::tables::csv::Csv;
 use crate::tables::json::{Elements, Lines};
@@ -41,6 +43,8 @@ pub(super) struct Entry {
     pub(super) line: u64,
     /// What OUTPUT has of it: members of a JSON object.
     pub(super) kept: String,
+    /// Members that the condition reads and OUTPUT has not.
+    pub(super) seen: String,
     /// What is wrong with it. Without this it has a text.
     pub(super) problem: Option<String>,
 }
@@ -126,6 +130,7 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
         Format::Csv | Format::Tsv => {
             let rows = Csv::new(text, delimiter).map_err(failed)?;
             let names = rows.names().unwrap_or_default();
+            check_names(job, names)?;
             Input {
                 columns: Some(Columns::of_table(names, reading, path)?),
                 delimiter: Some(rows.delimiter()),
@@ -161,9 +166,15 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
     let file = File::open(path).map_err(|error| failed(error.into()))?;
     let mut columns = None;
     let rows = Parquet::new(file, |names: &[Arc<str>]| {
+        check_names(job, names).map_err(Failed::Files)?;
         let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
         let needed = found.needed();
-        let is_read = |name: &str| !copied || needed.contains(&name);
+        // In the output it may have another name.
+        let is_asked = |name: &str| {
+            let filter = job.writing.filter.as_ref();
+            filter.is_some_and(|filter| filter.columns().iter().any(|of| is_from(of, name)))
+        };
+        let is_read = |name: &str| !copied || needed.contains(&name) || is_asked(name);
         let wanted = (0..names.len()).filter(|at| is_read(&names[*at]));
         let wanted = wanted.collect();
         columns = Some(found);
@@ -179,6 +190,66 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
         format: Format::Parquet,
         delimiter: None,
     })
+}
+
+/// Whether a column of the output, or what is within it, comes from this column of the input, which may have another name
+/// there.
+fn is_from(column: &str, name: &str) -> bool {
+    let own = column.trim_start_matches(RENAMED);
+    [column, own]
+        .into_iter()
+        .any(|column| column == name || inside(column, name).is_some())
+}
+
+/// Whether a table with these names can have each column that the condition reads, as far as that is known before a model
+/// is loaded.
+fn check_names(job: &FileJob, names: &[Arc<str>]) -> Result<(), FilesError> {
+    let Some(filter) = &job.writing.filter else {
+        return Ok(());
+    };
+    let is_there = |column: &str| is_ours(column) || names.iter().any(|name| is_from(column, name));
+    match filter
+        .columns()
+        .into_iter()
+        .find(|column| !is_there(column))
+    {
+        None => Ok(()),
+        Some(column) => {
+            let ours = ADDED.iter().map(|name| Arc::from(*name));
+            let all: Vec<Arc<str>> = names.iter().cloned().chain(ours).collect();
+            Err(FilesError::NoFilterColumn {
+                name: column.to_owned(),
+                columns: listed(&all),
+            })
+        }
+    }
+}
+
+/// Whether a column may be one that the output gets, whatever its format.
+fn is_ours(column: &str) -> bool {
+    let of_labels = ["score_", "scores.", "logits."];
+    let others = ["id", "error", "scores", "logits", "input", "line"];
+    ADDED.contains(&column)
+        || others.contains(&column)
+        || of_labels.iter().any(|begin| column.starts_with(begin))
+}
+
+/// Whether there is each column that a condition reads.
+fn check_columns(filter: &Filter, all: &BTreeSet<String>) -> Result<(), FilesError> {
+    let is_there = |column: &str| {
+        all.contains(column) || all.iter().any(|name| inside(column, name).is_some())
+    };
+    let columns = filter.columns();
+    match columns.into_iter().find(|column| !is_there(column)) {
+        None => Ok(()),
+        Some(column) => {
+            let names: Vec<Arc<str>> = all.iter().map(|name| name.as_str().into()).collect();
+            Err(FilesError::NoFilterColumn {
+                name: column.to_owned(),
+                columns: listed(&names),
+            })
+        }
+    }
 }
 
 /// How the rows are read.
@@ -206,6 +277,7 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         labels: Vec::new(),
         own_labels: 0,
         bytes: 0,
+        checked: false,
     };
     let mut send = |window| windows.send(window).map_err(|_| Hangup);
     if let Err(Interrupted::Failed(error)) = reader.run(&mut send) {
@@ -246,6 +318,8 @@ struct Reader<'a> {
     /// How many labels the rows of the window bring.
     own_labels: usize,
     bytes: usize,
+    /// Whether the columns of the condition were looked for.
+    checked: bool,
 }
 
 impl Reader<'_> {
@@ -314,6 +388,13 @@ impl Reader<'_> {
         if kept.is_empty() && !shape.is_copied() {
             kept.push_str("\"id\":null");
         }
+        let seen = match &shape.filter {
+            Some(filter) if !shape.keeps_columns() => {
+                let reads = |name: &str| filter.reads(name);
+                self.kept.members_that(&row, None, reads)
+            }
+            _ => String::new(),
+        };
         let text = match row.problem.take() {
             Some(problem) => Err(problem),
             None => id.and_then(|_| Ok((columns.text(&row)?, columns.labels(&row)?))),
@@ -333,11 +414,25 @@ impl Reader<'_> {
             input,
             line: row.line,
             kept,
+            seen,
             problem,
         });
     }
 
+    /// Whether a column that the condition reads came in the first rows, or is one of ours. An object may lack a field
+    /// that the next one has.
+    fn check_filter(&mut self) -> Result<(), FilesError> {
+        let Some(filter) = self.order.shape.filter.as_ref().filter(|_| !self.checked) else {
+            return Ok(());
+        };
+        self.checked = true;
+        let names = self.kept.names().map(str::to_owned);
+        let all: BTreeSet<String> = names.chain(self.order.shape.reserved()).collect();
+        check_columns(filter, &all)
+    }
+
     fn window(&mut self) -> Result<Window, FilesError> {
+        self.check_filter()?;
         (self.bytes, self.own_labels) = (0, 0);
         let mut plain = std::mem::take(&mut self.texts);
         let texts = self

@@ -6,13 +6,17 @@ use std::sync::Arc;
 
 use crate::tables::{Row, json};
 
+/// What a column's name gets in front of it where one of ours has that name.
+pub(super) const RENAMED: &str = "input_";
+
 /// Ids that are remembered to find one that comes twice: 16 MiB of them.
 const REMEMBERED_IDS: usize = 1 << 20;
 
 /// The columns of the input as members of a JSON object, with names that none of ours has.
 pub(super) struct Kept {
     reserved: HashSet<String>,
-    names: HashMap<Arc<str>, String>,
+    /// By its name in the input what a column is called in the output, as JSON and as it is.
+    names: HashMap<Arc<str>, (String, String)>,
     /// Hashes of the ids so far; `None` once one came twice.
     ids: Option<HashSet<u64>>,
 }
@@ -29,22 +33,41 @@ impl Kept {
 
     /// All cells of a row, `number` in front of them if it is its id.
     pub(super) fn members(&mut self, row: &Row, number: Option<u64>) -> String {
+        self.members_that(row, number, |_| true)
+    }
+
+    /// Those of them whose names in the output are wanted.
+    pub(super) fn members_that(
+        &mut self,
+        row: &Row,
+        number: Option<u64>,
+        wanted: impl Fn(&str) -> bool,
+    ) -> String {
         let mut out = number.map_or(String::new(), |number| format!("\"id\":{number}"));
         for (name, cell) in &row.cells {
-            if !out.is_empty() {
-                out.push(',');
-            }
             if !self.names.contains_key(name) {
                 let is_ours =
                     |name: &str| self.reserved.contains(name) || (number.is_some() && name == "id");
                 let free = renamed(name, is_ours, |name| row.cell(name).is_some());
-                self.names.insert(name.clone(), json::quoted(&free));
+                self.names.insert(name.clone(), (json::quoted(&free), free));
             }
-            out.push_str(&self.names[name]);
+            let (quoted, free) = &self.names[name];
+            if !wanted(free) {
+                continue;
+            }
+            if !out.is_empty() {
+                out.push(',');
+            }
+            out.push_str(quoted);
             out.push(':');
             cell.write_json(&mut out);
         }
         out
+    }
+
+    /// What the columns that came so far are called in the output.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.values().map(|(_, free)| free.as_str())
     }
 
     /// Says so when an id comes for the second time. That is allowed, because each row stays in its place.
@@ -73,7 +96,7 @@ pub(super) fn renamed(
 ) -> String {
     let mut free = name.to_owned();
     while is_ours(&free) || (free != name && is_theirs(&free)) {
-        free = format!("input_{free}");
+        free = format!("{RENAMED}{free}");
     }
     if free != name {
         tracing::info!(

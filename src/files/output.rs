@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::filter::Filter;
 use super::{FileJob, FilesError, write_error};
+use crate::tables::json::Members;
 use crate::tables::{Format, Packing, bytes};
 use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
 
@@ -20,9 +22,13 @@ pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "o
 
 /// All scores of a text, by label.
 pub(super) const SCORES: &str = "scores";
+/// The line of a row that the condition leaves out.
+const LEFT_OUT: &str = "{}";
+/// The same of a row that could not be scored either.
+const LEFT_OUT_FAILURE: &str = "{\"error\":true}";
 
 /// How the output is written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Shape {
     pub(super) format: Format,
     pub(super) packing: Packing,
@@ -35,6 +41,8 @@ pub(super) struct Shape {
     /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
     pub(super) copied: bool,
     dropped: bool,
+    /// Which rows stay; `None` for all.
+    pub(super) filter: Option<Filter>,
 }
 
 impl Shape {
@@ -60,6 +68,7 @@ impl Shape {
             all_scores: with_scores && own_labels,
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
+            filter: job.writing.filter.clone(),
         }
     }
 
@@ -70,7 +79,7 @@ impl Shape {
 
     /// Whether the lines as they grow are the output.
     pub(super) fn is_lines(&self) -> bool {
-        self.format == Format::Ndjson && self.packing == Packing::Plain
+        self.format == Format::Ndjson && self.packing == Packing::Plain && self.filter.is_none()
     }
 
     /// Whether the columns of the inputs are copied from file to file.
@@ -99,6 +108,27 @@ impl Shape {
             reserved.extend(of_json.map(str::to_owned));
         }
         reserved
+    }
+
+    /// What is written of a row in place of its line, if the condition leaves the row out. `seen`: members of the row
+    /// that its line has not.
+    pub(super) fn left_out(
+        &self,
+        seen: &str,
+        line: &str,
+        is_scored: bool,
+    ) -> Result<Option<&'static str>, FilesError> {
+        let Some(filter) = &self.filter else {
+            return Ok(None);
+        };
+        let whole = (!seen.is_empty()).then(|| format!("{{{seen},{}", &line[1..]));
+        let row: Members = serde_json::from_str(whole.as_deref().unwrap_or(line))
+            .map_err(|error| write_error(Path::new("OUTPUT"))(error.into()))?;
+        Ok((!filter.keeps(&row)).then_some(if is_scored {
+            LEFT_OUT
+        } else {
+            LEFT_OUT_FAILURE
+        }))
     }
 
     /// The line of a text that was scored. `kept`: members of the object that come first.
@@ -189,6 +219,11 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
         Outcome::Other => "other",
         Outcome::Unsure => "unsure",
     }
+}
+
+/// Whether a line of `OUTPUT.partial` stands for a row that is not written.
+pub(super) fn is_left_out(line: &str) -> bool {
+    [LEFT_OUT, LEFT_OUT_FAILURE].contains(&line)
 }
 
 /// Checks what can be known of the output before any work is done.
@@ -286,6 +321,20 @@ pub(super) struct Partial {
     pub(super) lines: u64,
     /// How many of them are of texts that were not scored.
     pub(super) failed: u64,
+    /// How many of them are of rows that are left out.
+    pub(super) left_out: u64,
+}
+
+/// Whole lines of a file.
+#[derive(Debug, Default)]
+struct WholeLines {
+    lines: u64,
+    /// How many tell a failure.
+    failed: u64,
+    /// How many stand for rows that are left out.
+    left_out: u64,
+    /// Where the last one ends.
+    end: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -321,9 +370,9 @@ impl Partial {
             .and_then(|bytes| serde_json::from_slice::<Sidecar>(&bytes).ok());
         let same = fingerprint.is_some()
             && earlier.is_some_and(|earlier| earlier.fingerprint == fingerprint);
-        let (mut lines, mut failed, mut end) = (0, 0, 0);
+        let mut found = WholeLines::default();
         if same {
-            (lines, failed, end) = whole_lines(&file).map_err(&error)?;
+            found = whole_lines(&file).map_err(&error)?;
         } else {
             let content =
                 serde_json::to_vec(&Sidecar { fingerprint }).expect("a struct of strings is JSON");
@@ -331,15 +380,16 @@ impl Partial {
             file.set_len(0).map_err(&error)?;
             fs::write(&sidecar, content).map_err(write_error(&sidecar))?;
         }
-        file.set_len(end).map_err(&error)?;
-        file.seek(SeekFrom::Start(end)).map_err(&error)?;
+        file.set_len(found.end).map_err(&error)?;
+        file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
         let file = BufWriter::new(file);
         Ok(Self {
             sidecar,
             output: output.to_owned(),
             file,
-            lines,
-            failed,
+            lines: found.lines,
+            failed: found.failed,
+            left_out: found.left_out,
             path: path.clone(),
         })
     }
@@ -367,7 +417,7 @@ impl Partial {
             .sync_all()
             .map_err(write_error(&self.path))?;
         // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
-        fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
+        fs::rename(&self.path, &self.output).map_err(write_error(Path::new("OUTPUT")))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
@@ -384,7 +434,7 @@ impl Partial {
             let _ = fs::remove_file(&made);
         })?;
         file.sync_all().map_err(write_error(&made))?;
-        fs::rename(&made, &self.output).map_err(write_error(&self.output))?;
+        fs::rename(&made, &self.output).map_err(write_error(Path::new("OUTPUT")))?;
         self.discard()
     }
 
@@ -401,14 +451,14 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// How many whole lines a file has, how many of them tell a failure, and where the last one ends.
-fn whole_lines(file: &File) -> io::Result<(u64, u64, u64)> {
+/// The whole lines that a file begins with.
+fn whole_lines(file: &File) -> io::Result<WholeLines> {
     #[derive(Deserialize)]
     struct Seen {
         error: Option<IgnoredAny>,
     }
     let mut reader = BufReader::new(file);
-    let (mut lines, mut failed, mut end) = (0, 0, 0);
+    let mut found = WholeLines::default();
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -418,10 +468,12 @@ fn whole_lines(file: &File) -> io::Result<(u64, u64, u64)> {
             .strip_suffix(b"\n")
             .and_then(|line| serde_json::from_slice::<Seen>(line).ok());
         let Some(seen) = seen else {
-            return Ok((lines, failed, end));
+            return Ok(found);
         };
-        lines += 1;
-        failed += u64::from(seen.error.is_some());
-        end += read as u64;
+        found.lines += 1;
+        found.failed += u64::from(seen.error.is_some());
+        let left_out = |told: &str| line.strip_suffix(b"\n") == Some(told.as_bytes());
+        found.left_out += u64::from([LEFT_OUT, LEFT_OUT_FAILURE].into_iter().any(left_out));
+        found.end += read as u64;
     }
 }

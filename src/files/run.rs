@@ -32,23 +32,35 @@ pub(super) enum Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// Lines that an earlier run wrote, and those of them that tell a failure.
-    pub(super) fn earlier(&self) -> (u64, u64) {
+    /// What an earlier run wrote.
+    pub(super) fn earlier(&self) -> FileReport {
         match self {
-            Self::File(partial) => (partial.lines, partial.failed),
-            Self::Pipe { .. } => (0, 0),
+            Self::File(partial) => FileReport {
+                lines: partial.lines,
+                resumed: partial.lines,
+                failed: partial.failed,
+                left_out: partial.left_out,
+                stopped: false,
+            },
+            Self::Pipe { .. } => FileReport::default(),
         }
     }
 
-    fn write(&mut self, line: String, is_scored: bool) -> Result<(), FilesError> {
+    /// `left_out`: what stands for the row in `OUTPUT.partial`, if it is not written.
+    fn write(
+        &mut self,
+        line: String,
+        is_scored: bool,
+        left_out: Option<&str>,
+    ) -> Result<(), FilesError> {
         let failed = write_error(Path::new("stdout"));
         match self {
-            Self::File(partial) => partial.write(&line),
+            Self::File(partial) => partial.write(left_out.unwrap_or(&line)),
             Self::Pipe {
                 stream: None, held, ..
             } if !is_scored => {
                 // A row that failed lacks columns, so the line of names waits for the first row that was scored.
-                held.push(line);
+                held.extend(left_out.is_none().then_some(line));
                 Ok(())
             }
             Self::Pipe {
@@ -71,6 +83,9 @@ impl Sink<'_> {
                 let stream = stream.as_mut().expect("it was made before the first row");
                 for line in held.drain(..) {
                     stream.write(&line).map_err(&failed)?;
+                }
+                if left_out.is_some() {
+                    return Ok(());
                 }
                 stream.write(&line).map_err(&failed)
             }
@@ -242,8 +257,10 @@ impl Run<'_, '_> {
                 }
                 (_, Err(problem)) => self.failure(entry, problem),
             };
-            self.sink.write(line, scored.1.is_ok())?;
+            let left_out = self.shape.left_out(&entry.seen, &line, scored.1.is_ok())?;
+            self.sink.write(line, scored.1.is_ok(), left_out)?;
             self.report.lines += 1;
+            self.report.left_out += u64::from(left_out.is_some());
             if self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS {
                 let reason = std::mem::take(self.reason);
                 return Err(hopeless(self.job, self.report, reason));

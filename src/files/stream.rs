@@ -5,10 +5,18 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-use super::output::Shape;
+use super::output::{Shape, is_left_out};
 use super::{FilesError, write_error};
 use crate::tables::Format;
 use crate::tables::json::Members;
+
+/// The lines of a file but those of rows that are left out.
+pub(super) fn kept_lines_of(
+    path: &Path,
+) -> Result<impl Iterator<Item = io::Result<String>>, FilesError> {
+    let is_kept = |line: &io::Result<String>| !line.as_ref().is_ok_and(|line| is_left_out(line));
+    Ok(lines_of(path)?.filter(is_kept))
+}
 
 /// The lines of a file.
 pub(super) fn lines_of(

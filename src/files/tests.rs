@@ -96,6 +96,7 @@ fn every_line_gives_one_line_in_its_place() {
             lines: 33,
             resumed: 0,
             failed: 1,
+            left_out: 0,
             stopped: false
         }
     );
@@ -156,11 +157,61 @@ fn a_stopped_run_goes_on_where_it_was() {
             lines: 61,
             resumed: report.lines,
             failed: 1,
+            left_out: 0,
             stopped: false
         }
     );
     assert_eq!(bench.output(), whole.output());
     assert_eq!(bench.files(), ["out.ndjson"]);
+}
+
+#[test]
+fn rows_that_a_condition_leaves_out_are_remembered() {
+    let input = format!("broken\n{}", lines(60));
+    let all = Bench::new(&[&input]);
+    all.run().unwrap();
+    let wanted: Vec<Value> = all
+        .output()
+        .into_iter()
+        .filter(|row| row["label"] == "food" && row["score"].as_f64() > Some(0.6))
+        .collect();
+    assert!((5..50).contains(&wanted.len()), "{}", wanted.len());
+
+    let mut bench = Bench::new(&[&input]);
+    let condition = "label = 'food' and score > 0.6".parse();
+    bench.job.writing.filter = Some(condition.unwrap());
+    let asked = Cell::new(0);
+    let stop = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 30
+    };
+    let report = bench.run_with(Scripted::default(), &stop).unwrap();
+    assert!(report.stopped && report.lines > 0, "{report:?}");
+    assert!(!bench.job.output.exists());
+    let again = bench.run().unwrap();
+    assert_eq!(
+        (again.lines, again.resumed, again.failed),
+        (61, report.lines, 1)
+    );
+    assert_eq!(again.left_out, 61 - wanted.len() as u64);
+    assert_eq!(bench.output(), wanted);
+    assert_eq!(bench.files(), ["out.ndjson"]);
+
+    // Another condition is another output.
+    bench.job.overwrite = true;
+    bench.job.writing.filter = Some("error is not null".parse().unwrap());
+    assert_eq!(bench.run().unwrap().resumed, 0);
+    assert_eq!(bench.output().len(), 1);
+
+    // A field that no row has is told before anything is scored.
+    bench.job.writing.filter = Some("likes > 3".parse().unwrap());
+    let error = bench.run().unwrap_err().to_string();
+    assert!(
+        error.contains("there is no column `likes`") && error.contains("`margin`"),
+        "{error}"
+    );
+    bench.job.writing.filter = Some("scores.food > 0.9".parse().unwrap());
+    assert!(bench.run().unwrap().left_out > 0);
 }
 
 #[test]
@@ -179,6 +230,7 @@ fn another_command_starts_over() {
             lines: 40,
             resumed: 0,
             failed: 0,
+            left_out: 0,
             stopped: false
         }
     );

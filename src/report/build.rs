@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use topicmill_score::LabelSet;
+use topicmill_score::{LabelSet, Mode};
 
 use super::ReportOptions;
 use super::data::{BINS, Call, Change, Line, Period, Report, TopicLine};
@@ -97,6 +97,7 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
             .map(|model| format!("{} ({})", model.name, model.precision)),
         label_set: set.map(|set| (set.name.clone(), set.hash().chars().take(12).collect())),
         threshold: set.map_or(0.0, |set| set.threshold),
+        scores_are_shares: set.is_none_or(|set| set.mode != Mode::Raw),
         is_bounded,
         first: sums.first,
         last: sums.last,

@@ -119,6 +119,8 @@ pub struct Report {
     pub label_set: Option<(String, String)>,
     /// A post whose best score is lower has no label.
     pub threshold: f64,
+    /// Whether scores lie between 0 and 1; those of a regression do not.
+    pub scores_are_shares: bool,
     /// When the first post of the period was posted.
     pub first: Option<Timestamp>,
     /// And the last one.

@@ -4,6 +4,7 @@ mod arctic_shift;
 mod attacks;
 mod bottleneck;
 mod browser;
+mod classifiers;
 mod cli;
 mod collect;
 mod dataset;

@@ -179,7 +179,10 @@ async fn every_command_runs(page: &str) {
 
     let folder = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(repository("pipelines"), folder.path().join("pipelines")).unwrap();
-    lay_out(folder.path(), &models.join("tiny-bart-made"));
+    copy_model(folder.path(), &models.join("tiny-bart-made"), "made");
+    lay_out(folder.path());
+    let quality = repository("tests/it/fixtures/classifiers/models/tiny-bert-quality-made");
+    copy_model(folder.path(), &quality, "quality");
 
     let mut shell = Command::new("sh");
     shell
@@ -252,14 +255,18 @@ async fn every_command_runs(page: &str) {
     }
 }
 
-/// Puts into a folder what the pages take to be there: a model and files of each kind.
-fn lay_out(folder: &Path, model: &Path) {
-    let made = folder.join("models/made");
-    std::fs::create_dir_all(&made).unwrap();
+/// Puts a model into the folder of models.
+fn copy_model(folder: &Path, model: &Path, name: &str) {
+    let to = folder.join("models").join(name);
+    std::fs::create_dir_all(&to).unwrap();
     for entry in std::fs::read_dir(model).unwrap() {
         let path = entry.unwrap().path();
-        std::fs::copy(&path, made.join(path.file_name().unwrap())).unwrap();
+        std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
     }
+}
+
+/// Puts into a folder what the pages take to be there: files of each kind.
+fn lay_out(folder: &Path) {
     let post = r#"{"id": "a1", "title": "A title", "selftext": "", "subreddit": "food", "created_utc": 1700000000}"#;
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
     write("posts.ndjson", post);

@@ -56,7 +56,7 @@ def write_manifest(folder: Path, source: Source, entries: list[Entry], proof: Pr
     used = {name for entry in entries for name in entry.inputs}
     content = {
         "format": FORMAT,
-        "kind": "nli",
+        "kind": source.kind,
         "source": source.folder.resolve().name,
         "family": source.family,
         "classes": source.classes,
@@ -84,12 +84,13 @@ def input_table(name: str) -> dict:
 
 
 def vector(source: Source, proof: Proof, index: int) -> dict:
-    """A pair with its ids and what torch gives for it."""
+    """A pair, or of a classifier its first text alone, with its ids and what torch gives for it."""
     premise, hypothesis = VECTORS[index]
     pair = proof.pairs[index]
     types = {"token_type_ids": pair.type_ids} if source.has_types else {}
     logits = [short(logit) for logit in proof.logits[index]]
-    return {"premise": premise, "hypothesis": hypothesis, "input_ids": pair.ids, **types, "logits": logits}
+    second = {"hypothesis": hypothesis} if source.kind == "nli" else {}
+    return {"premise": premise, **second, "input_ids": pair.ids, **types, "logits": logits}
 
 
 def two_digits(value: float) -> float:

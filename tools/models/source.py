@@ -38,12 +38,14 @@ NO_LIMIT = 1_000_000  # a tokenizer without a limit says 1e30
 class Source:
     """The model, its tokenizer, and what its configuration says.
 
-    `classes` are the names of the classes in the order of the logits, as the configuration has them.
+    `kind` is `nli` or `classifier`. `classes` are the names of the classes in the order of the logits, as the
+    configuration has them.
     """
 
     folder: Path
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
+    kind: str
     classes: list[str]
     max_tokens: int
 
@@ -73,10 +75,12 @@ class Source:
         return {name: tensor.detach().float().numpy() for name, tensor in self.model.state_dict().items()}
 
     def pair(self, premise: str, hypothesis: str, limit: int | None = None) -> Pair:
-        """The ids of a pair, the premise cut so that there are at most `limit` (by default, the model's most)."""
+        """The ids of a pair, the premise cut so that there are at most `limit` (by default, the model's most).
+
+        A classifier reads the premise alone.
+        """
         encoded = self.tokenizer(
-            premise,
-            hypothesis,
+            *([premise, hypothesis] if self.kind == "nli" else [premise]),
             truncation="only_first",
             max_length=limit or self.max_tokens,
             return_token_type_ids=True,
@@ -84,15 +88,15 @@ class Source:
         return Pair(encoded["input_ids"], encoded["token_type_ids"])
 
 
-def read_source(folder: Path) -> Source:
-    """Read the folder; raises `InputError`."""
+def read_source(folder: Path, kind: str = "auto") -> Source:
+    """Read the folder; `kind` is `nli`, `classifier` or `auto`. Raises `InputError`."""
     config = read_config(folder)
-    classes = class_names(config)
+    kind, classes = kind_and_classes(config, kind)
     check_shape(config)
     tokenizer = read_tokenizer(folder)
     check_vocabulary(tokenizer, config)
     model = read_model(folder, len(classes))
-    return Source(folder, model, tokenizer, classes, max_tokens(config, tokenizer))
+    return Source(folder, model, tokenizer, kind, classes, max_tokens(config, tokenizer))
 
 
 def read_config(folder: Path) -> dict:
@@ -113,24 +117,50 @@ def read_config(folder: Path) -> dict:
     return config
 
 
-def class_names(config: dict) -> list[str]:
+def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
+    """Whether the model is `nli` or a `classifier`, and the names of its classes in the order of the logits."""
+    names = class_names(config, kind)
+    entailed = any(name.lower().startswith("entail") for name in names)
+    if kind == "classifier" or (kind == "auto" and not entailed and not unnamed(names)):
+        return "classifier", names
+    if not entailed:
+        raise InputError(
+            f"none of the classes ({', '.join(names)}) is the entailment: take a model trained on NLI, or say "
+            "`--kind classifier` where these are the labels"
+        )
+    if len(names) not in (2, 3):
+        raise InputError(f"the classes of `config.json` are not 2 or 3 numbered from 0: {', '.join(names)}")
+    return "nli", names
+
+
+def unnamed(names: list[str]) -> bool:
+    """Whether several classes have the names that the library gives to what nobody named: it may be an NLI model."""
+    return len(names) > 1 and names == [f"LABEL_{index}" for index in range(len(names))]
+
+
+def class_names(config: dict, kind: str) -> list[str]:
     """Names of the classes in the order of the logits, read from `label2id` or `id2label`, whichever is there."""
     by_name, by_index = config.get("label2id"), config.get("id2label")
     if not by_name and not by_index:
-        raise InputError("`config.json` has no `label2id`: without it nobody knows which class is the entailment")
+        if kind == "classifier":
+            return [f"LABEL_{index}" for index in range(config.get("num_labels") or 2)]
+        raise InputError(
+            "`config.json` has no `label2id`, so nobody knows what a logit is of: name the classes, or say "
+            "`--kind classifier` where LABEL_0, LABEL_1 will do"
+        )
     try:
         indices = {str(name): int(index) for name, index in (by_name or {}).items()}
         reverse = {str(name): int(index) for index, name in (by_index or {}).items()}
     except (AttributeError, TypeError, ValueError):
         raise InputError("`label2id` or `id2label` of `config.json` does not map names and numbers") from None
+    if by_index and len(reverse) < len(by_index):
+        raise InputError("`id2label` of `config.json` gives two logits one name")
     if indices and reverse and indices != reverse:
         raise InputError(f"`label2id` and `id2label` of `config.json` contradict each other: {indices} and {reverse}")
     indices = indices or reverse
     names = sorted(indices, key=indices.get)
-    if len(names) not in (2, 3) or sorted(indices.values()) != list(range(len(names))):
-        raise InputError(f"the classes of `config.json` are not 2 or 3 numbered from 0: {indices}")
-    if not any(name.lower().startswith("entail") for name in names):
-        raise InputError(f"none of the classes ({', '.join(names)}) is the entailment: take a model trained on NLI")
+    if sorted(indices.values()) != list(range(len(names))):
+        raise InputError(f"the classes of `config.json` are not numbered from 0 without a gap: {indices}")
     return names
 
 

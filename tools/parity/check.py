@@ -81,7 +81,7 @@ def groups(cases: list[dict]) -> list[list[dict]]:
     """The cases that one call can score: those with the same labels, template and mode."""
     found = defaultdict(list)
     for case in cases:
-        found[tuple(case["labels"]), case["template"], case["mode"]].append(case)
+        found[tuple(case["labels"]), case.get("template"), case["mode"]].append(case)
     return list(found.values())
 
 
@@ -92,9 +92,11 @@ def run_score(binary: Path, model: Path, cases: list[dict]) -> dict[str, dict]:
         lines = [json.dumps({"id": case["name"], "text": case["text"]}) for case in cases]
         source.write_text("\n".join(lines) + "\n", encoding="utf-8")
         command = [str(binary), "score", str(source), str(target), "--model", str(model)]
-        for label in cases[0]["labels"]:
-            command += ["--label", label]
-        command += ["--template", cases[0]["template"], "--mode", cases[0]["mode"]]
+        if "template" in cases[0]:  # a classifier has labels of its own
+            for label in cases[0]["labels"]:
+                command += ["--label", label]
+            command += ["--template", cases[0]["template"]]
+        command += ["--mode", cases[0]["mode"]]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace")
         if done.returncode != 0:
             raise CheckError(f"`{cases[0]['name']}` and its group: exit code {done.returncode}: {done.stderr[-800:]}")

@@ -1,4 +1,4 @@
-"""Random NLI classifiers with their tokenizers, in memory and as a hub-like folder."""
+"""Random classifiers, of NLI and of labels of their own, with their tokenizers, in memory and as a hub-like folder."""
 
 import json
 from collections import Counter
@@ -58,6 +58,7 @@ class Spec:
     inner: int = 64
     vocab_size: int | None = None
     made_folder: str | None = None
+    problem: str | None = None
 
     @property
     def config_fields(self) -> dict:
@@ -67,7 +68,7 @@ class Spec:
             "label2id": {label: index for index, label in enumerate(self.labels)},
             "max_position_embeddings": self.positions,
             "attn_implementation": "eager",
-        }
+        } | ({"problem_type": self.problem} if self.problem else {})
 
 
 TINY = [
@@ -85,6 +86,35 @@ TINY = [
     Spec("tiny-bert-2way", "bert", ("entailment", "not_entailment"), 64, 96, 3, "onnx/model.onnx"),
     # The pipeline takes class 0 for the contradiction whatever its name: here that is NEUTRAL.
     Spec("tiny-roberta-nli", "roberta", ("NEUTRAL", "ENTAILMENT", "CONTRADICTION"), 80, 82, 4, "model.onnx"),
+]
+
+
+# One of each family, and one of each function that makes scores of logits.
+CLASSIFIERS = [
+    Spec("tiny-bart-moods", "bart", ("joy", "sadness", "anger"), 96, 96, 11, "onnx/model.onnx"),
+    Spec(
+        "tiny-bert-quality",
+        "bert",
+        ("LABEL_0",),
+        64,
+        96,
+        12,
+        "model.onnx",
+        own_limits=True,
+        made_folder="tiny-bert-quality-made",
+        problem="regression",
+    ),
+    Spec(
+        "tiny-roberta-flags",
+        "roberta",
+        ("toxic", "obscene", "Größe & Maß", "🎮 gaming", "a.b"),
+        80,
+        82,
+        13,
+        "model.onnx",
+        problem="multi_label_classification",
+    ),
+    Spec("tiny-deberta-topics", "deberta", ("science", "sports", "Food", "food"), 64, 64, 14, "model.onnx"),
 ]
 
 

@@ -1,5 +1,6 @@
 """Write model folders and golden files: the order in which everything else here is called."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -12,10 +13,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from models.make import make_folder
 from models.source import read_source
 from parity.cases import ABOUT, DISCUSSED, POST, SIXTEEN, TEXTS, TITLE, Case, full_cases, pick, tiny_cases
+from parity.classifiers import ClassifierReference, classifier_texts
 from parity.corpus import LONG
 from parity.export import export_onnx, graph_error
-from parity.models import TINY, Spec, full_spec, level_logits, make_model, make_tokenizer, save_folder
-from parity.reference import Reference, write_golden
+from parity.models import CLASSIFIERS, TINY, Spec, full_spec, level_logits, make_model, make_tokenizer, save_folder
+from parity.odd import write_odd
+from parity.reference import Reference, versions, write_golden
 
 MAX_FOLDER_BYTES = 1_000_000
 MAX_GOLDEN_BYTES = 400_000
@@ -32,6 +35,45 @@ def write_tiny(root: Path) -> None:
 def tiny_cases_of(reference: Reference) -> list[Case]:
     """The cases of a tiny model; some texts are cut so that they just fit its window."""
     return tiny_cases(reference.tokenizer.model_max_length, lambda tokens: reference.prefix(LONG, tokens))
+
+
+def write_classifiers(root: Path) -> None:
+    """Write every tiny classifier and its golden file under `root`, in place of what was there."""
+    torch.set_num_threads(1)
+    write_odd(root / "odd")
+    for spec in CLASSIFIERS:
+        folder = root / "models" / spec.name
+        shutil.rmtree(folder, ignore_errors=True)
+        tokenizer = make_tokenizer(spec)
+        model = make_model(spec, len(tokenizer))
+        save_folder(spec, model, tokenizer, folder)
+        reference = ClassifierReference(model, folder, spec)
+        level_logits(model, [reference.batch(list(TEXTS.values()))])
+        batches = [reference.batch(texts) for texts in ([TITLE], [TITLE, POST, "", TEXTS["emoji"]], [LONG, TITLE])]
+        export_onnx(model, batches[1], folder / spec.onnx_file)
+        error = graph_error(model, folder / spec.onnx_file, batches)
+        assert error <= spec.graph_tolerance, f"{spec.name}: the graph is {error:.1e} off torch"
+        if spec.made_folder:
+            make_beside(spec, model, tokenizer, root / "models" / spec.made_folder)
+        golden = {"model": spec.name, "versions": versions()} | reference.golden(classifier_texts(reference))
+        cases = golden.pop("cases")
+        lines = ",\n".join(json.dumps(case) for case in cases)
+        path = root / "golden" / f"{spec.name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'{json.dumps(golden)[:-1]}, "cases": [\n{lines}\n]}}\n', encoding="utf-8")
+        assert folder_bytes(folder) <= MAX_FOLDER_BYTES, f"{folder} is too large to be committed"
+        assert path.stat().st_size <= MAX_GOLDEN_BYTES, f"{path} is too large to be committed"
+        print(f"{spec.name}: {folder_bytes(folder)} bytes, {len(cases)} cases, graph within {error:.1e} of torch")
+
+
+def make_beside(spec: Spec, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Write what `model.py` makes of a model."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        source = Path(scratch) / spec.name
+        save_folder(spec, model, tokenizer, source)
+        model.save_pretrained(source)
+        make_folder(read_source(source), folder, ["cpu-fp32", "cpu-int8"], print)
 
 
 def write_full(root: Path, layers: int) -> None:

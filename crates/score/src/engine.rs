@@ -7,7 +7,7 @@ use super::batch::Batch;
 
 /// What a model gave for a batch: `rows` × `width` numbers, row after row.
 ///
-/// A row of an NLI model holds the logit of each class, a row of an embedding model a text's vector.
+/// A row of an NLI model or a classifier holds the logit of each class, a row of an embedding model a text's vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Logits {
     /// Rows, as many as the batch has.

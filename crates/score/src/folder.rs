@@ -3,11 +3,13 @@
 //! In goes a folder with `config.json`, `tokenizer.json` and one or more `*.onnx` files (at the top or under
 //! `onnx/`); out comes a [`ModelFolder`]: which graph to load, how its outputs become scores, how long a
 //! sequence may be, and the hashes under which its results are stored. A folder may have a [`manifest`], which
-//! tells of each graph what it is for, what it is fed and what it must say. Two kinds of model are known: an NLI
-//! cross-encoder (premise and hypothesis in, class logits out), and an embedding model (one text in, one
-//! vector out), told apart by the block `zero_shot` of `config.json`. Nothing here runs a model.
+//! tells of each graph what it is for, what it is fed and what it must say. Three kinds of model are known: an NLI
+//! cross-encoder (premise and hypothesis in, class logits out), an embedding model (one text in, one
+//! vector out; the block `zero_shot` of `config.json` says so), and a [classifier] (one text in, the logits of its own
+//! labels out). Nothing here runs a model.
 
 pub mod bounds;
+pub mod classifier;
 mod config;
 mod error;
 pub mod graph;
@@ -20,6 +22,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
 pub use self::hashes::hex;
@@ -96,14 +99,34 @@ pub enum ModelKind {
     Nli(NliClasses),
     /// An encoder of single texts: the cosine of a text's vector and a label's.
     Embedding(EmbeddingHead),
+    /// A classifier of single texts: a logit for each of its own labels.
+    Classifier(ClassifierHead),
 }
 
 impl ModelKind {
-    /// `nli` or `embedding`, as stored.
+    /// `nli`, `embedding` or `classifier`, as stored.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Nli(_) => "nli",
             Self::Embedding(_) => "embedding",
+            Self::Classifier(_) => "classifier",
+        }
+    }
+
+    /// The head of a classifier.
+    pub fn head(&self) -> Option<&ClassifierHead> {
+        match self {
+            Self::Classifier(head) => Some(head),
+            Self::Nli(_) | Self::Embedding(_) => None,
+        }
+    }
+
+    /// How many numbers the model gives for a row, where its configuration says that.
+    pub fn width(&self) -> Option<usize> {
+        match self {
+            Self::Nli(classes) => Some(classes.count),
+            Self::Classifier(head) => Some(head.labels.len()),
+            Self::Embedding(_) => None,
         }
     }
 }
@@ -199,7 +222,8 @@ impl ModelFolder {
             Some(made) => dir.join(&made.file),
             None => choose_graph(dir, precision)?,
         };
-        let kind = config.kind().map_err(|detail| ModelError::Unsuitable {
+        let said = manifest.as_ref().map(Manifest::kind);
+        let kind = config.kind(said).map_err(|detail| ModelError::Unsuitable {
             path: config_path.clone(),
             detail,
         })?;
@@ -240,7 +264,7 @@ impl ModelFolder {
         }
         let mut max_tokens = config.max_tokens(&tokenizer_config);
         if let (Some(manifest), Some(made)) = (&manifest, &made) {
-            if !matches!(&kind, ModelKind::Nli(classes) if manifest.agrees(classes)) {
+            if !manifest.agrees(&kind) {
                 return Err(ModelError::Manifest {
                     path: dir.join(MANIFEST_FILE),
                     detail: "its classes are not those of `config.json`; make the folder again with tools/model.py".to_owned(),
@@ -249,17 +273,9 @@ impl ModelFolder {
             max_tokens = max_tokens.min(manifest.max_tokens);
             hasher.update(made.identity(max_tokens));
         }
-        // `canonicalize` gives a name to `.` and to a path that ends in `..`.
-        let name = dir
-            .canonicalize()
-            .ok()
-            .as_deref()
-            .unwrap_or(dir)
-            .file_name()
-            .map(|n| n.to_string_lossy().into_owned());
         Ok(Self {
             dir: dir.to_owned(),
-            name: name.unwrap_or_else(|| "model".to_owned()),
+            name: name_of(dir),
             precision: match &made {
                 Some(made) => made.precision.clone(),
                 None => precision_of(&graph),
@@ -309,6 +325,17 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ModelErro
     })
 }
 
+/// What a model is called: the name of its folder.
+pub fn name_of(dir: &Path) -> String {
+    // `canonicalize` gives a name to `.` and to a path that ends in `..`.
+    let real = dir.canonicalize();
+    let name = real.as_deref().unwrap_or(dir).file_name();
+    name.map_or_else(
+        || "model".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
 /// Whether `config.json` of a folder describes a model that can score labels.
 ///
 /// # Errors
@@ -317,8 +344,21 @@ pub fn check_config(dir: &Path) -> Result<(), ModelError> {
     let path = required(dir, "config.json")?;
     let config: Config = read_json(&path)?;
     config
-        .kind()
+        .kind(None)
         .map(|_| ())
+        .map_err(|detail| ModelError::Unsuitable { path, detail })
+}
+
+/// What kind of model a folder holds, without reading more of it than that takes.
+///
+/// # Errors
+/// See [`ModelError`].
+pub fn kind_of(dir: &Path) -> Result<ModelKind, ModelError> {
+    let path = required(dir, "config.json")?;
+    let config: Config = read_json(&path)?;
+    let manifest = Manifest::read(dir)?;
+    config
+        .kind(manifest.as_ref().map(Manifest::kind))
         .map_err(|detail| ModelError::Unsuitable { path, detail })
 }
 

@@ -2,7 +2,8 @@
 //!
 //! An NLI model compares a post with one sentence, the hypothesis. An embedding model compares it with the
 //! mean of the vectors of several texts: the hypothesis and the label's descriptions, which say in plain
-//! words what a bare label leaves open.
+//! words what a bare label leaves open. A classifier compares it with nothing: each of its labels has a logit, and a key
+//! under which that is stored.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,8 +11,12 @@ use std::collections::hash_map::Entry;
 use crate::folder::ModelKind;
 use crate::labels::{Label, LabelSet};
 
-/// The texts of a label: one for an NLI model, one or more for an embedding model, never none.
+/// The texts of a label: one for an NLI model, one or more for an embedding model, never none. What a classifier calls a
+/// label is its one text.
 pub fn texts(kind: &ModelKind, set: &LabelSet, label: &Label) -> Vec<String> {
+    if kind.head().is_some() {
+        return vec![format!("class {}", label.label)];
+    }
     let mut texts = vec![set.hypothesis(label)];
     if matches!(kind, ModelKind::Embedding(_)) {
         let descriptions = label.descriptions.iter().map(|text| text.trim());
@@ -77,6 +82,9 @@ pub fn key(texts: &[String]) -> String {
 /// Labels that a model cannot tell apart, as pairs of slugs: their texts are the same but for the size of letters.
 /// Two labels with the same words are the same to an NLI model, and differ by their descriptions to an embedding model.
 pub fn twins<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)> {
+    if kind.head().is_some() {
+        return Vec::new();
+    }
     let mut first: HashMap<String, &str> = HashMap::new();
     let mut twins = Vec::new();
     for label in &set.labels {

@@ -35,7 +35,8 @@ pub struct TextResult {
     pub scores: Scores,
     /// Its logits, one a label, and the background's after them; of what was left out there are none.
     pub logits: Vec<Option<PairLogits>>,
-    /// For each label every class logit in the order of the model; of an embedding model the cosine. Empty
+    /// For each label every class logit in the order of the model; of an embedding model the cosine, of a classifier the
+    /// label's logit. Empty
     /// where the logits were known, or the label left out, and for a background of several topics.
     pub raw: Vec<Vec<f32>>,
     /// The vector of the text, where an embedding model computed it.
@@ -174,7 +175,7 @@ impl Labeler {
                         }
                     }));
                 }
-                Labels::Vectors(_) => rows.push(BatchRow {
+                Labels::Vectors(_) | Labels::Classes(_) => rows.push(BatchRow {
                     text,
                     label: 0,
                     len: self.encoder.single_len(ids),
@@ -208,7 +209,7 @@ impl Labeler {
             Labels::Hypotheses(hypotheses) => {
                 self.encoder.pair(&texts[row.text], &hypotheses[row.label])
             }
-            Labels::Vectors(_) => self.encoder.single(&texts[row.text]),
+            Labels::Vectors(_) | Labels::Classes(_) => self.encoder.single(&texts[row.text]),
         };
         let sequences: Vec<Sequence> = rows.iter().map(sequence).collect();
         self.infer(&Batch::new(&sequences, self.encoder.pad_id()))
@@ -315,7 +316,7 @@ impl Labeler {
                     },
                 )?
             }
-            Labels::Vectors(_) => {
+            Labels::Vectors(_) | Labels::Classes(_) => {
                 let rows = texts.iter().enumerate();
                 let rows = rows
                     .filter(|(text, _)| missing[*text] > 0)
@@ -331,11 +332,8 @@ impl Labeler {
                     stop,
                     &mut |row, computed| {
                         let finished = |raw: &[f32]| {
-                            let vector = TextVector::of(raw);
-                            let labels = prepared(row.text).label_vectors().unwrap_or_default();
-                            let cosines = vector.cosines(labels).ok_or_else(|| other_width(raw))?;
-                            let cosines = cosines.into_iter().map(|cosine| vec![cosine]).collect();
-                            Ok(finish(row.text, cosines, Some(vector)))
+                            let (rows, vector) = of_one_row(&prepared(row.text).labels, raw)?;
+                            Ok(finish(row.text, rows, vector))
                         };
                         done(row.text, computed.and_then(finished));
                     },
@@ -378,10 +376,12 @@ impl Labeler {
                 .filter(|(label, _)| missing(prepared.owners[*label]))
                 .map(|(_, hypothesis)| self.encoder.pair_len(text, hypothesis))
                 .sum(),
-            Labels::Vectors(_) if prepared.owners.iter().copied().any(missing) => {
+            Labels::Vectors(_) | Labels::Classes(_)
+                if prepared.owners.iter().copied().any(missing) =>
+            {
                 self.encoder.single_len(text)
             }
-            Labels::Vectors(_) => 0,
+            Labels::Vectors(_) | Labels::Classes(_) => 0,
         };
         tokens as f64
     }
@@ -402,6 +402,28 @@ impl Pending {
         self.raw[label] = logits.to_vec();
         self.found += 1;
         self.found
+    }
+}
+
+/// What one row of a text says of each label, and the vector that it is, if it is one.
+fn of_one_row(
+    labels: &Labels,
+    raw: &[f32],
+) -> Result<(Vec<Vec<f32>>, Option<TextVector>), TextError> {
+    match labels {
+        Labels::Vectors(labels) => {
+            let vector = TextVector::of(raw);
+            let cosines = vector.cosines(labels).ok_or_else(|| other_width(raw))?;
+            Ok((
+                cosines.into_iter().map(|cosine| vec![cosine]).collect(),
+                Some(vector),
+            ))
+        }
+        Labels::Classes(classes) => Ok((
+            classes.iter().map(|class| vec![raw[*class]]).collect(),
+            None,
+        )),
+        Labels::Hypotheses(_) => unreachable!("a text has a row for each hypothesis"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What texts are labelled with: a versioned set of labels, and everything that turns logits into one of them.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -7,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::background::{Background, BackgroundError, BackgroundTopic, Words, words};
-use crate::folder::{ModelKind, hex};
+use crate::folder::{ClassifierHead, HeadFunction, ModelKind, hex};
+
+/// Stands where other label sets have a hypothesis template: a classifier has none, and no pipeline file has this one by chance.
+const CLASS_TEMPLATE: &str = "class {}";
 
 /// How scores over labels are made of logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,19 +19,33 @@ use crate::folder::{ModelKind, hex};
 pub enum Mode {
     /// One label a text: softmax of the entailment logits over the labels; scores sum to 1.
     Single,
-    /// Any number of labels a text: each label scored by itself, softmax of (contradiction, entailment).
+    /// Any number of labels a text: each label scored by itself, softmax of (contradiction, entailment); of a classifier
+    /// the sigmoid of its logit.
     Multi,
+    /// A classifier's logits as they are, which are no shares of 1: a regression.
+    Raw,
 }
 
 impl Mode {
-    /// Both.
-    pub const ALL: &[Self] = &[Self::Single, Self::Multi];
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Single, Self::Multi, Self::Raw];
 
-    /// `single` or `multi`, the one spelling.
+    /// `single`, `multi` or `raw`, the one spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Single => "single",
             Self::Multi => "multi",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+impl From<HeadFunction> for Mode {
+    fn from(function: HeadFunction) -> Self {
+        match function {
+            HeadFunction::Softmax => Self::Single,
+            HeadFunction::Sigmoid => Self::Multi,
+            HeadFunction::None => Self::Raw,
         }
     }
 }
@@ -40,7 +58,7 @@ impl fmt::Display for Mode {
 
 /// A word that names no mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is none of single, multi")]
+#[error("`{0}` is none of single, multi, raw")]
 pub struct ModeError(String);
 
 impl FromStr for Mode {
@@ -109,6 +127,11 @@ pub enum LabelSetError {
     /// A threshold that no score can meet.
     #[error("the threshold {0} is not between 0 and 1")]
     Threshold(String),
+    /// A threshold or a temperature for scores that are no shares of 1.
+    #[error(
+        "in mode raw the scores are the logits: a threshold is 0 and a temperature 1 there; take them out"
+    )]
+    Raw,
     /// A temperature that gives no scores.
     #[error("the temperature {0} is no number above 0")]
     Temperature(String),
@@ -137,6 +160,10 @@ impl LabelSet {
         }
         if !(0.0..=1.0).contains(&self.threshold) {
             faults.push(LabelSetError::Threshold(self.threshold.to_string()));
+        }
+        #[expect(clippy::float_cmp, reason = "0 and 1 are what is written")]
+        if self.mode == Mode::Raw && (self.threshold != 0.0 || self.temperature != 1.0) {
+            faults.push(LabelSetError::Raw);
         }
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
             faults.push(LabelSetError::Temperature(self.temperature.to_string()));
@@ -192,9 +219,45 @@ impl LabelSet {
 }
 
 impl LabelSet {
+    /// The labels that a classifier was trained on, scored by the function that transformers would apply.
+    pub fn of_classifier(name: &str, head: &ClassifierHead) -> Self {
+        let label = |label: &String| Label {
+            slug: label.clone(),
+            label: label.clone(),
+            descriptions: Vec::new(),
+        };
+        Self {
+            name: name.to_owned(),
+            template: CLASS_TEMPLATE.to_owned(),
+            mode: head.function.into(),
+            threshold: 0.0,
+            temperature: 1.0,
+            labels: head.labels.iter().map(label).collect(),
+            background: None,
+        }
+    }
+
+    /// For each of its labels the logit of a classifier that it is read from; `None` unless its labels are the
+    /// classifier's, in whatever order.
+    pub fn classes_of(&self, head: &ClassifierHead) -> Option<Vec<usize>> {
+        let mut classes: HashMap<&str, usize> = head
+            .labels
+            .iter()
+            .enumerate()
+            .map(|(class, label)| (label.as_str(), class))
+            .collect();
+        let found: Option<Vec<usize>> = self
+            .labels
+            .iter()
+            .map(|label| classes.remove(label.label.as_str()))
+            .collect();
+        found.filter(|_| classes.is_empty())
+    }
+
     /// The topics of its background, if any, that a model is asked about.
     pub fn background_for(&self, kind: &ModelKind) -> Vec<&BackgroundTopic> {
-        let background = self.background.as_ref();
+        let compares = kind.head().is_none();
+        let background = self.background.as_ref().filter(|_| compares);
         background.map_or_else(Vec::new, |some| some.beside(kind, &self.words()))
     }
 
@@ -296,6 +359,39 @@ mod tests {
             a.hash(),
             "628f74bc667aca4320721d776f55b022ee6a00112ee85e15c2e692cf70aad54e"
         );
+    }
+
+    #[test]
+    fn a_classifier_has_a_label_set_of_its_own() {
+        let head = ClassifierHead {
+            labels: vec!["neg".into(), "pos".into()],
+            function: HeadFunction::Sigmoid,
+        };
+        let own = LabelSet::of_classifier("m", &head);
+        assert_eq!((own.mode, own.validate()), (Mode::Multi, Ok(())));
+        assert_eq!(own.classes_of(&head), Some(vec![0, 1]));
+        assert_eq!(
+            set(&["pos", "neg"], "{}").classes_of(&head),
+            Some(vec![1, 0])
+        );
+        for other in [
+            &["pos"][..],
+            &["pos", "neg", "x"],
+            &["pos", "x"],
+            &["Pos", "neg"],
+        ] {
+            assert_eq!(set(other, "{}").classes_of(&head), None, "{other:?}");
+        }
+        let mut raw = LabelSet {
+            mode: Mode::Raw,
+            ..own
+        };
+        assert_eq!(raw.validate(), Ok(()));
+        raw.threshold = 0.5;
+        assert_eq!(raw.validate(), Err(LabelSetError::Raw));
+        raw.background = Some(crate::scripted::background());
+        let kind = ModelKind::Classifier(head);
+        assert!(raw.background_for(&kind).is_empty() && raw.prior_for(&kind).is_none());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Texts in, labels and scores out: zero-shot classification on ONNX Runtime, in batches.
+//! Texts in, labels and scores out: zero-shot classification, and classifiers with labels of their own, on ONNX Runtime, in
+//! batches.
 //!
 //! A zero-shot model labels texts with words that it was never trained on. This crate reads a model folder as the
 //! Hugging Face Hub's ONNX exports lay it out, tokenises each text once, packs texts of similar length into batches, and gives
@@ -76,7 +77,7 @@ pub use self::background::{Background, BackgroundError, BackgroundTopic};
 pub use self::cascade::{Cascade, Shortlist};
 pub use self::embedded::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError};
-pub use self::folder::{ModelError, ModelFolder, ModelKind, hex};
+pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{Label, LabelSet, LabelSetError, Mode};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};

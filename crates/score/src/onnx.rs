@@ -22,7 +22,7 @@ use super::batch::Batch;
 use super::contract::{Filling, Input, Numbers, Tensor};
 use super::engine::{Device, Engine, EngineError, Logits};
 use super::vectors;
-use crate::folder::{ModelError, ModelFolder, ModelKind, Processor};
+use crate::folder::{ModelError, ModelFolder, Processor};
 
 /// Why ONNX Runtime or a model cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -205,9 +205,9 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
         let mut engine = Self::on(runtime, folder, device, options)?;
-        if let (Some(made), ModelKind::Nli(classes)) = (&folder.made, &folder.kind) {
+        if let Some(made) = &folder.made {
             let path = folder.graph.clone();
-            match vectors::in_one_batch(&mut engine, made, classes) {
+            match vectors::in_one_batch(&mut engine, made, &folder.kind) {
                 Err(source) => return Err(OnnxError::Try { path, source }),
                 Ok(errors) if errors.logits > made.tolerance => {
                     return Err(OnnxError::Wrong {
@@ -367,15 +367,19 @@ fn compute(
         // A graph in float16 may give float16; scores are made of float32 whatever the graph.
         (dims, data.iter().map(|x| x.to_f32()).collect())
     };
+    let size = |n: i64| usize::try_from(n).expect("it is positive");
     match dims[..] {
-        [rows, width] if rows > 0 && width > 0 => {
-            let size = |n: i64| usize::try_from(n).expect("it is positive");
-            Ok(Logits {
-                rows: size(rows),
-                width: size(width),
-                data,
-            })
-        }
+        [rows, width] if rows > 0 && width > 0 => Ok(Logits {
+            rows: size(rows),
+            width: size(width),
+            data,
+        }),
+        // Some exports leave out the dimension of a single number.
+        [rows] if rows > 0 => Ok(Logits {
+            rows: size(rows),
+            width: 1,
+            data,
+        }),
         _ => Err(Failure::Shape(format!(
             "output `{output}` has shape {dims:?}, not [rows, numbers]"
         ))),

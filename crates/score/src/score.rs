@@ -6,15 +6,19 @@
 //! each label by itself. An embedding model puts its scaled cosine in place of the logit. A temperature divides
 //! what stands under the softmax or the sigmoid.
 //!
+//! A classifier is scored as the text-classification pipeline does: a softmax over its labels, even where there is one, a
+//! sigmoid of each, or the logits as they are.
+//!
 //! A background stands beside the labels like one more of them: the logits of its topics are [folded](fold) into one. A
 //! text that fits it better than every label is *other*.
 
-use crate::folder::ModelKind;
+use crate::folder::{HeadFunction, ModelKind};
 use crate::labels::Mode;
 
 /// What a model said of one (text, hypothesis) pair.
 ///
-/// With an embedding model, `entailment` is the cosine of the two vectors, and the others are `None`.
+/// With an embedding model, `entailment` is the cosine of the two vectors, and the others are `None`; with a classifier it
+/// is the logit of the label.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PairLogits {
     /// Logit of the class that the label is read from.
@@ -26,6 +30,11 @@ pub struct PairLogits {
 }
 
 impl PairLogits {
+    /// What a classifier says of a text and one of its labels.
+    pub fn class(logit: f32) -> Self {
+        Self::cosine(logit)
+    }
+
     /// What an embedding model says of a pair.
     pub fn cosine(cosine: f32) -> Self {
         Self {
@@ -39,7 +48,7 @@ impl PairLogits {
 /// Scores of one text over a label set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scores {
-    /// One a label, in the order of the set, 0 to 1.
+    /// One a label, in the order of the set, 0 to 1; in [`Mode::Raw`] any number.
     pub scores: Vec<f64>,
     /// Index of the best; the first among equals.
     pub best: usize,
@@ -82,8 +91,8 @@ pub struct Evidence {
     logits: Vec<f64>,
     /// The background's, with its prior.
     other: Option<f64>,
-    /// Whether each label stands for itself, or all of them share one softmax.
-    each_by_itself: bool,
+    /// What is made of them.
+    function: HeadFunction,
 }
 
 /// What there is for each label, given the logits of one text against each label in the order of the set.
@@ -105,8 +114,16 @@ pub fn evidence_beside(
     logits: &[PairLogits],
     prior: Option<f64>,
 ) -> Evidence {
-    // As the pipeline does with a single label: a softmax of one number is always 1. A background counts as company.
-    let each_by_itself = mode == Mode::Multi || logits.len() == 1;
+    let function = match (kind, mode) {
+        (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
+        (ModelKind::Classifier(_), Mode::Single) => HeadFunction::Softmax,
+        (_, Mode::Multi) => HeadFunction::Sigmoid,
+        // As the pipeline does with a single label: a softmax of one number is always 1. A background counts as company.
+        // `Raw` is a mode that a label set of another kind cannot have: see `LabelerError::Raw`.
+        (_, Mode::Single | Mode::Raw) if logits.len() == 1 => HeadFunction::Sigmoid,
+        (_, Mode::Single | Mode::Raw) => HeadFunction::Softmax,
+    };
+    let each_by_itself = function == HeadFunction::Sigmoid;
     let of = |pair: &PairLogits| {
         let first = f64::from(pair.entailment);
         match kind {
@@ -116,7 +133,7 @@ pub fn evidence_beside(
                     .expect("an NLI model gives a logit to every class");
                 first - f64::from(contradiction)
             }
-            ModelKind::Nli(_) => first,
+            ModelKind::Nli(_) | ModelKind::Classifier(_) => first,
             ModelKind::Embedding(head) if each_by_itself => {
                 head.sigmoid_scale * (first - head.sigmoid_bias)
             }
@@ -128,7 +145,7 @@ pub fn evidence_beside(
     Evidence {
         logits,
         other,
-        each_by_itself,
+        function,
     }
 }
 
@@ -136,13 +153,14 @@ pub fn evidence_beside(
 /// embedding model of its cosine. One topic stays what it is.
 ///
 /// # Panics
-/// If an NLI model lacks a logit.
+/// If an NLI model lacks a logit, and for a classifier, which has no topics.
 pub fn fold(kind: &ModelKind, logits: &[PairLogits]) -> PairLogits {
     if let [one] = logits {
         return *one;
     }
     let first = || logits.iter().map(|pair| f64::from(pair.entailment));
     match kind {
+        ModelKind::Classifier(_) => unreachable!("a classifier has no background"),
         ModelKind::Embedding(head) => PairLogits {
             entailment: fold_cosines(head.softmax_scale, first()),
             contradiction: None,
@@ -200,7 +218,7 @@ impl Evidence {
     pub fn without_other(&self) -> Self {
         Self {
             other: None,
-            each_by_itself: self.each_by_itself,
+            function: self.function,
             logits: self.logits.clone(),
         }
     }
@@ -212,10 +230,11 @@ impl Evidence {
     /// Without a label: a label set is never empty.
     pub fn scores(&self, temperature: f64, threshold: f64) -> Scores {
         let logits = self.all().map(|x| x / temperature);
-        let mut scores: Vec<f64> = if self.each_by_itself {
-            logits.map(sigmoid).collect()
-        } else {
-            softmax(logits)
+        let mut scores: Vec<f64> = match self.function {
+            HeadFunction::Sigmoid => logits.map(sigmoid).collect(),
+            HeadFunction::Softmax => softmax(logits),
+            // No share of 1, so there is no threshold for it either.
+            HeadFunction::None => return rank(self.all().collect(), None, f64::NEG_INFINITY),
         };
         let other = self.other.and_then(|_| scores.pop());
         rank(scores, other, threshold)
@@ -236,14 +255,17 @@ impl Evidence {
 
     /// Minus the log of the probability that scores under a temperature give to the right labels; where none of them
     /// is right, to the background. `None` where they share one softmax and there is no background: none of these has
-    /// no place in it.
+    /// no place in it; and for a regression, which gives no probability.
     pub fn loss(&self, temperature: f64, right: &[usize]) -> Option<f64> {
         let logits = || self.all().map(|x| x / temperature);
         let is_right = |place: usize| {
             let background = place == self.logits.len();
             (background && right.is_empty()) || right.contains(&place)
         };
-        if self.each_by_itself {
+        if self.function == HeadFunction::None {
+            return None;
+        }
+        if self.function == HeadFunction::Sigmoid {
             let signed = logits().enumerate();
             let signed = signed.map(|(i, x)| if is_right(i) { -x } else { x });
             return Some(signed.map(softplus).sum());
@@ -299,12 +321,12 @@ fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
         .enumerate()
         .filter(|(i, _)| *i != best)
         .map(|(_, score)| *score);
-    let beside = other_score.unwrap_or(0.0);
+    let second = others.chain(other_score).reduce(f64::max).unwrap_or(0.0);
     let other = other_score.is_some_and(|score| score > scores[best]);
     let margin = if other {
-        beside - scores[best]
+        second - scores[best]
     } else {
-        scores[best] - others.fold(beside, f64::max)
+        scores[best] - second
     };
     Scores {
         best,
@@ -332,7 +354,7 @@ fn softmax(logits: impl Iterator<Item = f64> + Clone) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::{EmbeddingHead, NliClasses};
+    use crate::folder::{ClassifierHead, EmbeddingHead, NliClasses};
 
     const NLI: ModelKind = ModelKind::Nli(NliClasses {
         count: 3,
@@ -416,6 +438,37 @@ mod tests {
             &scores(&kind, Mode::Single, 0.0, &logits[..1]).scores,
             &[sigmoid(0.5)],
         );
+    }
+
+    #[test]
+    fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
+        let kind = |labels: &[&str]| {
+            ModelKind::Classifier(ClassifierHead {
+                labels: labels.iter().map(ToString::to_string).collect(),
+                function: HeadFunction::Softmax,
+            })
+        };
+        let logits = [-1.0, -3.0].map(PairLogits::class);
+        let two = kind(&["a", "b"]);
+        let sum = (-1f64).exp() + (-3f64).exp();
+        let single = scores(&two, Mode::Single, 0.0, &logits);
+        close(&single.scores, &[(-1f64).exp() / sum, (-3f64).exp() / sum]);
+        let multi = scores(&two, Mode::Multi, 0.0, &logits);
+        close(&multi.scores, &[sigmoid(-1.0), sigmoid(-3.0)]);
+        let raw = scores(&two, Mode::Raw, 0.0, &logits);
+        close(&raw.scores, &[-1.0, -3.0]);
+        close(&[raw.margin], &[2.0]);
+        assert_eq!((raw.best, raw.outcome()), (0, Outcome::Label));
+        assert_eq!(evidence(&two, Mode::Raw, &logits).loss(1.0, &[0]), None);
+        // Of one label the softmax is 1, unlike that of a zero-shot model.
+        let one = kind(&["a"]);
+        close(
+            &scores(&one, Mode::Single, 0.0, &logits[..1]).scores,
+            &[1.0],
+        );
+        let raw = scores(&one, Mode::Raw, 0.0, &logits[..1]);
+        close(&raw.scores, &[-1.0]);
+        assert!(!raw.abstained, "a score below 0 is no lack of a label");
     }
 
     #[test]

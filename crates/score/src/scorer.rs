@@ -42,13 +42,14 @@ pub struct ScorerBuilder {
     model: PathBuf,
     set: LabelSet,
     template: Option<String>,
+    mode: Option<Mode>,
     precision: Option<String>,
     batch_tokens: Option<usize>,
     options: EngineOptions,
 }
 
 impl ScorerBuilder {
-    /// Adds a label with a plain description. A description helps an embedding model; an NLI model reads the label
+    /// Adds a label with a plain description. A classifier has labels of its own, so it is given none. A description helps an embedding model; an NLI model reads the label
     /// alone. An empty description counts as none.
     pub fn label(mut self, label: impl Into<String>, description: impl Into<String>) -> Self {
         let (label, description) = (label.into(), description.into());
@@ -65,13 +66,15 @@ impl ScorerBuilder {
     /// Takes a whole label set, with its template, in place of everything said about labels so far.
     pub fn label_set(mut self, set: LabelSet) -> Self {
         self.template = Some(set.template.clone());
+        self.mode = Some(set.mode);
         self.set = set;
         self
     }
 
-    /// One label a text (the default), or each label for itself.
+    /// One label a text (the default), or each label for itself. The default for a classifier is the function that
+    /// transformers would apply.
     pub fn mode(mut self, mode: Mode) -> Self {
-        self.set.mode = mode;
+        self.mode = Some(mode);
         self
     }
 
@@ -133,6 +136,7 @@ impl ScorerBuilder {
             model,
             mut set,
             template,
+            mode,
             precision,
             batch_tokens,
             options,
@@ -141,6 +145,14 @@ impl ScorerBuilder {
         if let Some(template) = template.or_else(|| folder.template.clone()) {
             set.template = template;
         }
+        if let Some(head) = folder.kind.head().filter(|_| set.labels.is_empty()) {
+            set = LabelSet {
+                threshold: set.threshold,
+                background: set.background,
+                ..LabelSet::of_classifier(&folder.name, head)
+            };
+        }
+        set.mode = mode.unwrap_or(set.mode);
         let default = batch_tokens_for(engine.chosen().device);
         let tokens = batch_tokens.unwrap_or(default);
         let mut labeler = Labeler::load(folder, Box::new(engine), tokens)?;
@@ -169,7 +181,7 @@ pub struct Scored {
     pub label: Option<String>,
     /// Whether the text got the label, fits the background better, or is unsure.
     pub outcome: Outcome,
-    /// The best score, 0 to 1.
+    /// The best score, 0 to 1; in [`Mode::Raw`] any number.
     pub score: f64,
     /// What came first less what came second, the background included; with one label alone its score.
     pub margin: f64,
@@ -200,6 +212,7 @@ impl Scorer {
             model: model.into(),
             set,
             template: None,
+            mode: None,
             precision: None,
             batch_tokens: None,
             options: EngineOptions::default(),

@@ -196,8 +196,11 @@ impl Encoder {
         drop(bytes);
         for vector in model.made.iter().flat_map(|made| &made.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
-            let hypothesis = encoder.encode_whole(&vector.hypothesis)?;
-            let Sequence { ids, type_ids } = encoder.pair(&premise, &hypothesis);
+            let Sequence { ids, type_ids } = if model.kind.head().is_some() {
+                encoder.single(&premise)
+            } else {
+                encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
+            };
             // A model that reads no type ids has none in its manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
             if vector.input_ids != ids || !same_types {

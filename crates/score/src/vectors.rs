@@ -6,9 +6,9 @@
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
-use super::score::opposed;
+use super::score::{PairLogits, evidence, opposed};
 use super::text::Sequence;
-use crate::folder::NliClasses;
+use crate::folder::ModelKind;
 use crate::folder::manifest::{Made, Vector};
 
 /// How far a graph is off what it should say.
@@ -16,7 +16,7 @@ use crate::folder::manifest::{Made, Vector};
 pub struct Errors {
     /// Largest error of a logit; infinite where one is no number.
     pub logits: f64,
-    /// Largest error of a score, as multi mode makes it.
+    /// Largest error of a score, as multi mode makes it; of a classifier as its own function does.
     pub scores: f64,
     /// Pairs whose most likely class is another than it should be.
     pub other_class: usize,
@@ -39,9 +39,9 @@ impl Errors {
 pub fn in_one_batch(
     engine: &mut dyn Engine,
     made: &Made,
-    classes: &NliClasses,
+    kind: &ModelKind,
 ) -> Result<Errors, EngineError> {
-    run(engine, made, classes, &made.vectors)
+    run(engine, made, kind, &made.vectors)
 }
 
 /// Runs each vector alone, then all in one batch.
@@ -51,11 +51,11 @@ pub fn in_one_batch(
 pub fn alone_and_together(
     engine: &mut dyn Engine,
     made: &Made,
-    classes: &NliClasses,
+    kind: &ModelKind,
 ) -> Result<Errors, EngineError> {
-    let mut errors = in_one_batch(engine, made, classes)?;
+    let mut errors = in_one_batch(engine, made, kind)?;
     for vector in made.vectors.chunks(1) {
-        errors = errors.and(run(engine, made, classes, vector)?);
+        errors = errors.and(run(engine, made, kind, vector)?);
     }
     Ok(errors)
 }
@@ -63,7 +63,7 @@ pub fn alone_and_together(
 fn run(
     engine: &mut dyn Engine,
     made: &Made,
-    classes: &NliClasses,
+    kind: &ModelKind,
     vectors: &[Vector],
 ) -> Result<Errors, EngineError> {
     let batch = Batch::new(
@@ -71,30 +71,48 @@ fn run(
         made.contract.pad_id,
     );
     let found = engine.infer(&batch)?;
-    if (found.rows, found.width) != (vectors.len(), classes.count) {
+    let classes = kind.width().unwrap_or(found.width);
+    if (found.rows, found.width) != (vectors.len(), classes) {
         return Err(EngineError::Shape(format!(
-            "it gave {} × {} numbers for {} pairs of {} classes",
+            "it gave {} × {} numbers for {} rows of {classes} classes",
             found.rows,
             found.width,
             vectors.len(),
-            classes.count
         )));
     }
     let mut errors = Errors::default();
     for (row, vector) in vectors.iter().enumerate() {
         let (found, wanted) = (found.row(row), vector.logits.as_slice());
-        let score =
-            |logits: &[f32]| opposed(logits[classes.entailment], logits[classes.contradiction]);
         let logits = found.iter().zip(wanted).map(|(a, b)| distance(*a, *b));
         errors.logits = logits.fold(errors.logits, f64::max);
-        let of_score = (score(found) - score(wanted)).abs();
-        errors.scores = errors
-            .scores
+        for (found, wanted) in scores(kind, found).into_iter().zip(scores(kind, wanted)) {
+            let off = (found - wanted).abs();
             // `max` passes over what is no number, which would hide the worst error.
-            .max(if of_score.is_nan() { 1.0 } else { of_score });
+            errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
+        }
         errors.other_class += usize::from(likeliest(found) != likeliest(wanted));
     }
     Ok(errors)
+}
+
+/// What a row of logits becomes.
+fn scores(kind: &ModelKind, logits: &[f32]) -> Vec<f64> {
+    match kind {
+        ModelKind::Nli(classes) => {
+            vec![opposed(
+                logits[classes.entailment],
+                logits[classes.contradiction],
+            )]
+        }
+        ModelKind::Classifier(head) => {
+            let logits: Vec<PairLogits> = logits.iter().copied().map(PairLogits::class).collect();
+            evidence(kind, head.function.into(), &logits)
+                .scores(1.0, 0.0)
+                .scores
+        }
+        // Has no manifest.
+        ModelKind::Embedding(_) => Vec::new(),
+    }
 }
 
 fn sequence(vector: &Vector) -> Sequence {

@@ -23,7 +23,7 @@ use crate::review::relabel;
 use crate::store::{Access, Store, Table};
 use topicmill_score::folder::ModelFolder;
 use topicmill_score::score;
-use topicmill_score::{LabelSet, LabelVector};
+use topicmill_score::{LabelSet, LabelVector, Mode};
 
 /// Fewer rows fit nothing.
 const FEWEST_ROWS: usize = 30;
@@ -89,6 +89,7 @@ impl Calibrate {
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
         let text = self.text(setup)?;
+        self.check_classifier(setup, &set)?;
         let folder = self.which.folder(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
         let gold = self.known(&store, &set).await?;
@@ -139,6 +140,28 @@ impl Calibrate {
         };
         self.write(&text, setup.pipeline_path(&self.pipeline), &new)?;
         Ok(Exit::Done)
+    }
+
+    /// What a classifier cannot be asked: its labels may stand in no file, and a regression has no probabilities.
+    fn check_classifier(&self, setup: &Setup, set: &LabelSet) -> Result<(), CliError> {
+        let Some((model, head)) = setup.classifier(&self.which.flags()) else {
+            return Ok(());
+        };
+        if set.mode == Mode::Raw {
+            return Err(CliError::Usage(format!(
+                "the scores of `{model}` are logits (mode raw), and what is calibrated are probabilities; give --mode \
+                 single or multi if its logits can become those"
+            )));
+        }
+        let file = setup.pipeline(&self.pipeline)?.label_set;
+        if self.out.is_some() && file.classes_of(&head).is_none() {
+            return Err(CliError::Usage(format!(
+                "--out writes a copy of the pipeline file, and its labels are not those of the classifier `{model}` \
+                 ({}): name a file with a [[topic]] for each of them, with --pipeline",
+                head.listed()
+            )));
+        }
+        Ok(())
     }
 
     fn word(&self) -> &str {

@@ -86,7 +86,8 @@ struct WhichModel {
     /// Use the model in this folder
     #[arg(long, value_name = "DIR")]
     model: Option<PathBuf>,
-    /// Score in this mode: single (one label for each text) or multi (each label by itself)
+    /// Score in this mode: single (one label for each text), multi (each label by itself) or, with a classifier, raw
+    /// (its logits)
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 }
@@ -295,7 +296,7 @@ async fn label_vectors(
 ) -> Result<Option<Vec<LabelVector>>, CliError> {
     let model = match folder.kind {
         ModelKind::Embedding(_) => find_model(store, folder).await?,
-        ModelKind::Nli(_) => None,
+        ModelKind::Nli(_) | ModelKind::Classifier(_) => None,
     };
     let Some(model) = model else {
         return Ok(None);

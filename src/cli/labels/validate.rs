@@ -80,7 +80,7 @@ fn beside(set: &LabelSet, folder: Option<&ModelFolder>) -> Vec<String> {
         let read = set.background_for(&folder.kind).len();
         let cost = match folder.kind {
             ModelKind::Nli(_) => format!("; each text costs {read} rows more"),
-            ModelKind::Embedding(_) => ", at no further cost".to_owned(),
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) => ", at no further cost".to_owned(),
         };
         said.push(format!(
             "`{}` compares a post with {read} topics of the background{cost}",

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use topicmill_score::engine::devices;
-use topicmill_score::{Cascade, LabelSet};
+use topicmill_score::folder;
+use topicmill_score::{Cascade, ClassifierHead, LabelSet, Mode, ModelKind};
 
 use super::Setup;
 use crate::cli::CliError;
-use crate::engines::{EnginePool, ModelChoice, log_model};
+use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
@@ -28,7 +29,8 @@ pub struct ModelFlags {
     /// Compute with this many threads; 0 means one for each core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Score in this mode: single (one label for each text) or multi (each label by itself)
+    /// Score in this mode: single (one label for each text), multi (each label by itself) or, with a classifier, raw
+    /// (its logits) [default: the pipeline's, or the classifier's own]
     #[arg(long, value_name = "MODE")]
     pub(super) mode: Option<String>,
 }
@@ -58,6 +60,31 @@ impl ModelFlags {
     }
 }
 
+/// The labels that a classifier scores: those of a pipeline file if they are the classifier's own, whatever their slugs,
+/// else the classifier's as they are.
+pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -> LabelSet {
+    if head.is_unnamed() && head.labels.len() > 1 {
+        tracing::warn!(
+            "nobody named the labels of `{model}`: they are {}; name them with `id2label` in its `config.json`",
+            head.listed()
+        );
+    }
+    if of_file.classes_of(head).is_some() {
+        // A file that says nothing of the mode says single, too.
+        let mode = match of_file.mode {
+            Mode::Single => head.function.into(),
+            mode => mode,
+        };
+        return LabelSet { mode, ..of_file };
+    }
+    tracing::info!(
+        "`{model}` is a classifier: the labels are its own ({}), and not those of the pipeline `{}`",
+        head.listed(),
+        of_file.name
+    );
+    LabelSet::of_classifier(model, head)
+}
+
 impl Setup {
     /// The model that flags and settings name, and how it is to be computed.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
@@ -83,6 +110,17 @@ impl Setup {
             threads: Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0),
             library: self.library(),
         })
+    }
+
+    /// The head of the model that flags and settings name, if it is a classifier, and what the model is called. A folder
+    /// that cannot be read is told by whoever opens it.
+    pub fn classifier(&self, flags: &ModelFlags) -> Option<(String, ClassifierHead)> {
+        let named = flags.model.as_ref();
+        let folder = find_model(named.unwrap_or(&self.settings().classify.model));
+        match folder::kind_of(&folder) {
+            Ok(ModelKind::Classifier(head)) => Some((folder::name_of(&folder), head)),
+            _ => None,
+        }
     }
 
     /// One model, ready to score; logs which it is.

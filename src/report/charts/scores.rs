@@ -34,7 +34,7 @@ fn counts(report: &Report) -> [[u64; COLUMNS]; 3] {
 /// The best scores of all posts.
 pub fn all(report: &Report) -> Option<Chart> {
     let scored = report.scored();
-    if scored == 0 {
+    if scored == 0 || !report.scores_are_shares {
         return None;
     }
     let counts = counts(report);
@@ -153,6 +153,9 @@ fn quantile(line: &Line, share: f64) -> Option<f64> {
 
 /// The middle and the width of each label's scores.
 pub fn by_label(report: &Report) -> Option<Chart> {
+    if !report.scores_are_shares {
+        return None;
+    }
     let mut lines: Vec<(&Line, [f64; 3])> = report
         .lines
         .iter()

@@ -1,10 +1,11 @@
-//! What `config.json` and `tokenizer_config.json` say of a model: its classes, its head and how long a text may be.
+//! What `config.json` and `tokenizer_config.json` say of a model: its kind, its classes, its head and how long a text may be.
 //!
 //! Both are the hub's, and read as transformers reads them; only the block `zero_shot` is topicmill's own.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::classifier::{ClassifierHead, Said};
 use super::{EmbeddingHead, ModelKind, NliClasses};
 
 /// Longest sequence of a model that does not say how long it may be.
@@ -14,6 +15,8 @@ pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 const NO_LIMIT: f64 = 1e6;
 /// The same for numbers that are whole.
 const MOST_TOKENS: usize = 1_000_000;
+/// What a manifest calls an NLI model.
+const NLI: &str = "nli";
 
 /// Families that count positions from the padding id on, so that two of their positions are never used.
 const OFFSET_POSITIONS: &[&str] = &[
@@ -31,11 +34,32 @@ const OFFSET_POSITIONS: &[&str] = &[
     "xmod",
 ];
 
+/// How the architectures of classifiers end.
+const CLASSIFIER: &str = "ForSequenceClassification";
+/// How those end whose labels are of tokens, answers or next words, and of no text.
+const OTHER_HEADS: &[&str] = &[
+    "ForTokenClassification",
+    "ForQuestionAnswering",
+    "ForMultipleChoice",
+    "ForNextSentencePrediction",
+    "ForMaskedLM",
+    "ForCausalLM",
+    "ForConditionalGeneration",
+    "ForPreTraining",
+    "ForImageClassification",
+    "ForAudioClassification",
+    // Without a head.
+    "Model",
+];
+
 /// The part of `config.json` that matters here.
 #[derive(Debug, Deserialize)]
 pub(super) struct Config {
     #[serde(default)]
     model_type: String,
+    architectures: Option<Vec<String>>,
+    problem_type: Option<String>,
+    num_labels: Option<usize>,
     id2label: Option<Map<String, Value>>,
     label2id: Option<Map<String, Value>>,
     max_position_embeddings: Option<usize>,
@@ -60,16 +84,64 @@ pub(super) struct ZeroShot {
 pub(super) struct TokenizerConfig {
     model_max_length: Option<f64>,
 }
+
 impl Config {
-    pub fn kind(&self) -> Result<ModelKind, String> {
-        match &self.zero_shot {
-            Some(block) if block.mode == "embedding" => block.embedding().map(ModelKind::Embedding),
-            Some(block) if block.mode != "nli" => Err(format!(
+    /// What kind of model it is. `said`: the kind that a manifest names.
+    ///
+    /// Without one, a model with an entailment among its classes is NLI, and any other sequence classifier is one.
+    pub fn kind(&self, said: Option<&str>) -> Result<ModelKind, String> {
+        match (&self.zero_shot, said) {
+            (Some(block), _) if block.mode == "embedding" => {
+                block.embedding().map(ModelKind::Embedding)
+            }
+            (Some(block), _) if block.mode != "nli" => Err(format!(
                 "`zero_shot.mode` is `{}`; topicmill knows `embedding` and `nli`",
                 block.mode
             )),
-            _ => self.nli().map(ModelKind::Nli),
+            (Some(_), _) | (None, Some(NLI)) => self.nli().map(ModelKind::Nli),
+            (None, Some(_)) => self.classifier(),
+            (None, None) if self.has_entailment() || !self.is_classifier() => {
+                self.nli().map(ModelKind::Nli)
+            }
+            (None, None) => self.classifier(),
         }
+    }
+
+    fn classifier(&self) -> Result<ModelKind, String> {
+        if let Some(other) = self.other_head() {
+            return Err(format!(
+                "its architecture is {other}; a classifier of texts is one that ends in {CLASSIFIER}"
+            ));
+        }
+        let head = ClassifierHead::read(&Said {
+            id2label: self.id2label.as_ref(),
+            label2id: self.label2id.as_ref(),
+            num_labels: self.num_labels,
+            problem_type: self.problem_type.as_deref(),
+        });
+        head.map(ModelKind::Classifier)
+    }
+
+    fn has_entailment(&self) -> bool {
+        let is_one = |name: &str| name.to_lowercase().starts_with("entail");
+        let names = self.id2label.iter().flat_map(Map::values);
+        let mut names = names.filter_map(Value::as_str);
+        let mut keys = self.label2id.iter().flat_map(Map::keys);
+        names.any(is_one) || keys.any(|name| is_one(name))
+    }
+
+    /// A model without any name of a label may be one that has no head at all.
+    fn is_classifier(&self) -> bool {
+        let mut architectures = self.architectures.iter().flatten();
+        self.id2label.is_some()
+            || self.label2id.is_some()
+            || architectures.any(|name| name.ends_with(CLASSIFIER))
+    }
+
+    fn other_head(&self) -> Option<&str> {
+        let mut architectures = self.architectures.iter().flatten();
+        let other = architectures.find(|name| OTHER_HEADS.iter().any(|head| name.ends_with(head)));
+        other.map(String::as_str)
     }
 
     fn nli(&self) -> Result<NliClasses, String> {
@@ -112,7 +184,7 @@ impl Config {
                 .collect(),
             (None, None) => {
                 return Err(
-                    "it has neither `label2id` nor a block `zero_shot`; take a model trained on NLI, such as facebook/bart-large-mnli".to_owned(),
+                    "it has neither `label2id` nor `id2label` nor a block `zero_shot`; take a model trained on NLI, such as facebook/bart-large-mnli, or a classifier".to_owned(),
                 );
             }
         };

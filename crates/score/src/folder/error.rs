@@ -128,7 +128,7 @@ pub enum ModelError {
         found: Vec<String>,
     },
     /// The configuration describes no model that can score labels.
-    #[error("`{path}` describes no zero-shot model: {detail}")]
+    #[error("`{path}` describes no model that can score labels: {detail}")]
     Unsuitable {
         /// The configuration.
         path: PathBuf,

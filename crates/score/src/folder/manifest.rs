@@ -11,10 +11,12 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{MANIFEST_FILE, ModelError, NliClasses, Processor, VERIFIED_FILE, bounds, file_hash};
+use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, VERIFIED_FILE, bounds, file_hash};
 
 /// Entries of a session that a manifest may make: how the graph is optimised. Others name files to read and to write.
 const SESSION: &str = "optimization.";
+/// Kinds of model that `tools/model.py` makes.
+const KINDS: [&str; 2] = ["nli", "classifier"];
 /// The only format there is.
 const FORMAT: u32 = 1;
 /// Share of texts that int8 must label as fp32 does before it is taken unasked.
@@ -75,14 +77,15 @@ pub struct Graph {
     session: BTreeMap<String, String>,
 }
 
-/// A pair of texts with what the model says of it.
+/// A pair of texts, or for a classifier one text, with what the model says of it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Vector {
     /// First text.
     pub premise: String,
-    /// Second text, made from a label.
+    /// Second text, made from a label; empty for a classifier.
+    #[serde(default)]
     pub hypothesis: String,
-    /// Ids of the pair, special tokens included.
+    /// Ids of the row, special tokens included.
     pub input_ids: Vec<u32>,
     /// Which text an id belongs to; empty where the model does not ask.
     #[serde(default)]
@@ -146,10 +149,11 @@ impl Manifest {
             ));
         }
         let manifest: Self = toml::from_str(text).map_err(|error| said(&error))?;
-        if manifest.kind != "nli" {
+        if !KINDS.contains(&manifest.kind.as_str()) {
             return Err(format!(
-                "its kind is `{}`; only `nli` has a manifest",
-                manifest.kind
+                "its kind is `{}`; only {} have a manifest",
+                manifest.kind,
+                KINDS.join(" and ")
             ));
         }
         let names = manifest.graphs.values().flat_map(Graph::files);
@@ -197,11 +201,25 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether the classes are those of `config.json`.
-    pub(super) fn agrees(&self, classes: &NliClasses) -> bool {
-        let entailment = self.classes.get(classes.entailment);
-        self.classes.len() == classes.count
-            && entailment.is_some_and(|name| name.to_lowercase().starts_with("entail"))
+    /// `nli` or `classifier`.
+    pub(super) fn kind(&self) -> &str {
+        &self.kind
+    }
+
+    /// Whether kind and classes are those of `config.json`.
+    pub(super) fn agrees(&self, kind: &ModelKind) -> bool {
+        match kind {
+            ModelKind::Nli(classes) => {
+                let entailment = self.classes.get(classes.entailment);
+                self.kind == kind.as_str()
+                    && self.classes.len() == classes.count
+                    && entailment.is_some_and(|name| name.to_lowercase().starts_with("entail"))
+            }
+            ModelKind::Classifier(head) => {
+                self.kind == kind.as_str() && self.classes == head.labels
+            }
+            ModelKind::Embedding(_) => false,
+        }
     }
 
     /// The graph for a device: of the precision asked for, or float32 on a CPU and float16 on a GPU; int8 is

@@ -25,9 +25,10 @@ fn open(files: &[(&str, &str)], precision: Option<&str>) -> Result<ModelFolder, 
 }
 
 fn nli(config: &str) -> Result<NliClasses, String> {
-    match serde_json::from_str::<Config>(config).unwrap().kind()? {
+    let config: Config = serde_json::from_str(config).unwrap();
+    match config.kind(Some("nli"))? {
         ModelKind::Nli(classes) => Ok(classes),
-        ModelKind::Embedding(_) => unreachable!(),
+        ModelKind::Embedding(_) | ModelKind::Classifier(_) => unreachable!(),
     }
 }
 
@@ -92,6 +93,29 @@ fn classes_are_chosen_as_the_reference_does() {
     assert!(of(r#"{"entailment":0}"#).is_err());
     assert!(of(r#"{"a":0,"b":1,"entailment":7}"#).is_err());
     assert!(nli("{}").unwrap_err().contains("label2id"));
+}
+
+#[test]
+fn a_kind_follows_from_the_names_of_the_classes() {
+    let kind = |config: &str| {
+        let config: Config = serde_json::from_str(config).unwrap();
+        config.kind(None).map(|kind| kind.as_str())
+    };
+    assert_eq!(kind(BART), Ok("nli"));
+    assert_eq!(
+        kind(r#"{"id2label":{"0":"neg","1":"pos"}}"#),
+        Ok("classifier")
+    );
+    assert_eq!(
+        kind(r#"{"architectures":["BertForSequenceClassification"]}"#),
+        Ok("classifier")
+    );
+    // Without a head there is nothing to read.
+    assert!(kind(r#"{"architectures":["BertModel"]}"#).is_err());
+    let error = kind(r#"{"architectures":["BertForTokenClassification"],"id2label":{"0":"O"}}"#);
+    assert!(error.unwrap_err().contains("BertForTokenClassification"));
+    let config: Config = serde_json::from_str(BART).unwrap();
+    assert_eq!(config.kind(Some("classifier")).unwrap().width(), Some(3));
 }
 
 #[test]
@@ -222,14 +246,14 @@ fn an_embedding_model_says_how_its_cosines_become_scores() {
     let block = r#"{"zero_shot":{"mode":"embedding","output":"v","softmax_scale":21.0,"sigmoid_scale":23.5,"sigmoid_bias":0.281}}"#;
     let kind = serde_json::from_str::<Config>(block)
         .unwrap()
-        .kind()
+        .kind(None)
         .unwrap();
     assert_eq!(kind.as_str(), "embedding");
     let incomplete = r#"{"zero_shot":{"mode":"embedding","output":"v"}}"#;
     assert!(
         serde_json::from_str::<Config>(incomplete)
             .unwrap()
-            .kind()
+            .kind(None)
             .unwrap_err()
             .contains("softmax_scale")
     );
@@ -237,7 +261,7 @@ fn an_embedding_model_says_how_its_cosines_become_scores() {
     assert!(
         serde_json::from_str::<Config>(unknown)
             .unwrap()
-            .kind()
+            .kind(None)
             .unwrap_err()
             .contains("magic")
     );

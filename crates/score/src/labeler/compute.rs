@@ -98,7 +98,7 @@ impl Labeler {
         let nothing = EncodedText::default();
         let row = match self.folder.kind {
             ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
-            ModelKind::Embedding(_) => self.encoder.single(&nothing),
+            ModelKind::Embedding(_) | ModelKind::Classifier(_) => self.encoder.single(&nothing),
         };
         let computed = self.infer(&Batch::new(&[row], self.encoder.pad_id()));
         // Numbers that are not finite were computed, too.
@@ -108,10 +108,7 @@ impl Labeler {
     /// Computes a batch and checks what came out of it.
     pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         let logits = self.engine.infer(batch)?;
-        let expected = match &self.folder.kind {
-            ModelKind::Nli(classes) => classes.count,
-            ModelKind::Embedding(_) => logits.width.max(1),
-        };
+        let expected = self.folder.kind.width().unwrap_or(logits.width.max(1));
         if (logits.rows, logits.width, logits.data.len())
             != (batch.rows(), expected, batch.rows() * expected)
         {

@@ -17,6 +17,28 @@ pub enum LabelerError {
     /// The engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Labels for a classifier that are not its own.
+    #[error(
+        "the model `{model}` is a classifier and scores labels of its own ({own}), no others; leave the labels out, or \
+         use an NLI or embedding model"
+    )]
+    OwnLabels {
+        /// Name of the model.
+        model: String,
+        /// Its labels, for people.
+        own: String,
+    },
+    /// A background for a classifier.
+    #[error(
+        "the model `{0}` is a classifier: it compares a text with nothing, so there is no background beside its labels; \
+         leave the background out"
+    )]
+    NoBackground(String),
+    /// Logits as scores, of a model whose logits are none of a label.
+    #[error(
+        "the model `{0}` is no classifier: mode raw gives a classifier's logits as they are; use single or multi"
+    )]
+    Raw(String),
     /// A label that leaves no room for a text.
     #[error(
         "label `{label}`: its hypothesis or description has {tokens} tokens, which leaves no room in the model's window of {window}; shorten it"

@@ -1,10 +1,10 @@
-//! A label set made ready for a model: hypotheses tokenised, or vectors of labels computed, and how the rows of a text
-//! become its scores.
+//! A label set made ready for a model: hypotheses tokenised, vectors of labels computed, or labels found among a
+//! classifier's own, and how the rows of a text become its scores.
 
 use super::{Labeler, LabelerError, Pair, TextResult};
 use crate::batch::BatchRow;
 use crate::embedded::{LabelVector, TextVector, unit};
-use crate::folder::ModelKind;
+use crate::folder::{ClassifierHead, ModelKind};
 use crate::hypothesis;
 use crate::labels::{LabelSet, Mode};
 use crate::score::{self, PairLogits, Scores};
@@ -33,6 +33,8 @@ pub(super) enum Labels {
     Hypotheses(Vec<EncodedText>),
     /// A vector, or several, for each owner.
     Vectors(Vec<LabelVector>),
+    /// The number of its logit for each label: the model has labels of its own.
+    Classes(Vec<usize>),
 }
 
 impl Prepared {
@@ -56,16 +58,16 @@ impl Prepared {
     /// texts with hypotheses.
     pub fn label_vectors(&self) -> Option<&[LabelVector]> {
         match &self.labels {
-            Labels::Hypotheses(_) => None,
+            Labels::Hypotheses(_) | Labels::Classes(_) => None,
             Labels::Vectors(vectors) => Some(vectors),
         }
     }
 
-    /// The hypotheses, one an owner; none where the model has vectors.
+    /// The hypotheses, one an owner; none where the model has vectors or labels of its own.
     pub(super) fn hypotheses(&self) -> &[EncodedText] {
         match &self.labels {
             Labels::Hypotheses(hypotheses) => hypotheses,
-            Labels::Vectors(_) => &[],
+            Labels::Vectors(_) | Labels::Classes(_) => &[],
         }
     }
 
@@ -130,7 +132,7 @@ impl Prepared {
     pub fn rows_per_text(&self) -> usize {
         match &self.labels {
             Labels::Hypotheses(hypotheses) => hypotheses.len(),
-            Labels::Vectors(_) => 1,
+            Labels::Vectors(_) | Labels::Classes(_) => 1,
         }
     }
 }
@@ -174,6 +176,12 @@ impl Labeler {
         known: &[Option<LabelVector>],
     ) -> Result<Prepared, LabelerError> {
         set.validate()?;
+        if let Some(head) = self.folder.kind.head() {
+            return self.prepare_classes(set, head);
+        }
+        if set.mode == Mode::Raw {
+            return Err(LabelerError::Raw(self.folder.name.clone()));
+        }
         let kind = &self.folder.kind;
         let mut texts = Vec::new();
         let mut owners = Vec::new();
@@ -215,6 +223,35 @@ impl Labeler {
             prior,
             owners,
             labels,
+        })
+    }
+
+    /// The labels of a classifier: nothing is compared, so nothing is computed either.
+    fn prepare_classes(
+        &self,
+        set: &LabelSet,
+        head: &ClassifierHead,
+    ) -> Result<Prepared, LabelerError> {
+        let model = || self.folder.name.clone();
+        if set.background.is_some() {
+            return Err(LabelerError::NoBackground(model()));
+        }
+        let classes = set
+            .classes_of(head)
+            .ok_or_else(|| LabelerError::OwnLabels {
+                model: model(),
+                own: head.listed(),
+            })?;
+        Ok(Prepared {
+            kind: self.folder.kind.clone(),
+            mode: set.mode,
+            temperature: set.temperature,
+            threshold: set.threshold,
+            keys: hypothesis::keys(&self.folder.kind, set),
+            count: classes.len(),
+            prior: None,
+            owners: (0..classes.len()).collect(),
+            labels: Labels::Classes(classes),
         })
     }
 
@@ -270,7 +307,9 @@ impl Labeler {
         }
         let scale = match &self.folder.kind {
             ModelKind::Embedding(head) => head.softmax_scale,
-            ModelKind::Nli(_) => unreachable!("an NLI model has no vectors"),
+            ModelKind::Nli(_) | ModelKind::Classifier(_) => {
+                unreachable!("only an embedding model has vectors")
+            }
         };
         let of_places = of_places.into_iter().enumerate();
         let of_place = |(place, means)| {
@@ -295,6 +334,8 @@ pub fn fits(kind: &ModelKind, encoder: &Encoder, tokens: usize) -> bool {
     match kind {
         ModelKind::Nli(_) => encoder.room_beside(tokens) > 0,
         ModelKind::Embedding(_) => tokens <= encoder.room(),
+        // Nothing reads it.
+        ModelKind::Classifier(_) => true,
     }
 }
 
@@ -306,5 +347,6 @@ fn pair_logits(kind: &ModelKind, raw: &[f32]) -> PairLogits {
             neutral: classes.neutral.map(|class| raw[class]),
         },
         ModelKind::Embedding(_) => PairLogits::cosine(raw[0]),
+        ModelKind::Classifier(_) => PairLogits::class(raw[0]),
     }
 }

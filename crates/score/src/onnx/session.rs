@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ort::ep::{self, ArenaExtendStrategy};
 use ort::session::Session;
 use ort::session::builder::GraphOptimizationLevel;
-use ort::value::{TensorElementType, ValueType};
+use ort::value::{Outlet, TensorElementType, ValueType};
 
 use super::library;
 use super::runtime::{Runtime, plain};
@@ -155,6 +155,18 @@ pub(super) fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Inpu
                 input.kind()
             ));
         }
+        if input == Input::Ids
+            && let ValueType::Tensor { shape, .. } = outlet.dtype()
+            && shape.iter().any(|size| *size > 0)
+        {
+            let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
+            return Err(format!(
+                "its input `{}` has a fixed shape ({}; -1 is any size), and batches are of any size; export it with \
+                 dynamic axes",
+                input.name(),
+                sizes.join(" × ")
+            ));
+        }
         // Found out here and not with the first batch: `Input::of` relies on it.
         if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
             return Err(
@@ -178,25 +190,56 @@ pub(super) fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Inpu
 
 /// The output that is read of what a session gives.
 pub(super) fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> {
-    let names: Vec<&str> = session
-        .outputs()
-        .iter()
-        .map(ort::value::Outlet::name)
-        .collect();
+    let names: Vec<&str> = session.outputs().iter().map(Outlet::name).collect();
     let wanted = match (&folder.kind, &folder.made) {
         (ModelKind::Embedding(head), _) => head.output.as_str(),
-        (ModelKind::Nli(_), Some(made)) => made.contract.output.as_str(),
-        (ModelKind::Nli(_), None) => "logits",
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(made)) => made.contract.output.as_str(),
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), None) => "logits",
     };
-    if names.contains(&wanted) {
-        return Ok(wanted.to_owned());
+    let found = match (&folder.kind, names.first()) {
+        _ if names.contains(&wanted) => wanted,
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(first)) if folder.made.is_none() => {
+            first
+        }
+        _ => {
+            return Err(format!(
+                "it has no output `{wanted}` (there is {})",
+                names.join(", ")
+            ));
+        }
+    };
+    let mut outlets = session.outputs().iter();
+    if let Some(outlet) = outlets.find(|outlet| outlet.name() == found) {
+        check_output(outlet, folder)?;
     }
-    match (&folder.kind, names.first()) {
-        // Without a manifest nobody says what the output is called; exports of a classifier have one.
-        (ModelKind::Nli(_), Some(first)) if folder.made.is_none() => Ok((*first).to_owned()),
+    Ok(found.to_owned())
+}
+
+/// What can be known of an output before anything is computed: the type of its numbers, and how many there are a row.
+fn check_output(outlet: &Outlet, folder: &ModelFolder) -> Result<(), String> {
+    let name = outlet.name();
+    let ValueType::Tensor { ty, shape, .. } = outlet.dtype() else {
+        return Err(format!("its output `{name}` is no tensor"));
+    };
+    if !matches!(ty, TensorElementType::Float32 | TensorElementType::Float16) {
+        return Err(format!(
+            "its output `{name}` is {ty}, and topicmill reads float32 and float16"
+        ));
+    }
+    let Some(width) = folder.kind.width() else {
+        return Ok(());
+    };
+    match shape[..] {
+        [] => Ok(()),
+        [_] if width == 1 => Ok(()),
+        [_, given] if given > 0 && usize::try_from(given) != Ok(width) => Err(format!(
+            "its output `{name}` has {given} numbers a row, and `config.json` names {width} labels"
+        )),
+        [_, _] => Ok(()),
         _ => Err(format!(
-            "it has no output `{wanted}` (there is {})",
-            names.join(", ")
+            "its output `{name}` has {} dimensions, and a row of numbers for each text has two; is it a model without a \
+             head?",
+            shape.len()
         )),
     }
 }

@@ -1,0 +1,233 @@
+//! The fixed head of a classifier: the labels that it was trained on, and what makes scores of its logits.
+//!
+//! In go `id2label` and `problem_type` of `config.json`; out come the labels in the order of the logits and the function
+//! that the text-classification pipeline of transformers applies where nobody names one.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde_json::{Map, Value};
+
+/// Labels that a sentence lists before it only counts them.
+const LISTED: usize = 8;
+/// How many labels transformers gives a model that names none.
+const UNNAMED: usize = 2;
+
+/// What a classifier scores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClassifierHead {
+    /// The labels in the order of the logits; never empty, each once.
+    pub labels: Vec<String>,
+    /// What makes scores of the logits unless somebody asks for another one.
+    pub function: HeadFunction,
+}
+
+/// `function_to_apply` of transformers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeadFunction {
+    /// The labels share one: a text has one of them.
+    Softmax,
+    /// Each label by itself.
+    Sigmoid,
+    /// The logits as they are: a regression.
+    None,
+}
+
+/// The keys of `config.json` that a head is read from.
+pub(super) struct Said<'a> {
+    pub id2label: Option<&'a Map<String, Value>>,
+    pub label2id: Option<&'a Map<String, Value>>,
+    pub num_labels: Option<usize>,
+    pub problem_type: Option<&'a str>,
+}
+
+impl ClassifierHead {
+    pub(super) fn read(said: &Said<'_>) -> Result<Self, String> {
+        let labels = match (said.id2label, said.label2id) {
+            (Some(names), _) => numbered("id2label", names.iter().map(by_number))?,
+            (None, Some(numbers)) => numbered("label2id", numbers.iter().map(by_name))?,
+            // As transformers names what has no names.
+            (None, None) => (0..said.num_labels.unwrap_or(UNNAMED))
+                .map(|number| format!("LABEL_{number}"))
+                .collect(),
+        };
+        if labels.is_empty() {
+            return Err("it names no label; add `id2label`, a name for each logit".to_owned());
+        }
+        if let Some(count) = said.num_labels
+            && count != labels.len()
+        {
+            return Err(format!(
+                "its `num_labels` is {count}, and `id2label` names {}; correct the one that is wrong",
+                labels.len()
+            ));
+        }
+        Ok(Self {
+            function: function_of(said.problem_type, labels.len())?,
+            labels,
+        })
+    }
+
+    /// Whether nobody named its labels: `LABEL_0` is what transformers puts in place of a name.
+    pub fn is_unnamed(&self) -> bool {
+        let mut labels = self.labels.iter().enumerate();
+        labels.all(|(number, label)| *label == format!("LABEL_{number}"))
+    }
+
+    /// Its labels for people: the first few, and how many there are.
+    pub fn listed(&self) -> String {
+        let shown: Vec<String> = self
+            .labels
+            .iter()
+            .take(LISTED)
+            .map(|label| format!("`{label}`"))
+            .collect();
+        let more = match self.labels.len() - shown.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("{}{more}", shown.join(", "))
+    }
+}
+
+/// What the text-classification pipeline applies, in the order in which it asks.
+fn function_of(problem_type: Option<&str>, labels: usize) -> Result<HeadFunction, String> {
+    match problem_type {
+        Some("regression") => Ok(HeadFunction::None),
+        Some("multi_label_classification") => Ok(HeadFunction::Sigmoid),
+        Some("single_label_classification") | None if labels == 1 => Ok(HeadFunction::Sigmoid),
+        Some("single_label_classification") | None => Ok(HeadFunction::Softmax),
+        Some(other) => Err(format!(
+            "its `problem_type` is `{other}`; transformers knows regression, single_label_classification and \
+             multi_label_classification"
+        )),
+    }
+}
+
+type Named = Option<(usize, String)>;
+
+fn by_number((number, name): (&String, &Value)) -> Named {
+    Some((number.parse().ok()?, name.as_str()?.to_owned()))
+}
+
+fn by_name((name, number): (&String, &Value)) -> Named {
+    Some((usize::try_from(number.as_u64()?).ok()?, name.clone()))
+}
+
+/// Names in the order of their numbers, which go from 0 without a gap.
+fn numbered(key: &str, named: impl Iterator<Item = Named>) -> Result<Vec<String>, String> {
+    let mut names = BTreeMap::new();
+    for one in named {
+        let Some((number, name)) = one else {
+            return Err(format!(
+                "`{key}` does not map numbers and names; correct it"
+            ));
+        };
+        if name.trim().is_empty() {
+            return Err(format!(
+                "`{key}` names label {number} with nothing; correct it"
+            ));
+        }
+        if names.insert(number, name).is_some() {
+            return Err(format!("`{key}` has the number {number} twice; correct it"));
+        }
+    }
+    if let Some((place, number)) = (0..)
+        .zip(names.keys())
+        .find(|(place, number)| place != *number)
+    {
+        return Err(format!(
+            "`{key}` has a gap: it names {number} and not {place}; name each logit, from 0"
+        ));
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = names.values().find(|name| !seen.insert(name.as_str())) {
+        return Err(format!(
+            "`{key}` gives two logits the name `{twice}`; give each its own"
+        ));
+    }
+    Ok(names.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(config: &str) -> Result<ClassifierHead, String> {
+        let config: Value = serde_json::from_str(config).unwrap();
+        ClassifierHead::read(&Said {
+            id2label: config["id2label"].as_object(),
+            label2id: config["label2id"].as_object(),
+            num_labels: config["num_labels"].as_u64().map(|n| n.try_into().unwrap()),
+            problem_type: config["problem_type"].as_str(),
+        })
+    }
+
+    #[test]
+    fn labels_come_in_the_order_of_the_logits() {
+        let eleven: Vec<String> = (0..11).map(|n| format!(r#""{n}":"l{n}""#)).collect();
+        let head = read(&format!(r#"{{"id2label":{{{}}}}}"#, eleven.join(","))).unwrap();
+        assert_eq!(head.labels[10], "l10", "by number and not by text");
+        assert_eq!(head.function, HeadFunction::Softmax);
+        let head = read(r#"{"label2id":{"b":1,"a":0}}"#).unwrap();
+        assert_eq!(head.labels, ["a", "b"]);
+        assert!(!head.is_unnamed());
+        let head = read("{}").unwrap();
+        assert_eq!(head.labels, ["LABEL_0", "LABEL_1"]);
+        assert!(head.is_unnamed());
+        assert_eq!(read(r#"{"num_labels":3}"#).unwrap().labels.len(), 3);
+    }
+
+    #[test]
+    fn the_function_is_the_one_that_the_pipeline_chooses() {
+        let one = r#""id2label":{"0":"LABEL_0"}"#;
+        let two = r#""id2label":{"0":"a","1":"b"}"#;
+        for (labels, problem, function) in [
+            (one, "", HeadFunction::Sigmoid),
+            (two, "", HeadFunction::Softmax),
+            (one, "regression", HeadFunction::None),
+            (two, "regression", HeadFunction::None),
+            (two, "multi_label_classification", HeadFunction::Sigmoid),
+            (two, "single_label_classification", HeadFunction::Softmax),
+            (one, "single_label_classification", HeadFunction::Sigmoid),
+        ] {
+            let problem_type = match problem {
+                "" => "null".to_owned(),
+                word => format!("\"{word}\""),
+            };
+            let head = read(&format!(r#"{{{labels},"problem_type":{problem_type}}}"#)).unwrap();
+            assert_eq!(head.function, function, "{labels} {problem}");
+        }
+        let error = read(r#"{"problem_type":"ranking"}"#).unwrap_err();
+        assert!(error.contains("`ranking`"), "{error}");
+    }
+
+    #[test]
+    fn names_that_do_not_fit_the_logits_are_refused() {
+        for (config, said) in [
+            (r#"{"id2label":{"0":"a","2":"b"}}"#, "names 2 and not 1"),
+            (r#"{"id2label":{"1":"a","2":"b"}}"#, "names 1 and not 0"),
+            (r#"{"id2label":{"0":"a","1":"a"}}"#, "the name `a`"),
+            (r#"{"id2label":{"0":"a","00":"b"}}"#, "the number 0 twice"),
+            (r#"{"id2label":{"0":"a","1":" "}}"#, "label 1 with nothing"),
+            (r#"{"id2label":{"0":7}}"#, "does not map"),
+            (r#"{"id2label":{"x":"a"}}"#, "does not map"),
+            (r#"{"label2id":{"a":-1}}"#, "does not map"),
+            (r#"{"label2id":{"a":0,"b":0}}"#, "the number 0 twice"),
+            (r#"{"id2label":{}}"#, "names no label"),
+            (
+                r#"{"num_labels":3,"id2label":{"0":"a","1":"b"}}"#,
+                "`num_labels` is 3",
+            ),
+        ] {
+            let error = read(config).unwrap_err();
+            assert!(error.contains(said), "{config}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_labels_is_cut() {
+        let head = read(r#"{"num_labels":1000}"#).unwrap();
+        assert!(head.listed().ends_with("`LABEL_7` and 992 more"));
+        assert_eq!(read("{}").unwrap().listed(), "`LABEL_0`, `LABEL_1`");
+    }
+}

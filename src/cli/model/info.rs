@@ -1,0 +1,100 @@
+//! `topicmill model info`: what is known of a model folder before anything is computed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::{self, OutputFormat};
+use super::super::{CliError, Exit};
+use crate::engines::find_model;
+use crate::store::Table;
+use topicmill_score::{Mode, ModelFolder, ModelKind};
+
+/// Letters of a hash that people are shown.
+const SHORT: usize = 12;
+
+/// Flags of `model info`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill model info models/minilm-reddit-topics\n\
+\x20 topicmill model info models/quality --format json")]
+pub(super) struct Info {
+    /// Show the model in this folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Show the graph in this precision
+    #[arg(long, value_name = "P")]
+    precision: Option<String>,
+    /// Print in this format; json has every label
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+impl Info {
+    pub(super) fn run(self) -> Result<Exit, CliError> {
+        let folder = find_model(&self.folder);
+        let precision = self.precision.filter(|precision| precision != "auto");
+        let model = ModelFolder::open(&folder, precision.as_deref())?;
+        let people = self.format == OutputFormat::Table;
+        let rows = facts(&model, people).into_iter();
+        let table = Table {
+            columns: vec!["what".into(), "value".into()],
+            rows: rows
+                .map(|(what, value)| vec![Value::from(what), value])
+                .collect(),
+        };
+        output::print_table(&table, self.format)?;
+        Ok(Exit::Done)
+    }
+}
+
+/// What there is to say; for people the labels are cut short.
+fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
+    // Texts stand on the left of a column, numbers on its right.
+    let number = |n: usize| {
+        if people {
+            json!(n.to_string())
+        } else {
+            json!(n)
+        }
+    };
+    let shown = if people { SHORT } else { usize::MAX };
+    let version: String = model.manifest_hash.chars().take(shown).collect();
+    let graph = model.graph.strip_prefix(&model.dir).unwrap_or(&model.graph);
+    let mut facts = vec![
+        ("model", json!(model.name)),
+        ("kind", json!(model.kind.as_str())),
+        ("reads", json!(reads(&model.kind))),
+    ];
+    if let Some(head) = model.kind.head() {
+        let labels = if people {
+            json!(head.listed())
+        } else {
+            json!(head.labels)
+        };
+        facts.push(("labels", labels));
+        facts.push(("number of labels", number(head.labels.len())));
+        facts.push(("default mode", json!(Mode::from(head.function).as_str())));
+    }
+    facts.extend([
+        ("hypothesis template", json!(model.template)),
+        ("graph", json!(graph.display().to_string())),
+        ("precision", json!(model.precision)),
+        ("max tokens", number(model.max_tokens)),
+        ("manifest", json!(model.made.is_some())),
+        ("version", json!(version)),
+        ("folder", json!(model.dir.display().to_string())),
+    ]);
+    facts.retain(|(_, value)| !value.is_null());
+    facts
+}
+
+fn reads(kind: &ModelKind) -> &'static str {
+    match kind {
+        ModelKind::Nli(_) => "a text with each label in a sentence",
+        ModelKind::Embedding(_) => "a text and a label by themselves",
+        ModelKind::Classifier(_) => "a text",
+    }
+}

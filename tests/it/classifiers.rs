@@ -1,0 +1,716 @@
+//! Classifiers: scores equal those of transformers' text-classification pipeline, and what is odd about a model is taken
+//! or refused with a reason.
+//!
+//! `tools/golden.py` made the models (tiny, of random weights, one of each family) and wrote down what the pipeline says of
+//! them under each function.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::Field;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use topicmill_score::folder::ModelFolder;
+use topicmill_score::{
+    Device, EngineOptions, LabelSet, Labeler, LabelerError, Mode, OnnxEngine, Scorer, TextResult,
+};
+
+use crate::support::engine::{labeler, labeler_of, library, repository, runtime_is_here};
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran};
+
+const TOLERANCE: f64 = 1e-4;
+
+#[derive(Debug, Deserialize)]
+struct Golden {
+    model: String,
+    default_mode: Mode,
+    cases: Vec<Case>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    text: String,
+    labels: Vec<String>,
+    mode: Mode,
+    scores: Vec<f64>,
+    logits: Vec<Vec<f64>>,
+}
+
+fn fixture(path: &str) -> std::path::PathBuf {
+    repository("tests/it/fixtures/classifiers").join(path)
+}
+
+fn own_labels(folder: &ModelFolder) -> LabelSet {
+    let head = folder.kind.head().expect("it is a classifier");
+    LabelSet::of_classifier(&folder.name, head)
+}
+
+fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextResult> {
+    let prepared = labeler.prepare(set).unwrap();
+    let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
+    let results = results.expect("nobody asked it to stop").into_iter();
+    results.map(Result::unwrap).collect()
+}
+
+fn off(found: impl Iterator<Item = f64>, wanted: &[f64]) -> f64 {
+    let found: Vec<f64> = found.collect();
+    assert_eq!(found.len(), wanted.len());
+    let pairs = found.iter().zip(wanted);
+    pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+}
+
+#[test]
+fn scores_equal_the_text_classification_pipeline_on_any_batch() {
+    if !runtime_is_here("parity of classifiers") {
+        return;
+    }
+    let mut models = 0;
+    for entry in fs::read_dir(fixture("golden")).unwrap() {
+        let golden: Golden =
+            serde_json::from_slice(&fs::read(entry.unwrap().path()).unwrap()).unwrap();
+        let mut folders = vec![golden.model.clone()];
+        if golden.model == "tiny-bert-quality" {
+            // What tools/model.py makes of the same weights.
+            folders.push("tiny-bert-quality-made".into());
+        }
+        for name in folders {
+            let folder = fixture("models").join(&name);
+            let mut largest = (0.0f64, 0.0f64);
+            for budget in [1, 150, 50_000] {
+                let mut labeler = labeler(&folder, budget);
+                let own = own_labels(labeler.folder());
+                assert_eq!(own.mode, golden.default_mode, "{name}");
+                for mode in Mode::ALL {
+                    let set = LabelSet {
+                        mode: *mode,
+                        ..own.clone()
+                    };
+                    let cases = || golden.cases.iter().filter(|case| case.mode == *mode);
+                    let texts: Vec<String> = cases().map(|case| case.text.clone()).collect();
+                    for (case, result) in cases().zip(score(&mut labeler, &set, &texts)) {
+                        let labels: Vec<&String> =
+                            set.labels.iter().map(|label| &label.label).collect();
+                        assert_eq!(labels, case.labels.iter().collect::<Vec<_>>());
+                        let scores = off(result.scores.scores.iter().copied(), &case.scores);
+                        let raw = result.raw.iter().flatten().map(|x| f64::from(*x));
+                        let wanted: Vec<f64> = case.logits.iter().flatten().copied().collect();
+                        let logits = off(raw, &wanted);
+                        assert!(
+                            scores <= TOLERANCE && logits <= TOLERANCE,
+                            "{name} `{}` with a budget of {budget}: scores off by {scores:.1e}, logits by {logits:.1e}",
+                            case.name
+                        );
+                        largest = (largest.0.max(scores), largest.1.max(logits));
+                    }
+                }
+            }
+            writeln!(
+                std::io::stderr(),
+                "{name}: {} cases, largest error of scores {:.1e}, of logits {:.1e}",
+                golden.cases.len(),
+                largest.0,
+                largest.1
+            )
+            .unwrap();
+            models += 1;
+        }
+    }
+    assert_eq!(models, 5, "run tools/golden.py");
+}
+
+#[test]
+fn the_short_way_takes_a_classifier_without_labels() {
+    if !runtime_is_here("a scorer of a classifier") {
+        return;
+    }
+    let builder = || {
+        Scorer::builder(fixture("models/tiny-roberta-flags"))
+            .device(Device::Cpu)
+            .library(library())
+    };
+    let mut scorer = builder().load().unwrap();
+    assert_eq!(scorer.label_set().mode, Mode::Multi);
+    assert_eq!(scorer.label_set().labels.len(), 5);
+    let scored = scorer.score_all(&["politics"]).unwrap();
+    assert_eq!(scored[0].scores.len(), 5);
+    let mut scorer = builder().mode(Mode::Single).load().unwrap();
+    let scored = scorer.score_all(&["politics"]).unwrap();
+    assert!((scored[0].scores.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+    let error = builder().label("food", "").load().err().unwrap();
+    assert!(error.to_string().contains("`toxic`, `obscene`"), "{error}");
+}
+
+/// A model folder of a configuration and one of the odd graphs.
+fn odd(config: &str, graph: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let from = fixture("models/tiny-bert-quality");
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(from.join(name), dir.path().join(name)).unwrap();
+    }
+    fs::copy(fixture("odd").join(graph), dir.path().join("model.onnx")).unwrap();
+    fs::write(dir.path().join("config.json"), config).unwrap();
+    dir
+}
+
+/// Loads a folder and scores a text; what it says, or why it cannot.
+fn tried(dir: &Path) -> Result<Vec<f64>, String> {
+    let folder = ModelFolder::open(dir, None).map_err(|error| error.to_string())?;
+    let options = EngineOptions {
+        device: Device::Cpu,
+        threads: Some(1),
+        ..EngineOptions::default()
+    };
+    let engine = OnnxEngine::load(&folder, &options).map_err(|error| error.to_string())?;
+    let set = LabelSet {
+        mode: Mode::Raw,
+        ..own_labels(&folder)
+    };
+    let mut labeler = Labeler::load(folder, Box::new(engine), 1_000).unwrap();
+    let prepared = labeler.prepare(&set).map_err(|error| error.to_string())?;
+    let texts = ["a text".to_owned(), "another text".to_owned()];
+    let results = labeler.score_all(&prepared, &texts, &|| false);
+    let mut results = results.map_err(|error| error.to_string())?.unwrap();
+    let result = results.remove(0).map_err(|error| error.to_string())?;
+    Ok(result.scores.scores)
+}
+
+const THREE: &str = r#"{"vocab_size":9999,"id2label":{"0":"a","1":"b","2":"c"}}"#;
+
+#[test]
+fn odd_models_are_taken_or_refused_with_a_reason() {
+    if !runtime_is_here("odd classifiers") {
+        return;
+    }
+    let scores = |config: &str, graph: &str| tried(odd(config, graph).path());
+    let three = scores(THREE, "three.onnx").unwrap();
+    assert_eq!(three.len(), 3);
+    assert!(three[0] < 0.0 && three[2] > 0.0);
+    assert_eq!(scores(THREE, "half.onnx").unwrap(), three);
+    // Nobody named the labels, and the architecture says that there are some.
+    let unnamed = r#"{"num_labels":3,"architectures":["BertForSequenceClassification"]}"#;
+    assert_eq!(scores(unnamed, "three.onnx").unwrap(), three);
+    let one = r#"{"problem_type":"regression","id2label":{"0":"LABEL_0"}}"#;
+    assert_eq!(scores(one, "flat.onnx").unwrap().len(), 1);
+    let many: Vec<String> = (0..1_000)
+        .map(|n| format!(r#""{n}":"label {n}""#))
+        .collect();
+    let many = format!(r#"{{"id2label":{{{}}}}}"#, many.join(","));
+    assert_eq!(scores(&many, "thousand.onnx").unwrap().len(), 1_000);
+
+    let two = r#"{"id2label":{"0":"a","1":"b"}}"#;
+    for (config, graph, said) in [
+        (
+            two,
+            "three.onnx",
+            "3 numbers a row, and `config.json` names 2 labels",
+        ),
+        (THREE, "int8.onnx", "topicmill reads float32 and float16"),
+        (THREE, "fixed.onnx", "fixed shape (1 × 16"),
+        (
+            r#"{"id2label":{"0":"a","2":"c"}}"#,
+            "three.onnx",
+            "has a gap",
+        ),
+        (
+            r#"{"id2label":{"0":"a","1":"a","2":"c"}}"#,
+            "three.onnx",
+            "the name `a`",
+        ),
+        (
+            r#"{"architectures":["BertModel"]}"#,
+            "three.onnx",
+            "neither `label2id`",
+        ),
+        ("{}", "three.onnx", "neither `label2id`"),
+    ] {
+        let error = scores(config, graph).unwrap_err();
+        assert!(error.contains(said), "{config} {graph}: {error}");
+    }
+}
+
+#[test]
+fn labels_that_are_not_the_model_s_are_refused() {
+    if !runtime_is_here("labels of a classifier") {
+        return;
+    }
+    let mut labeler = labeler(&fixture("models/tiny-bart-moods"), 1_000);
+    let own = own_labels(labeler.folder());
+    let mut turned = own.clone();
+    turned.labels.reverse();
+    let texts = ["politics".to_owned()];
+    let there = score(&mut labeler, &own, &texts).remove(0);
+    let back = score(&mut labeler, &turned, &texts).remove(0);
+    let mut scores = back.scores.scores.clone();
+    scores.reverse();
+    assert_eq!(
+        scores, there.scores.scores,
+        "labels are found by their names"
+    );
+    let mut fewer = own.clone();
+    fewer.labels.pop();
+    assert!(matches!(
+        labeler.prepare(&fewer).unwrap_err(),
+        LabelerError::OwnLabels { .. }
+    ));
+    let nli = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let mut nli = labeler_of(ModelFolder::open(&nli, None).unwrap(), 1_000);
+    let raw = LabelSet {
+        mode: Mode::Raw,
+        ..own
+    };
+    assert!(matches!(
+        nli.prepare(&raw).unwrap_err(),
+        LabelerError::Raw(_)
+    ));
+}
+
+/// Rows of NDJSON by id.
+fn rows(path: &Path) -> BTreeMap<String, Value> {
+    let text = fs::read_to_string(path).unwrap();
+    let rows = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    rows.map(|row| (row["id"].to_string(), row)).collect()
+}
+
+const QUALITY: &str = "tests/it/fixtures/classifiers/models/tiny-bert-quality";
+const MOODS: &str = "tests/it/fixtures/classifiers/models/tiny-bart-moods";
+
+fn model(path: &str) -> String {
+    repository(path).display().to_string()
+}
+
+/// Words that the tiny models know, other ones for each number below 49.
+fn words(i: usize) -> String {
+    const BEGIN: [&str; 7] = [
+        "the sea",
+        "climate change",
+        "a new phone",
+        "the home team",
+        "politics",
+        "soup",
+        "my doctor",
+    ];
+    const END: [&str; 7] = [
+        "science",
+        "is safe",
+        "scored twice",
+        "and books",
+        "is slow",
+        "travel",
+        "a distant star",
+    ];
+    format!("{} {}", BEGIN[i % 7], END[i / 7])
+}
+
+/// NDJSON of texts, one of which cannot be scored.
+fn texts() -> String {
+    let text = |i: usize| format!("{}\n", json!({"id": i, "text": words(i)}));
+    let good: String = (0..40).map(text).collect();
+    format!("{good}{}\n", json!({"id": 40, "text": null}))
+}
+
+#[test]
+fn one_command_keeps_the_rows_at_or_above_a_score() {
+    if !runtime_is_here("score with --where") {
+        return;
+    }
+    let program = Program::new();
+    program.write("in.ndjson", texts());
+    let quality = model(QUALITY);
+    let score = |more: &[&str]| {
+        let args = [&["score"][..], more, &["--model", &quality]].concat();
+        program.run(&args)
+    };
+    let path = |name: &str| program.folder.path().join(name);
+    let all = score(&["in.ndjson", "all.ndjson"]);
+    assert_eq!(all.code, 1, "{}", all.stderr);
+    let all = rows(&path("all.ndjson"));
+    let scores = || all.values().filter_map(|row| row["score"].as_f64());
+    assert_eq!(scores().count(), 40);
+    assert!(
+        scores().any(|score| score < 0.0),
+        "a regression has no bounds"
+    );
+    let mut sorted: Vec<f64> = scores().collect();
+    sorted.sort_by(f64::total_cmp);
+    let at = sorted[25];
+    let wanted: Vec<&String> = all
+        .iter()
+        .filter(|(_, row)| row["score"].as_f64().is_some_and(|score| score >= at))
+        .map(|(id, _)| id)
+        .collect();
+    assert_eq!(wanted.len(), 15);
+    let least = format!("score >= {at}");
+    for name in ["out.ndjson", "out.csv", "out.json", "out.parquet"] {
+        let ran = score(&["in.ndjson", name, "--where", &least]);
+        assert_eq!(ran.code, 1, "one row cannot be scored: {}", ran.stderr);
+        assert!(ran.stderr.contains("left_out=26"), "{}", ran.stderr);
+    }
+    let kept = rows(&path("out.ndjson"));
+    assert_eq!(kept.keys().collect::<Vec<_>>(), wanted);
+    assert!(
+        kept.iter().all(|(id, row)| *row == all[id]),
+        "rows are as they were"
+    );
+    let json: Vec<Value> =
+        serde_json::from_str(&fs::read_to_string(path("out.json")).unwrap()).unwrap();
+    assert_eq!(json.len(), 15);
+    let csv = fs::read_to_string(path("out.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 16);
+    assert_eq!(parquet_rows(&path("out.parquet")).len(), 15);
+    // A failure can be kept, and a pipe gets the same rows.
+    let or_failed = format!("{least} or error is not null");
+    let piped = score(&["in.ndjson", "-", "--where", &or_failed]);
+    assert_eq!(piped.stdout.lines().count(), 16);
+    // Nothing that stays is no failure.
+    let none = score(&["in.ndjson", "none.csv", "--where", "score > 1e9 and id = 1"]);
+    assert_eq!(none.code, 1, "{}", none.stderr);
+    assert_eq!(
+        fs::read_to_string(path("none.csv"))
+            .unwrap()
+            .lines()
+            .count(),
+        1
+    );
+    for (condition, said) in [
+        ("scor >= 3", "there is no column `scor`"),
+        ("score => 3", "`=>` is none of"),
+    ] {
+        let ran = score(&["in.ndjson", "never.ndjson", "--where", condition]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+    assert!(!path("never.ndjson").exists());
+}
+
+fn parquet_rows(path: &Path) -> Vec<Vec<(String, Field)>> {
+    let reader = SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap();
+    let rows = reader.get_row_iter(None).unwrap();
+    rows.map(|row| row.unwrap().into_columns()).collect()
+}
+
+#[test]
+fn rows_of_parquet_that_stay_keep_every_type() {
+    if !runtime_is_here("Parquet with --where") {
+        return;
+    }
+    let program = Program::new();
+    let typed = repository("tests/it/fixtures/typed.parquet");
+    let (typed, moods) = (typed.to_str().unwrap(), model(MOODS));
+    let path = |name: &str| program.folder.path().join(name);
+    let score = |to: &str, more: &[&str]| {
+        program.run(&[&["score", typed, to, "--model", &moods], more].concat())
+    };
+    let all = score("all.parquet", &[]);
+    assert!(all.code < 2, "{}", all.stderr);
+    let all = parquet_rows(&path("all.parquet"));
+    let mood_of = |row: &Vec<(String, Field)>| {
+        let label = row.iter().find(|(name, _)| name == "label");
+        match &label.unwrap().1 {
+            Field::Str(label) => label.clone(),
+            _ => String::new(),
+        }
+    };
+    let mood = mood_of(&all[1]);
+    let wanted: Vec<_> = all
+        .iter()
+        .filter(|row| mood_of(row) == mood)
+        .cloned()
+        .collect();
+    assert!(!wanted.is_empty());
+    let condition = format!("label = '{mood}'");
+    let ran = score("some.parquet", &["--where", &condition]);
+    assert!(ran.code < 2, "{}", ran.stderr);
+    assert_eq!(parquet_rows(&path("some.parquet")), wanted);
+    // A column of the input, and one that has another name in the output.
+    let ran = score(
+        "few.parquet",
+        &["--where", "input_score is not null and dec is not null"],
+    );
+    assert!(ran.code < 2, "{}", ran.stderr);
+    let few = parquet_rows(&path("few.parquet"));
+    assert!(
+        !few.is_empty() && few.len() < all.len(),
+        "{} of {}",
+        few.len(),
+        all.len()
+    );
+    assert!(few.iter().all(|row| all.contains(row)));
+    let ran = score("never.parquet", &["--where", "nowhere = 1"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`nowhere`") && ran.stderr.contains("`tags`"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn labels_for_a_classifier_are_refused() {
+    let program = Program::new();
+    program.write("in.ndjson", texts());
+    let moods = model(MOODS);
+    let base = ["score", "in.ndjson", "out.ndjson"];
+    let ran = program.run(&[&base[..], &["--model", &moods, "--label", "food"]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("`tiny-bart-moods` is a classifier") && ran.stderr.contains("`joy`"),
+        "{}",
+        ran.stderr
+    );
+    let ran = program.run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("is no classifier"), "{}", ran.stderr);
+    let ran = program.run(&[&base[..], &["--model", &moods, "--shortlist", "2"]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("all labels in one pass"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_made_classifier_is_verified_and_a_foreign_graph_refused() {
+    if !runtime_is_here("verifying a classifier") {
+        return;
+    }
+    let program = Program::new();
+    let made = fixture("models/tiny-bert-quality-made");
+    let copy = program.folder.path().join("made");
+    fs::create_dir(&copy).unwrap();
+    for entry in fs::read_dir(&made).unwrap().flatten() {
+        fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let ran = program.ok(&["model", "info", "made", "--format", "json"]);
+    let facts: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let fact = |what: &str| &facts.iter().find(|row| row["what"] == what).unwrap()["value"];
+    assert_eq!(
+        (fact("kind"), fact("labels"), fact("default mode")),
+        (&json!("classifier"), &json!(["LABEL_0"]), &json!("raw"))
+    );
+    let ran = program.ok(&["model", "verify", "made", "--format", "json"]);
+    let table: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let graph = |name: &str| table.iter().find(|row| row["graph"] == name).unwrap();
+    for name in ["cpu-fp32", "cpu-int8"] {
+        let off: f64 = graph(name)["scores off"].as_str().unwrap().parse().unwrap();
+        assert!(off < 0.5 && graph(name)["state"] == "ok", "{table:?}");
+    }
+    // Another head: the labels of the manifest are no longer those of the configuration.
+    let config = fs::read_to_string(copy.join("config.json")).unwrap();
+    fs::write(
+        copy.join("config.json"),
+        config.replace("LABEL_0", "quality"),
+    )
+    .unwrap();
+    program.write("in.ndjson", texts());
+    let ran = program.run(&["score", "in.ndjson", "out.ndjson", "--model", "made"]);
+    assert_eq!(ran.code, 5, "{}", ran.stderr);
+    assert!(ran.stderr.contains("SHA-256"), "{}", ran.stderr);
+    let ran = program.run(&["model", "verify", "made", "--texts", "in.ndjson"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("this model has one label"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// Posts of which two have the same text.
+fn posts() -> String {
+    let post = |i: usize| {
+        json!({
+            "id": format!("k{i:05}"), "title": words(i % 20), "selftext": "",
+            "subreddit": "cooking", "created_utc": 1_700_000_000 + i, "score": i,
+        })
+    };
+    (0..21).map(|i| format!("{}\n", post(i))).collect()
+}
+
+/// A database with posts, and the program on it.
+struct Scene {
+    program: Program,
+    url: String,
+}
+
+impl Scene {
+    fn new(url: &str) -> Self {
+        let scene = Self {
+            program: Program::new(),
+            url: url.to_owned(),
+        };
+        let file = scene.program.write("posts.ndjson", posts());
+        scene.ok(&["import", &file]);
+        scene
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.program
+            .run(&[&["--database", self.url.as_str()], args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> Ran {
+        self.program
+            .ok(&[&["--database", self.url.as_str()], args].concat())
+    }
+
+    fn sql(&self, query: &str) -> Vec<Value> {
+        let ran = self.ok(&["sql", query, "--format", "json"]);
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    /// Labels with a model, and shows the labels from then on; what the run counted.
+    fn classify(&self, model: &str, more: &[&str]) -> Value {
+        let args = ["classify", "--model", model, "--make-current"];
+        self.ok(&[&args[..], more, &["--run-json", "run.json"]].concat());
+        let record = self.program.folder.path().join("run.json");
+        let record: Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+        record["counts"].clone()
+    }
+}
+
+#[test]
+fn posts_are_labelled_with_a_classifier_s_own_labels() {
+    if !runtime_is_here("classify with a classifier") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::new(&database.url);
+        let moods = model(MOODS);
+        let shown = "SELECT COUNT(*) AS n FROM labeled_posts WHERE label_topic IS NOT NULL";
+        scene.ok(&["classify", "--limit", "5"]);
+        let current = scene.sql(shown);
+        let ran = scene.ok(&["classify", "--model", &moods]);
+        assert!(
+            ran.stderr.contains("`tiny-bart-moods` is a classifier")
+                && ran.stderr.contains("stored beside the current ones"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(scene.sql(shown), current, "the views show what they showed");
+        // With --make-current they are shown, and nothing is left to label.
+        assert_eq!(scene.classify(&moods, &[])["posts"], 0);
+        let scores = scene.sql(
+            "SELECT label_topic, COUNT(*) AS posts FROM post_scores GROUP BY label_topic ORDER BY label_topic",
+        );
+        let labels: Vec<&Value> = scores.iter().map(|row| &row["label_topic"]).collect();
+        assert_eq!(labels, ["anger", "joy", "sadness"]);
+        assert!(scores.iter().all(|row| row["posts"] == 21));
+        // The same as in a file.
+        let text = |i: usize| json!({"id": words(i), "text": words(i)}).to_string() + "\n";
+        let texts: String = (0..20).map(text).collect();
+        scene.program.write("texts.ndjson", texts);
+        scene.ok(&["score", "texts.ndjson", "out.ndjson", "--model", &moods]);
+        let of_file = rows(&scene.program.folder.path().join("out.ndjson"));
+        for row in scene.sql("SELECT title, label_topic, score FROM labeled_posts") {
+            let other = &of_file[&row["title"].to_string()];
+            assert_eq!(row["label_topic"], other["label"]);
+            let off = row["score"].as_f64().unwrap() - other["score"].as_f64().unwrap();
+            assert!(off.abs() < 1e-4);
+        }
+    }
+}
+
+/// A pipeline file with these settings and labels, each with a slug.
+fn pipeline(settings: &str, labels: &[(&str, &str)]) -> String {
+    let topic = |(slug, label): &(&str, &str)| {
+        format!("[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\n")
+    };
+    let topics: String = labels.iter().map(topic).collect();
+    format!("name = \"mine\"\n{settings}\n{topics}")
+}
+
+const MINE: [(&str, &str); 3] = [("happy", "joy"), ("angry", "anger"), ("sad", "sadness")];
+
+#[test]
+fn a_pipeline_file_with_the_model_s_labels_gives_them_slugs_and_a_threshold() {
+    if !runtime_is_here("a pipeline file for a classifier") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::new(&database.url);
+        let moods = model(MOODS);
+        let write = |name: &str, text: String| scene.program.write(name, text);
+        assert_eq!(scene.classify(&moods, &[])["pairs"], 60);
+        let file = write(
+            "mine.toml",
+            pipeline("threshold = 0.9\ntemperature = 2.0", &MINE),
+        );
+        let counts = scene.classify(&moods, &["--pipeline", &file]);
+        assert_eq!(
+            (&counts["posts"], &counts["pairs"]),
+            (&json!(21), &json!(0))
+        );
+        assert!(counts["unsure"].as_i64().unwrap() > 0, "{counts}");
+        let slugs = scene.sql("SELECT DISTINCT label_topic FROM post_scores ORDER BY label_topic");
+        assert_eq!(slugs[0]["label_topic"], "angry");
+        // From what is stored, too.
+        let surer = write("surer.toml", pipeline("temperature = 0.5", &MINE));
+        let ran = scene.ok(&[
+            "labels", "what-if", &surer, "--model", &moods, "--format", "json",
+        ]);
+        let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert!(found.to_string().contains("21"), "{found}");
+
+        // Labels that are others give way to the model's.
+        let others = write("others.toml", pipeline("", &MINE[..2]));
+        let ran = scene.ok(&["classify", "--model", &moods, "--pipeline", &others]);
+        assert!(
+            ran.stderr.contains("not those of the pipeline `mine`"),
+            "{}",
+            ran.stderr
+        );
+        let beside = write("beside.toml", pipeline("background = \"reddit\"", &MINE));
+        let ran = scene.run(&["classify", "--model", &moods, "--pipeline", &beside]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("leave the background out"),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn a_regression_is_stored_as_it_is() {
+    if !runtime_is_here("a regression in the store") {
+        return;
+    }
+    for database in databases() {
+        let scene = Scene::new(&database.url);
+        let quality = model(QUALITY);
+        assert_eq!(scene.classify(&quality, &[])["posts"], 21);
+        let raw = scene.sql(
+            "SELECT MIN(score) AS low, MAX(score) AS high, COUNT(*) AS posts FROM labeled_posts \
+             WHERE outcome = 'LABEL_0'",
+        );
+        assert_eq!(raw[0]["posts"], 21);
+        let (low, high) = (
+            raw[0]["low"].as_f64().unwrap(),
+            raw[0]["high"].as_f64().unwrap(),
+        );
+        assert!(low < high);
+        scene.ok(&["report", "report.html"]);
+        let page = fs::read_to_string(scene.program.folder.path().join("report.html")).unwrap();
+        assert!(
+            !page.contains("How sure the labels are"),
+            "logits are no shares"
+        );
+        let least = format!("--min-score={high}");
+        scene.ok(&["export", "best.csv", &least]);
+        let best = fs::read_to_string(scene.program.folder.path().join("best.csv")).unwrap();
+        assert!((2..22).contains(&best.lines().count()), "{best}");
+        let file = scene
+            .program
+            .write("t.toml", pipeline("threshold = 0.5", &[("q", "LABEL_0")]));
+        let ran = scene.run(&["classify", "--model", &quality, "--pipeline", &file]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("in mode raw"), "{}", ran.stderr);
+    }
+}
