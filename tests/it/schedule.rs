@@ -316,7 +316,7 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
         let mut one = scene.scheduler("one", &entries);
         scene.run_due(&mut one).await;
         scene.minutes(15);
-        let taker = SlotTaker {
+        let claimant = SlotTaker {
             worker: "elsewhere",
             lease: LEASE,
             most_deaths: 5,
@@ -340,7 +340,7 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
             let now = scene.clock.now().into();
             let taken = scene
                 .store
-                .take_slot("deadly", &taker, now)
+                .take_slot("deadly", &claimant, now)
                 .await
                 .unwrap()
                 .unwrap();
