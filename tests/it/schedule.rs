@@ -19,7 +19,7 @@ mod operation;
 mod processes;
 mod program;
 
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_mins(1);
 const DONE: StageEnd = StageEnd {
     status: SlotStatus::Done,
     exit: 0,
@@ -369,7 +369,7 @@ async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
         let scene = Scene::of(&database).await;
         let entries = [
             Entry {
-                timeout: Some(Duration::from_secs(600)),
+                timeout: Some(Duration::from_mins(10)),
                 ..entry("slow", CatchUp::One)
             },
             Entry {
@@ -529,7 +529,7 @@ async fn jitter_holds_a_slot_back_and_machines_agree_on_how_long() {
     for database in databases() {
         let scene = Scene::of(&database).await;
         let spread = Entry {
-            jitter: Duration::from_secs(300),
+            jitter: Duration::from_mins(5),
             ..entry("spread", CatchUp::One)
         };
         let mut one = scene.scheduler("one", std::slice::from_ref(&spread));
