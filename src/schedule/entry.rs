@@ -227,7 +227,7 @@ mod tests {
             catch_up: CatchUp::One,
             overlap: Overlap::Skip,
             timeout: None,
-            jitter: Duration::from_secs(60),
+            jitter: Duration::from_mins(1),
         };
         let waits = |name: &str| -> Vec<i64> {
             let due = |n: i64| Timestamp::from_epoch_secs(1_700_000_000 + 60 * n).unwrap();

@@ -34,7 +34,7 @@ fn looked(
             .take_while(|at| *at <= until)
     };
     let mut due = BTreeSet::new();
-    let mut shown = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut before: Option<NaiveDateTime> = None;
     for at in minutes() {
         let wall = at.with_timezone(&zone).naive_local();
@@ -48,7 +48,7 @@ fn looked(
             }
         }
         before = Some(wall);
-        let again = !shown.insert(wall);
+        let again = !seen.insert(wall);
         if shows(wall.hour(), wall.minute()) && !(fixed && again) {
             due.insert(at);
         }
