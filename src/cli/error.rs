@@ -282,6 +282,7 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 
 fn keep_exit(error: &KeepError) -> Exit {
     match error {
+        error if error.is_full() => Exit::Partial,
         KeepError::Store(StoreError::Url(_)) => Exit::Usage,
         KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
         KeepError::InUse { .. } => Exit::TryAgain,
