@@ -63,6 +63,7 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 
 .PHONY: check-python
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
+	cargo clippy --locked --package topicmill-python -- -D warnings
 	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
@@ -73,7 +74,7 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 	@scripts/venv .venv-clusters python/requirements-clusters.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
-	cd python && ../.venv-clusters/bin/python -m pytest --quiet clusters
+	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default clusters
 
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)
