@@ -36,6 +36,11 @@ check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with
 	cargo build --release --locked
 	python3 tools/check_metrics.py $(TARGET)/release/topicmill
 
+.PHONY: check-traces
+check-traces: rust ## Send traces of a program with the feature otel to a receiver
+	cargo build --locked --features otel
+	python3 tools/check_traces.py $(TARGET)/debug/topicmill
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check
