@@ -42,6 +42,11 @@ fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by cover
 		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
 	done
 
+.PHONY: check-traces
+check-traces: rust ## Send traces of a program with the feature otel to a receiver
+	cargo build --locked --features otel
+	python3 tools/check_traces.py $(TARGET)/debug/topicmill
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check
