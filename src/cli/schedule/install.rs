@@ -48,7 +48,7 @@ pub struct Install {
     /// Run as this user [default: whoever installs it]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["cron", "k8s"])]
     user: Option<String>,
-    /// Read environment variables from this file, such as DATABASE_URL; give it mode 600
+    /// Read environment variables from this file, such as `DATABASE_URL`; give it mode 600
     #[arg(long, value_name = "FILE", conflicts_with = "k8s")]
     env_file: Option<PathBuf>,
     /// With --k8s, run this image
