@@ -502,7 +502,7 @@ async fn another_cron_line_begins_when_it_is_followed_and_two_files_do_not_silen
             timetable: Timetable::new("0 * * * *", zone("UTC").unwrap()).unwrap(),
             ..quarter.clone()
         };
-        let mut one = scene.scheduler("one", &[hourly.clone()]);
+        let mut one = scene.scheduler("one", std::slice::from_ref(&hourly));
         scene.run_due(&mut one).await;
         scene.minutes(59);
         // The line changes shortly before the hour; the three quarters before were never due.

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use topicmill::clock::SystemClock;
+
 use super::*;
 
 async fn count(url: &str, sql: &str) -> i64 {
@@ -95,7 +97,7 @@ async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
         assert_eq!(count(url, "SELECT COUNT(*) FROM posts").await, 4);
         // A worker that comes back after its lease has ended writes nothing.
         let store = Store::open(url, Access::Existing).await.unwrap();
-        let now = topicmill::domain::Timestamp::from(chrono::Utc::now());
+        let now = topicmill::domain::Timestamp::from(SystemClock::shared().now());
         let lease = topicmill::store::Lease(1);
         assert!(
             !store
@@ -170,7 +172,7 @@ async fn a_topic_is_renamed_everywhere_and_no_post_is_labelled_anew() {
         .await;
         // A run that is under way would go on under the former name.
         let store = database.open_on_server_time().await;
-        let now = topicmill::domain::Timestamp::from(chrono::Utc::now());
+        let now = topicmill::domain::Timestamp::from(SystemClock::shared().now());
         let run = store
             .begin_run(topicmill::domain::Stage::Collect, "w", now)
             .await

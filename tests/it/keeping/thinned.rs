@@ -2,6 +2,10 @@
 
 use serde_json::Value;
 
+use std::fmt::Write as _;
+
+use topicmill::clock::SystemClock;
+
 use super::*;
 
 async fn rows(url: &str, sql: &str) -> Vec<Vec<Value>> {
@@ -35,7 +39,7 @@ async fn history(url: &str) {
         ),
     )
     .await;
-    let today = chrono::Utc::now().date_naive();
+    let today = SystemClock::shared().now().date_naive();
     let mut sql = String::new();
     let mut id = 2;
     for ago in [60, 59, 1, 0] {
@@ -43,14 +47,16 @@ async fn history(url: &str) {
         for hour in (0..24).step_by(3) {
             for stage in ["collect", "classify"] {
                 id += 1;
-                sql += &format!(
+                let _ = writeln!(
+                    sql,
                     "INSERT INTO runs (stage, status, worker, started_at, finished_at, counts) VALUES ('{stage}', 'done', 'h:1', \
-                       '{day}T{hour:02}:00:00+00:00', '{day}T{hour:02}:00:10+00:00', '{{\"posts\": 3, \"rate\": 0.5}}');\n"
+                       '{day}T{hour:02}:00:00+00:00', '{day}T{hour:02}:00:10+00:00', '{{\"posts\": 3, \"rate\": 0.5}}');"
                 );
                 if stage == "collect" {
                     for n in 0..3 {
-                        sql += &format!(
-                            "INSERT INTO sightings VALUES ({id}, 'food', 't3_h{n}', 'hot', {n}, {hour});\n"
+                        let _ = writeln!(
+                            sql,
+                            "INSERT INTO sightings VALUES ({id}, 'food', 't3_h{n}', 'hot', {n}, {hour});"
                         );
                     }
                 }
@@ -90,7 +96,8 @@ async fn thinning_leaves_one_sighting_a_day_and_changes_no_view() {
         let program = Program::new();
         let old = "SELECT COUNT(*) FROM sightings s JOIN runs r ON r.id = s.run_id WHERE s.fullname LIKE 't3_h%' \
                     AND CAST(r.started_at AS TEXT) < CAST($ AS TEXT)";
-        let limit = (chrono::Utc::now().date_naive() - chrono::TimeDelta::days(30)).to_string();
+        let limit =
+            (SystemClock::shared().now().date_naive() - chrono::TimeDelta::days(30)).to_string();
         let old = old.replace('$', &format!("'{limit}'"));
         assert_eq!(count(url, &old).await, 2 * 8 * 3);
         let ran = on_ok(&program, url, &["purge", "--thin"]);

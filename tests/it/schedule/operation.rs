@@ -371,13 +371,13 @@ async fn check_posts(work: &Work, url: &str) {
         .collect();
     let slots = work.store.latest_slots("collect", 1).await.unwrap();
     let last = slots[0].started_at.unwrap().as_datetime();
-    let mut lost = 0;
+    let mut unseen = 0;
     for (name, every) in SUBREDDITS {
         for (n, at) in posted(every, last) {
             if stored.contains(&format!("t3_{}z{n}", &name[..2])) {
                 continue;
             }
-            lost += 1;
+            unseen += 1;
             let is_told = gaps.iter().any(|gap| {
                 gap.subreddit == name
                     && gap.from_at.as_datetime() <= at
@@ -389,7 +389,7 @@ async fn check_posts(work: &Work, url: &str) {
             );
         }
     }
-    assert!(lost > 50, "the long silence lost some: {lost}");
+    assert!(unseen > 50, "the long silence lost some: {unseen}");
     assert!(stored.len() > 1_000, "{}", stored.len());
     let without = "SELECT COUNT(*) FROM labeled_posts WHERE label_topic IS NULL";
     let without = work.store.query(without).await.unwrap().rows;

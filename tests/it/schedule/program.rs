@@ -1,6 +1,7 @@
 //! The program: what it says of wrong files, what it lists, what it prints for others to run, and how it ends.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -249,23 +250,7 @@ fn units_are_what_their_own_programs_read() {
         "a file that is there stays: {}",
         again.stderr
     );
-    if is_here("systemd-analyze") {
-        let files = std::fs::read_dir(&units)
-            .unwrap()
-            .map(|entry| entry.unwrap().path());
-        let ran = Command::new("systemd-analyze")
-            .arg("verify")
-            .args(files)
-            .output()
-            .unwrap();
-        let ran = finished(ran);
-        let of_ours: Vec<&str> = ran
-            .stderr
-            .lines()
-            .filter(|line| line.contains("topicmill"))
-            .collect();
-        assert!(ran.code == 0 && of_ours.is_empty(), "{}", ran.stderr);
-    }
+    check_with_systemd(&units);
     // cron
     let line = install("--cron", &["--folder", "a b", "--env-file", &env]);
     assert_eq!(line.lines().count(), 1);
@@ -299,7 +284,28 @@ fn units_are_what_their_own_programs_read() {
     check_with_python(&program, &jobs, &plist);
 }
 
-/// plistlib of Python reads the plist; PyYAML, where it is, reads the jobs.
+/// systemd's own reading of the units, where it is.
+fn check_with_systemd(units: &Path) {
+    if is_here("systemd-analyze") {
+        let files = std::fs::read_dir(units)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let ran = Command::new("systemd-analyze")
+            .arg("verify")
+            .args(files)
+            .output()
+            .unwrap();
+        let ran = finished(ran);
+        let of_ours: Vec<&str> = ran
+            .stderr
+            .lines()
+            .filter(|line| line.contains("topicmill"))
+            .collect();
+        assert!(ran.code == 0 && of_ours.is_empty(), "{}", ran.stderr);
+    }
+}
+
+/// `plistlib` of Python reads the plist; `PyYAML`, where it is, reads the jobs.
 fn check_with_python(program: &Program, jobs: &str, plist: &str) {
     if !is_here("python3") {
         return;
