@@ -1,5 +1,6 @@
 //! `topicmill model`: which models are here, whether they are right, how to get one, and how to drop what one left.
 
+mod dropped;
 mod info;
 
 use std::path::{Path, PathBuf};
@@ -7,15 +8,13 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::dropping::{self, DropFlags};
-use super::labels::{named_model, told_apart};
 use super::output::{self, OutputFormat};
 use super::setup::{PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
-use crate::store::{Access, Dropped, Table};
+use crate::store::Table;
 use crate::telemetry::Progress;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
@@ -62,34 +61,7 @@ Examples:\n\
     /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
     Pull(Pull),
     /// Delete what a model left in the database: its labels, scores, logits and vectors; its folder stays
-    Drop(DropModel),
-}
-
-/// Flags of `model drop`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:\n\
-\x20 topicmill model drop bart-large-mnli\n\
-\x20 topicmill model drop 3fa9c1d20b7e --yes")]
-struct DropModel {
-    /// Drop this model: its name, or the first letters of its hash, as `labels list` shows them
-    #[arg(value_name = "MODEL")]
-    model: String,
-    #[command(flatten)]
-    flags: DropFlags,
-}
-
-impl DropModel {
-    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let store = setup.store(Access::Existing).await?;
-        let models = store.models().await?;
-        let row = named_model(&models, &self.model)?;
-        let name = format!("the model {}", told_apart(&row.1));
-        let what = Dropped::Model(row.0);
-        let ended = dropping::run(setup, &store, what, &name, &[], &self.flags).await;
-        store.close().await?;
-        ended
-    }
+    Drop(dropped::DropModel),
 }
 
 /// Flags of `model verify`.

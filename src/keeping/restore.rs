@@ -92,6 +92,15 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
     if same_file(order.file, &target) {
         return Err(refused(order, "it is the database itself; name a backup"));
     }
+    let log = with_suffix(order.file, "-wal");
+    if log.metadata().is_ok_and(|found| found.len() > 0) {
+        let (file, log) = (order.file.display(), log.display());
+        let why = format!(
+            "what was written last lies beside it in `{log}`; make one file of both with \
+             `topicmill --database sqlite:{file} db backup WHOLE`, and restore that"
+        );
+        return Err(refused(order, why));
+    }
     let mut old = old_database(order, &target).await?;
     let part = with_suffix(&target, ".restored");
     // SQLite would take what a killed restore left for the journal of this copy.

@@ -56,8 +56,32 @@ async fn a_backup_is_restored_with_all_that_the_database_held() {
         assert_eq!(refused.code, 2, "{}", refused.stderr);
         assert!(refused.stderr.contains("--overwrite"), "{}", refused.stderr);
         assert_eq!(everything(url).await, changed);
+        if kind(&database) == "postgres" {
+            // Somebody's own view would go with the tables; and rights are not in a backup.
+            execute(
+                url,
+                "GRANT SELECT ON posts TO PUBLIC; CREATE VIEW mine AS SELECT title FROM posts",
+            )
+            .await;
+            let refused = on(&program, url, &["db", "restore", &copy, "--overwrite"]);
+            assert_eq!(refused.code, 4, "{}", refused.stderr);
+            assert!(
+                refused.stderr.contains("your own views"),
+                "{}",
+                refused.stderr
+            );
+            execute(url, "DROP VIEW mine").await;
+            assert_eq!(everything(url).await, changed);
+        }
         on_ok(&program, url, &["db", "restore", &copy, "--overwrite"]);
         assert_eq!(everything(url).await, before, "{url}");
+        if kind(&database) == "postgres" {
+            let store = Store::open(url, Access::ReadOnly).await.unwrap();
+            let may = "SELECT COUNT(*) FROM information_schema.role_table_grants \
+                        WHERE grantee = 'PUBLIC' AND table_name = 'posts'";
+            assert_eq!(store.query(may).await.unwrap().rows[0][0], 1);
+            store.close().await.unwrap();
+        }
         // And it is a database to go on with: keys go on, posts come.
         let store = database.open().await;
         let now = topicmill::domain::Timestamp::from_epoch_secs(1_790_000_000).unwrap();
@@ -112,7 +136,9 @@ async fn a_file_that_is_no_whole_backup_is_refused_and_changes_nothing() {
         let whole = std::fs::read(&copy).unwrap();
         let half = program.write("half", &whole[..whole.len() / 2]);
         let most = program.write("most", &whole[..whole.len() - whole.len() / 20]);
-        let noise: Vec<u8> = (0..5_000_u32).map(|n| (n * 7 % 251) as u8).collect();
+        let noise: Vec<u8> = (0..5_000_u32)
+            .map(|n| u8::try_from(n * 7 % 251).unwrap())
+            .collect();
         let noise = program.write("noise", noise);
         let empty = program.write("empty", "");
         let missing = path(&program, "missing");
@@ -130,6 +156,18 @@ async fn a_file_that_is_no_whole_backup_is_refused_and_changes_nothing() {
             assert_eq!(ran.code, 2, "{file}: {}", ran.stderr);
             assert!(ran.stderr.contains(&file), "{}", ran.stderr);
             assert_eq!(everything(url).await, before, "{url} {file}");
+        }
+        if kind(&database) == "sqlite" {
+            // A file that somebody copied while it was written to, with its log.
+            let log = program.write("copy-wal", "what was written last");
+            let ran = on(&program, url, &["db", "restore", &copy, "--overwrite"]);
+            assert_eq!(ran.code, 2, "{}", ran.stderr);
+            assert!(
+                ran.stderr.contains(&log) && ran.stderr.contains("db backup"),
+                "{}",
+                ran.stderr
+            );
+            assert_eq!(everything(url).await, before);
         }
     }
     // A backup of the other kind is named as such.
