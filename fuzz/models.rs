@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use topicmill_score::folder::manifest::Manifest;
+use topicmill_score::folder::manifest::{Graph, Manifest};
 use topicmill_score::text::Encoder;
 
 /// A manifest that is taken names no file outside of its folder, and only vectors that its model can read.
@@ -18,10 +18,7 @@ pub fn manifest(bytes: &[u8]) {
         }
     };
     assert_eq!(Manifest::parse(text), Ok(manifest.clone()));
-    let files = manifest
-        .graphs
-        .values()
-        .flat_map(topicmill_score::folder::manifest::Graph::files);
+    let files = manifest.graphs.values().flat_map(Graph::files);
     for name in files.chain(manifest.files.keys().map(String::as_str)) {
         assert!(
             !name.is_empty() && !name.contains(['/', '\0']) && name != "..",

@@ -95,7 +95,7 @@ fn round_trip(rows: &[Row]) {
             json
         });
         let cells: Vec<String> = cells.collect();
-        written += &["{", &cells.join(","), "}\n"].concat();
+        written.extend(["{", &cells.join(","), "}\n"]);
     }
     let again = read(Lines::new(Box::new(Cursor::new(written.into_bytes()))));
     assert_eq!(again.len(), whole.len());
