@@ -27,6 +27,21 @@ check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, dat
 	cargo build --release --locked
 	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
 
+.PHONY: check-metrics
+check-metrics: rust onnxruntime ## Check metrics, alert rules and dashboard with Prometheus's promtool
+	@command -v promtool >/dev/null || \
+		{ echo "promtool is missing: install Prometheus (Debian: apt install prometheus)." >&2; exit 1; }
+	promtool check config pipelines/monitoring/prometheus.yml
+	promtool test rules pipelines/monitoring/alerts_test.yml
+	cargo build --release --locked
+	python3 tools/check_metrics.py $(TARGET)/release/topicmill
+
+.PHONY: fuzz
+fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by coverage
+	@for target in $$(ls fuzz/__fuzz__); do \
+		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
+	done
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check
@@ -44,9 +59,42 @@ model-tools: ## Install what tools/ needs (.venv-tools)
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)
 	scripts/venv .venv-wheel python/requirements-build.txt
-	mkdir -p python/topicmill.data/data/share/topicmill/models
-	cp -r models/minilm-reddit-topics python/topicmill.data/data/share/topicmill/models/
-	cd python && ../.venv-wheel/bin/maturin build --locked --out ../dist $(or $(WHEEL_OPTIONS),--release)
+	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist $(or $(WHEEL_OPTIONS),--release)
+
+.PHONY: check-python
+check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
+	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
+	mkdir -p python/topicmill.data
+	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
+	cd python && ../.venv-python/bin/python -m pytest --quiet
+
+.PHONY: check-clusters
+check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and Daft, and kill workers
+	@scripts/venv .venv-clusters python/requirements-clusters.txt --no-deps --require-hashes
+	mkdir -p python/topicmill.data
+	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
+	cd python && ../.venv-clusters/bin/python -m pytest --quiet clusters
+
+.PHONY: deb
+deb: rust ## Build the Debian package, with man pages and services (dist/)
+	@command -v .tools/bin/cargo-deb >/dev/null || \
+		cargo install --locked --root .tools cargo-deb@3.8.0
+	cargo build --release --locked
+	rm -rf $(TARGET)/release/packaging
+	$(TARGET)/release/topicmill man $(TARGET)/release/packaging
+	gzip -9 --no-name $(TARGET)/release/packaging/man1/*.1
+	.tools/bin/cargo-deb --no-build --strip --output dist/
+
+# cargo-cyclonedx writes beside each Cargo.toml, with this folder's path; the program's own is the one at the top.
+.PHONY: sbom
+sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
+	@command -v .tools/bin/cargo-cyclonedx >/dev/null || \
+		cargo install --locked --root .tools cargo-cyclonedx@0.5.9
+	PATH="$$PWD/.tools/bin:$$PATH" cargo cyclonedx --quiet --format json --no-build-deps \
+		--override-filename topicmill.cdx
+	mkdir -p dist
+	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
+	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
 
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
@@ -57,10 +105,16 @@ pictures: rust onnxruntime ## Draw the README's picture of the report anew (need
 	cargo build --release --locked
 	scripts/pictures $(TARGET)/release/topicmill
 
+.PHONY: soak
+soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, file handles, missed posts
+	cargo build --release --locked
+	env -u TEST_DATABASE_URL scripts/with-postgres nice python3 benches/soak/run.py \
+		$(TARGET)/release/topicmill $(TARGET)/soak
+
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .venv .venv-exports .venv-tools .venv-wheel dist python/topicmill.data
+	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

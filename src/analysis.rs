@@ -76,6 +76,7 @@ pub enum NamedError {
 /// # Errors
 /// See [`NamedError`].
 pub fn named(name: &str) -> Result<String, NamedError> {
+    // A name is no path: `../x` must not read a file elsewhere.
     let is_name = name
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');

@@ -122,6 +122,7 @@ impl Clock for ManualClock {
         let mut state = self.lock();
         state.elapsed += duration;
         state.sleeps.push(duration);
+        // Other tasks get their turn, as in a real sleep.
         Box::pin(tokio::task::yield_now())
     }
 }

@@ -103,6 +103,7 @@ pub async fn collect(
     progress: &(dyn Fn(u64) + Send + Sync),
     reports: &mut Vec<TopicReport>,
 ) -> Result<(), CollectError> {
+    // All entries are made before the first topic is read: whatever ends the run, each topic has one.
     reports.extend(topics.iter().map(begun));
     // Cancelled by what the other topics would meet, too.
     let halt = stop.child_token();
@@ -119,6 +120,7 @@ pub async fn collect(
                     stop: halt,
                 };
                 read.topic(report).await?;
+                // The key or this program is refused, so every other topic would meet the same.
                 if matches!(report.outcome, Outcome::Auth | Outcome::EdgeBlocked) {
                     halt.cancel();
                 }
@@ -347,10 +349,13 @@ impl Reader<'_, '_> {
                 .zip(posts)
                 .filter(|(_, post)| wants(post))
                 .collect();
+            // Only the last page says where the listing ended.
             end.last_two = [None; 2];
             for (_, post) in listed.iter().filter(|(_, post)| !post.stickied) {
                 end.pass(post.created_at, from);
             }
+            // Before the posts are chosen by time: a page without any post of that time may be followed by one that
+            // has some.
             let is_last = listed.is_empty();
             let (ranks, posts): (Vec<u32>, Vec<Post>) = listed
                 .into_iter()
@@ -373,13 +378,17 @@ impl Reader<'_, '_> {
                 );
             }
             let next = next.filter(|_| !capped);
+            // Only with the last page: a listing goes from new to old, so a run that dies in the middle leaves a hole
+            // below it.
             let newest_of_all = newest.filter(|_| next.is_none() && moves);
             self.save(posts, &ranks, next.as_deref(), newest_of_all)
                 .await?;
+            // By what the page had and not by what was stored, so that the rank is the place on the listing.
             rank += on_page;
             after = next;
             if after.is_none() {
                 self.is_quiet = !seen.is_empty() && pace.span.is_some();
+                // A short listing that ends before the known posts is a quiet subreddit and no hole.
                 let full = capped || seen.len() >= FULL_LISTING;
                 match (from, end.time(), end.oldest_new) {
                     (Some(from), Some(time), Some(oldest)) if !reached && full && time > from => {

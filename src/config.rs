@@ -4,6 +4,8 @@
 //! environment, flags. A key that the defaults do not have is an error that names itself and its layer, so a
 //! typing mistake is never silently the default.
 
+mod secret_file;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -116,6 +118,7 @@ pub struct Settings {
     pub onnxruntime: OnnxRuntime,
     pub classify: ClassifySection,
     pub serve: ServeSection,
+    pub notify: NotifySection,
     pub log: Log,
 }
 
@@ -172,6 +175,7 @@ pub struct CollectSection {
     pub page_cap: u32,
     pub store_author: bool,
     pub retention_hours: u32,
+    pub thin_after_days: u32,
 }
 
 /// `[onnxruntime]`
@@ -207,6 +211,17 @@ pub struct ServeSection {
     pub token: Secret,
 }
 
+/// `[notify]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct NotifySection {
+    pub command: Vec<String>,
+    pub webhook: Secret,
+    pub webhook_format: String,
+    pub summary_hour: u32,
+}
+
 /// `[log]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -223,13 +238,15 @@ pub struct Loaded {
     /// `section.key` with its value as text and its origin, sorted. Secrets are in the clear here: whoever
     /// shows them asks [`is_secret`] first.
     pub values: BTreeMap<String, (String, Origin)>,
+    /// What people should hear of, once there is a log.
+    pub warnings: Vec<String>,
 }
 
 /// Whether a setting's value must not be shown.
 pub fn is_secret(key: &str) -> bool {
     matches!(
         key,
-        "reddit.client_secret" | "reddit.password" | "serve.token"
+        "reddit.client_secret" | "reddit.password" | "serve.token" | "notify.webhook"
     )
 }
 
@@ -249,23 +266,27 @@ pub fn load(
         &File::from_str(DEFAULTS, FileFormat::Toml),
     )?;
     let mut layers = vec![defaults.clone()];
+    let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
         let source = File::from(path.clone()).format(FileFormat::Toml);
         let mut layer = collect(|_| Origin::File(path.clone()), &source)?;
+        let folder = std::path::absolute(&path).ok();
+        let folder = folder.as_deref().and_then(Path::parent);
+        warnings.extend(secret_file::read_files(&mut layer, folder)?);
         resolve(&mut layer, &path)?;
         layers.push(layer);
     }
-    if let Some(url) = env.get("DATABASE_URL").filter(|url| !url.is_empty()) {
-        let origin = Origin::Environment("DATABASE_URL".into());
-        let value = (Value::from(url.clone()), origin);
-        layers.push(BTreeMap::from([("database.url".into(), value)]));
-    }
+    let mut shared = database_url(&env);
+    warnings.extend(secret_file::read_files(&mut shared, None)?);
+    layers.push(shared);
     // Never `try_parsing`: it would turn the secret "00123" into the number 123.
     let own = Environment::with_prefix(PREFIX)
         .prefix_separator("__")
         .separator("__")
         .source(Some(env));
-    layers.push(collect(|key| Origin::Environment(variable(key)), &own)?);
+    let mut own = collect(|key| Origin::Environment(variable(key)), &own)?;
+    warnings.extend(secret_file::read_files(&mut own, None)?);
+    layers.push(own);
     let flags = flags.iter().map(|(key, value)| {
         let value = Value::from(value.clone());
         ((*key).to_owned(), (value, Origin::Flag))
@@ -279,13 +300,32 @@ pub fn load(
         let Some((default, _)) = defaults.get(&key) else {
             return Err(unknown_key(key, origin, &defaults));
         };
+        let value = as_list(value, default);
         let text = check_kind(&key, &value, default, &origin)?;
         builder = builder.set_override(&key, value).map_err(shape)?;
         values.insert(key, (text, origin));
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
     let settings = settings.map_err(shape)?;
-    Ok(Loaded { settings, values })
+    Ok(Loaded {
+        settings,
+        values,
+        warnings,
+    })
+}
+
+/// The variables for the database that other programs use, too.
+fn database_url(env: &HashMap<String, String>) -> Layer {
+    let variables = [
+        ("database.url", "DATABASE_URL"),
+        ("database.url_file", "DATABASE_URL_FILE"),
+    ];
+    let set = variables.into_iter().filter_map(|(key, name)| {
+        let value = env.get(name).filter(|value| !value.is_empty())?;
+        let origin = Origin::Environment(name.into());
+        Some((key.to_owned(), (Value::from(value.clone()), origin)))
+    });
+    set.collect()
 }
 
 fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
@@ -452,8 +492,13 @@ fn check_kind(
                 .ok(),
             format!("{shown} is neither true nor false"),
         ),
+        (ValueKind::Array(_), kind) => {
+            let wrong = "a list of texts is needed here, such as [\"program\", \"argument\"]";
+            (listed(kind), wrong.to_owned())
+        }
         (_, kind) => {
             use ValueKind::{Boolean, Float, I64, String};
+            // `batch_tokens = 512` says what `"512"` says, and nobody thinks of the quotes.
             let is_text = matches!(kind, String(_) | I64(_) | Float(_) | Boolean(_));
             let wrong = "a text is needed here, in quotes".to_owned();
             (is_text.then(|| value.to_string()), wrong)
@@ -464,6 +509,32 @@ fn check_kind(
         layer: layer.clone(),
         detail: wrong,
     })
+}
+
+/// A text of the environment as the list that is wanted: one in brackets, or of a single text.
+fn as_list(value: Value, default: &Value) -> Value {
+    let (ValueKind::Array(_), ValueKind::String(text)) = (&default.kind, &value.kind) else {
+        return value;
+    };
+    match serde_json::from_str::<Vec<String>>(text) {
+        Ok(list) => Value::from(list),
+        Err(_) if text.trim_start().starts_with('[') => value,
+        Err(_) if text.is_empty() => Value::from(Vec::<String>::new()),
+        Err(_) => Value::from(vec![text.clone()]),
+    }
+}
+
+/// A list of texts as it is written.
+fn listed(kind: &ValueKind) -> Option<String> {
+    let ValueKind::Array(values) = kind else {
+        return None;
+    };
+    let texts = values.iter().map(|value| match &value.kind {
+        ValueKind::String(text) => Some(text.as_str()),
+        _ => None,
+    });
+    let texts: Vec<&str> = texts.collect::<Option<_>>()?;
+    Some(serde_json::json!(texts).to_string())
 }
 
 #[cfg(test)]

@@ -3,8 +3,10 @@
 
 #[macro_use]
 mod words;
+mod ago;
 mod quota;
 mod redact;
+mod slots;
 mod sources;
 mod spreadsheet;
 
@@ -17,8 +19,10 @@ use chrono::{DateTime, SubsecRound, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::ago::ago;
 pub use self::quota::{QuotaSlot, QuotaTerms};
 pub use self::redact::redact_url;
+pub use self::slots::{CatchUp, Overlap, SlotStatus};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
 pub use self::words::UnknownWord;
@@ -292,6 +296,7 @@ impl FromStr for TextHash {
     type Err = NoTextHash;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // The parser below would take a sign, and fewer digits.
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NoTextHash);
         }

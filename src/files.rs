@@ -13,6 +13,7 @@ mod filter;
 mod input;
 mod kept;
 mod output;
+mod own;
 mod run;
 mod selected;
 mod stream;
@@ -27,6 +28,8 @@ use self::error::write_error;
 pub use self::filter::{Filter, FilterError};
 use self::input::Order;
 use self::output::{Partial, Shape};
+use self::own::Own;
+pub use self::own::RowLabels;
 use self::run::{Run, Sink, hopeless};
 use crate::tables::Format;
 use topicmill_score::labeler::Prepared;
@@ -65,6 +68,8 @@ pub struct Reading {
     /// Names of the text's columns, joined by a blank line. None: `text`, `title` with a body, or another that is
     /// obviously the text.
     pub text: Vec<String>,
+    /// Where a row has labels of its own. `None`: every text is scored against the same labels.
+    pub labels: Option<RowLabels>,
 }
 
 /// How the output is written.
@@ -72,7 +77,8 @@ pub struct Reading {
 pub struct Writing {
     /// Its format. `None`: as its ending says, or else NDJSON.
     pub format: Option<Format>,
-    /// A column with the score of each label, in formats that have columns.
+    /// A column with the score of each label, in formats that have columns; where rows have labels of their own, one
+    /// column with all scores of the row as JSON.
     pub label_scores: bool,
     /// Leave out the columns of the inputs but the id.
     pub drop_columns: bool,
@@ -148,6 +154,7 @@ pub fn score_files(
             | FilesError::Empty(_)
             | FilesError::NoFilterColumn { .. }),
         ) => {
+            // Nothing in it is worth going on with, and it would be in the way of the next try.
             partial.discard()?;
             return Err(error);
         }
@@ -202,6 +209,7 @@ pub fn score_to(
         }
         return Ok(report);
     }
+    // A pipe takes bytes in order, and this format is known only at its end: first into a file, then into the pipe.
     let folder = tempfile::tempdir().map_err(&failed)?;
     let inside = FileJob {
         output: folder.path().join("output"),
@@ -282,6 +290,7 @@ fn scored(
         size: (job.window_rows / rows).max(1),
         plain: picking.is_some(),
     };
+    let mut own = Own::new(job.window_rows);
     let mut reason = String::new();
     thread::scope(|scope| {
         // One window waits while one is computed and one is read: memory is bounded.
@@ -295,6 +304,7 @@ fn scored(
             shape,
             prepared: &prepared,
             picking,
+            own: &mut own,
             sink,
             report: &mut report,
             shown: 0,

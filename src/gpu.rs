@@ -14,7 +14,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
 use crate::clock::SharedClock;
-use crate::record::{Gpu, GpuFigures, Summary, gib};
+use crate::record::{Gpu, GpuFigures, GpuNow, Summary, gib};
 use topicmill_score::engine::Device;
 
 /// NVML looks back a second at most, so asking more often tells little more.
@@ -70,6 +70,8 @@ impl GpuWatch {
         if numbers.is_empty() {
             return Self::default();
         }
+        // Loaded when it is asked for: most machines have no such library, and the program must start there all the
+        // same.
         let all = Nvml::builder()
             .lib_path(library)
             .init()
@@ -182,6 +184,7 @@ fn place(number: u16, visible: Option<&str>, uuids: &[&str]) -> Option<usize> {
             .filter(|place| name.starts_with("GPU-") && uuids[*place].starts_with(name));
         places.next().filter(|_| places.next().is_none())
     };
+    // `map_while`, as CUDA does: the first unknown name hides all behind it.
     let mut places = visible.split(',').map_while(|name| named(name.trim()));
     places.nth(number.into())
 }
@@ -250,11 +253,11 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    /// Reads until it is dropped, and tells each time in one line what the GPUs do.
+    /// Reads until it is dropped, and tells each time what the GPUs do: in one line, and one by one.
     pub(crate) async fn sample(
         &mut self,
         clock: &SharedClock,
-        tell: impl Fn(String),
+        tell: impl Fn(String, Vec<GpuNow>),
     ) -> Infallible {
         while let Some(probe) = self.watch.probe.clone() {
             clock.sleep(EVERY).await;
@@ -265,8 +268,16 @@ impl Sampler {
             for (tally, reading) in self.tallies.iter_mut().zip(&readings) {
                 tally.add(reading);
             }
-            tell(line(&readings));
+            let of_each = self.watch.gpus.iter().zip(&readings);
+            let now = of_each.map(|(gpu, reading)| GpuNow {
+                device: gpu.device.clone(),
+                gpu_percent: reading.gpu_percent,
+                memory_mib: reading.memory_mib,
+                watts: reading.watts,
+            });
+            tell(line(&readings), now.collect());
         }
+        // Whoever samples does so beside other work, which this must not end.
         std::future::pending().await
     }
 

@@ -246,11 +246,13 @@ impl Hub {
         let mut named: BTreeSet<String> = parts.collect();
         named.extend(listing.names().into_iter().map(str::to_owned));
         remove_others(&scratch, &scratch, &named).map_err(write)?;
+        // The manifest among the small files says which graphs there are, so the whole sum is known only after them.
         heard(PullStep::Expect(bytes(&small)));
         for file in &small {
             self.file(wanted, &listing.sha, file, &scratch, heard)
                 .await?;
         }
+        // Before gigabytes of weights: a configuration that topicmill cannot use is found out after a few kilobytes.
         check_config(&scratch)?;
         let manifest = Manifest::read(&scratch)?;
         let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
@@ -265,6 +267,7 @@ impl Hub {
         }
         let named = all.iter().map(|file| file.name.clone()).collect();
         remove_others(&scratch, &scratch, &named).map_err(write)?;
+        // Last of all, and in one step: a folder of this name is whole, or is not there.
         fs::rename(&scratch, &wanted.to).map_err(|source| PullError::Write {
             path: wanted.to.clone(),
             source,
@@ -348,6 +351,7 @@ impl Hub {
                     .await;
                 match fetched {
                     Ok(()) => break,
+                    // A connection that breaks off every few hundred megabytes still brings a large file home.
                     Err(PullError::Transfer { .. }) if length(&part) > before => {
                         waits = backoff(TRIES);
                     }
@@ -394,6 +398,7 @@ impl Hub {
     ) -> Result<(), PullError> {
         let name = &file.name;
         let have = length(part);
+        // A request for what follows the last byte would be answered by 416. The caller checks the hash.
         if file.size.is_some_and(|size| have > 0 && have == size) {
             return Ok(());
         }
@@ -433,6 +438,7 @@ impl Hub {
         while let Some(piece) = response.chunk().await.map_err(|e| transfer(name, &e))? {
             let bytes = piece.len() as u64;
             pace.came(bytes, name)?;
+            // A server that sends more than it lists could fill the disk.
             let Some(rest) = left.checked_sub(bytes) else {
                 drop(out);
                 fs::remove_file(part).map_err(write)?;
@@ -442,6 +448,8 @@ impl Hub {
             out.write_all(&piece).map_err(write)?;
             heard(PullStep::Came(bytes));
         }
+        // The file gets its name next, and after a power cut a name must not stand for bytes that never reached the
+        // disk.
         out.sync_all().map_err(write)
     }
 }

@@ -12,12 +12,13 @@
 //!
 //! Data goes one way; `purge` takes out again what must not stay. `pipeline` puts the stages one after another;
 //! `cli` starts them. Texts become scores in a crate of its own, [`topicmill_score`], which knows no database, no
-//! network and no command line.
+//! network and no command line. The folder `python` is a thin face of that crate for Python programs.
 //!
 //! # The rooms
 //!
 //! - `cli`: one file a command; flags, words for people, exit codes.
-//! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics and labels as a file says them.
+//! - `pipeline`: the stages, each run recorded. `pipeline_file`: topics, labels and schedules as a file says them.
+//! - `schedule`: slots: what runs when, once, on however many machines.
 //! - `source`: where posts come from. `collect`: into the store. `purge`: out of it.
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
@@ -26,14 +27,14 @@
 //!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
 //! - `review`: labels looked at again: compared, calibrated, held against gold.
-//! - `domain`, `clock`, `config`, `telemetry`: what all of them may share.
+//! - `domain`, `clock`, `config`, `placing`, `telemetry`: what all of them may share.
 //!
+//! - `keeping`: copies of the database, and copies put in its place.
 //! - `outlook`: how it stands, for `status` and monitors.
 //! - `export`: the labelled posts as a data set to hand on.
 //! - `report`: a picture of it, as a page and as charts. `look`: what pages and charts look like.
-//! - `serve`: a web server to look at what is stored.
-//!
-//! Kept free: `schedule` (runs at given times).
+//! - `serve`: a web server to look at what is stored. `patient`: connections that wait, but not for ever.
+//! - `metrics`: what a monitor reads. `notify`: what people are sent when a run fails or recovers, and once a day.
 //!
 //! # Who may use whom
 //!
@@ -41,18 +42,22 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, outlook, pipeline, pipeline_file, purge, record, report, review, serve, source, store, tables, telemetry
-//! pipeline      -> classify, clock, collect, domain, purge, record, review, source, store, telemetry
-//! pipeline_file -> domain, source
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
+//! pipeline_file -> domain, schedule, source
+//! schedule      -> classify, clock, domain, store
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store
 //! classify      -> clock, domain, engines, gpu, record, review, store
 //! review        -> clock, domain, store, tables
 //! analysis      -> store
-//! serve         -> analysis, clock, domain, look, report, review, store
-//! export        -> domain, store, tables
+//! metrics       -> clock, domain, patient, record, report, source, store
+//! notify        -> domain, metrics, source, store
+//! serve         -> analysis, clock, domain, look, patient, report, review, store
+//! export        -> domain, placing, store, tables
+//! keeping       -> analysis, store
 //! outlook       -> domain, pipeline, store
-//! report        -> domain, look, store
+//! report        -> domain, look, placing, store
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
@@ -62,7 +67,7 @@
 //! store         -> domain
 //! ```
 //!
-//! `domain`, `clock`, `record`, `config`, `tables`, `telemetry` and `look` use nobody. Only `topicmill_score::onnx` names the `ort`
+//! `domain`, `clock`, `record`, `config`, `tables`, `placing`, `telemetry`, `look` and `patient` use nobody. Only `topicmill_score::onnx` names the `ort`
 //! crate, and only `gpu` the driver's NVML.
 //!
 //! # Words
@@ -81,6 +86,7 @@
 //! - **shortlist**: the labels of a text that a small model picks, so that a large one scores only those.
 //! - **score**: what a label gets of a post, 0 to 1; **margin**: the best score less the second best.
 //! - **run**: one execution of one stage, a row of `runs`.
+//! - **slot**: a due time of a schedule, a row of `slots`; its stages run once, by whoever takes it first.
 //! - **backlog**: posts that have no classification yet under a model and a label set.
 //! - **lease**: a claim on part of the backlog, which another worker may take over once its time is up; its id
 //!   is the fencing token under which alone its holder may write.
@@ -103,14 +109,20 @@ pub mod export;
 pub mod files;
 pub mod gpu;
 pub mod hub;
+pub mod keeping;
 pub mod look;
+pub mod metrics;
+pub mod notify;
 pub mod outlook;
+pub mod patient;
 pub mod pipeline;
 pub mod pipeline_file;
+pub mod placing;
 pub mod purge;
 pub mod record;
 pub mod report;
 pub mod review;
+pub mod schedule;
 pub mod serve;
 pub mod source;
 pub mod store;

@@ -42,6 +42,7 @@ pub fn percent(share: f64) -> String {
     if !percent.is_finite() {
         return "–".into();
     }
+    // With a decimal, 9.95 and 99.95 would be shown as 10.0 and 100.0.
     if percent == 0.0 || (9.95..99.45).contains(&percent) || percent >= 99.95 {
         return format!("{percent:.0} %");
     }
@@ -54,6 +55,7 @@ pub fn percent(share: f64) -> String {
 /// A change of a share in percentage points, with its sign.
 pub fn points(change: f64) -> String {
     let points = (change * 1000.0).round() / 10.0;
+    // So that nothing is called `−0.0`.
     if points == 0.0 {
         return "0.0".into();
     }
@@ -91,6 +93,7 @@ pub fn line(text: &str, most: usize) -> String {
             shown += 1;
         }
         if shown > most {
+            // The last letter makes room for the ellipsis, and takes its marks along.
             let kept = out
                 .char_indices()
                 .rev()

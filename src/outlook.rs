@@ -16,10 +16,10 @@ use crate::store::{
     Beside, Failure, Gap, LastRun, Newest, RunRow, StageRuns, Standing, Store, StoreError,
 };
 
-pub(crate) use self::limits::ago;
 pub use self::limits::{Limits, Problem};
 pub use self::next::Next;
 pub use self::topics::FailedTopic;
+pub(crate) use crate::domain::ago;
 
 /// The latest runs, for programs.
 const RUNS: u32 = 5;

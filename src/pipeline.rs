@@ -10,7 +10,7 @@ mod refill;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -18,10 +18,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use crate::classify::{self, BacklogError};
+use crate::classify::{self, BacklogError, LabelStep};
 use crate::clock::SharedClock;
 use crate::collect::{self, CollectError, ImportPlan, Imported, Pace, Sink};
 use crate::domain::{Authors, Outcome, Rejections, RunStatus, Stage, Topic, TopicReport};
+use crate::metrics::Metrics;
+use crate::notify::{Ended, Notify};
 use crate::purge::{self, PurgeError};
 use crate::record::Labelled;
 use crate::review::relabel::{self, Answer, Question, Saving};
@@ -78,6 +80,12 @@ pub struct Context {
     pub worker: String,
     /// How often a run shows that it lives.
     pub beat: Duration,
+    /// The slot of a schedule that its runs belong to.
+    pub slot: Option<i64>,
+    /// What its stages count, for monitors.
+    pub metrics: Arc<Metrics>,
+    /// Whom runs that fail are told to.
+    pub notify: Arc<Notify>,
     records: Mutex<Vec<RunRecord>>,
 }
 
@@ -125,6 +133,9 @@ impl Context {
             stop,
             worker,
             beat: life::BEAT,
+            slot: None,
+            metrics: Arc::default(),
+            notify: Arc::default(),
             records,
         }
     }
@@ -145,19 +156,38 @@ impl Context {
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
         tell: impl FnOnce(&T) -> Told,
     ) -> Result<(T, RunStatus), E> {
-        let now = || self.clock.now().into();
-        life::bury(&self.store, &self.worker).await?;
+        // Before the run is recorded, so that what `status` shows is right from here on.
+        life::bury(self).await?;
         // For `db info`. A role may lack the right to it, and works all the same.
         if let Err(error) = self.store.keep(WRITTEN_BY, crate::VERSION).await {
             tracing::debug!("the version of this program was not noted: {error}");
         }
-        let id = self.store.begin_run(stage, &self.worker, now()).await?;
-        telemetry::in_run(id.0);
+        let now = self.clock.now().into();
+        let id = self.store.begin_run(stage, &self.worker, now).await?;
+        if let Some(slot) = self.slot {
+            self.store.link_run(id, slot).await?;
+        }
+        let run = self.recorded_as(id, stage, work, tell);
+        telemetry::in_run(id.0, run).await
+    }
+
+    /// The run of a stage that has begun.
+    async fn recorded_as<T: Default, E: std::fmt::Display + From<StoreError>>(
+        &self,
+        id: RunId,
+        stage: Stage,
+        work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
+        tell: impl FnOnce(&T) -> Told,
+    ) -> Result<(T, RunStatus), E> {
+        let now = || self.clock.now().into();
         let mut report = T::default();
         // What it leaves half-done in memory is only looked at for its counts.
+        // A run that panics must not stay `running` for ever, so its end is recorded first, and the panic goes on
+        // below.
         let work = AssertUnwindSafe(work(id, &mut report)).catch_unwind();
         let ended = tokio::select! {
             ended = work => ended,
+            // Beside the work, and dropped with it: a run that ended shows no more signs of life.
             never = life::show(self, id) => match never {},
         };
         let (status, counts, outcomes) = tell(&report);
@@ -185,6 +215,16 @@ impl Context {
                 tracing::debug!("the database's log was not folded into its file: {error}");
             }
         }
+        self.metrics.ran(stage, status, &counts);
+        self.tell(&Ended {
+            what: stage.as_str(),
+            run: id.0,
+            status,
+            counts: &counts,
+            error: error.as_deref(),
+            worker: &self.worker,
+        })
+        .await;
         let record = RunRecord {
             id,
             stage,
@@ -207,6 +247,14 @@ impl Context {
             written => written?,
         }
         Ok((report, status))
+    }
+
+    /// Tells people how a run ended, where they want to know it. Whoever stopped the run does not wait for that.
+    async fn tell(&self, ended: &Ended<'_>) {
+        tokio::select! {
+            () = self.notify.ended(&self.store, ended, self.clock.now()) => {}
+            () = life::last_word(&self.stop) => {}
+        }
     }
 
     async fn sink(&self, run: RunId, store_author: bool) -> Result<Sink<'_>, StoreError> {
@@ -236,6 +284,7 @@ impl Context {
         progress: OnProgress<'_>,
     ) -> Result<(Vec<TopicReport>, RunStatus), CollectError> {
         quota::share(source, &self.store, &self.clock);
+        self.metrics.follow(source.kind(), source.http().meter());
         let work = async |run, reports: &mut Vec<TopicReport>| {
             let sink = self.sink(run, store_author).await?;
             collect::collect(&sink, source, topics, pace, &self.stop, progress, reports).await
@@ -321,6 +370,7 @@ impl Context {
                     left_out = done.left_out, rejected = done.rejected.total(), "imported"
                 );
                 total.add(&done);
+                // After `total.add`: what was imported until the error counts.
                 ended?;
             }
             Ok::<_, ImportError>(())
@@ -402,7 +452,12 @@ impl Context {
                 name: &self.worker,
                 run,
             };
-            classify::label(&worker, cascades, set, options, progress, done).await
+            let heard = |step| match step {
+                LabelStep::Counted(new) => self.metrics.labelled(&new),
+                LabelStep::Gpus(now) => self.metrics.gpus(now),
+                step => progress(step),
+            };
+            classify::label(&worker, cascades, set, options, &heard, done).await
         };
         self.recorded(Stage::Classify, work, |done: &Labelled| {
             let whole = done.failed == 0 && done.set_aside == 0;
@@ -461,6 +516,7 @@ impl Context {
     ) -> Result<(purge::Report, RunStatus), PurgeError> {
         if let Some(reddit) = reddit {
             quota::share(reddit, &self.store, &self.clock);
+            self.metrics.follow(reddit.kind(), reddit.http().meter());
         }
         let work = async |run, report: &mut purge::Report| {
             let worker = purge::PurgeWorker {

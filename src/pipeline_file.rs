@@ -5,6 +5,7 @@
 mod background;
 mod form;
 mod mistakes;
+mod schedules;
 mod section;
 mod slug;
 mod text;
@@ -16,6 +17,7 @@ use topicmill_score::LabelSet;
 
 use self::form::{Defaults, Form};
 use crate::domain::{Listing, Topic};
+use crate::schedule::Entry;
 
 pub use self::mistakes::{Mistake, Mistakes};
 pub use self::slug::slug;
@@ -113,6 +115,8 @@ pub struct Pipeline {
     /// For topics that read all their subreddits, by slug: the share of the limit that each subreddit has. The other
     /// topics read the first subreddit that can be read.
     pub shares: BTreeMap<String, Vec<u32>>,
+    /// What runs when.
+    pub schedules: Vec<Entry>,
 }
 
 impl Pipeline {
@@ -153,6 +157,7 @@ impl Pipeline {
             topics,
             label_set,
             shares,
+            schedules,
         } = form::read(text, defaults).map_err(|mistakes| PipelineError::Mistakes {
             path: path.to_owned(),
             mistakes,
@@ -162,6 +167,7 @@ impl Pipeline {
             topics,
             label_set,
             shares,
+            schedules,
         })
     }
 
@@ -238,6 +244,7 @@ fn apportioned(limit: u32, shares: &[u32]) -> Vec<u32> {
     let parts: Vec<(u64, u64)> = parts.map(|part| (part / all, part % all)).collect();
     let left = u64::from(limit) - parts.iter().map(|(whole, _)| whole).sum::<u64>();
     let mut order: Vec<usize> = (0..parts.len()).collect();
+    // A stable sort: of equal remainders the earlier part comes first.
     order.sort_by_key(|&i| std::cmp::Reverse(parts[i].1));
     let mut limits: Vec<u64> = parts.into_iter().map(|(whole, _)| whole).collect();
     for i in order

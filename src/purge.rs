@@ -52,6 +52,8 @@ pub struct PurgePlan {
     pub ids: Vec<Fullname>,
     /// The texts of posts first stored more hours ago.
     pub retention_hours: Option<u32>,
+    /// Sightings and runs of more days ago become fewer.
+    pub thin_days: Option<u32>,
     /// What Reddit does not show any more.
     pub check: Option<Check>,
     /// The file of a SQLite database is not rewritten at the end: a later purge does it.
@@ -86,6 +88,10 @@ pub struct Report {
     pub crossposts: u64,
     /// Posts whose text was taken for its age.
     pub texts: u64,
+    /// Sightings that went, because a later one of the same day is enough.
+    pub sightings: u64,
+    /// Runs that were summed up.
+    pub runs: u64,
     /// Posts that an answer did not allow to tell the fate of; they come first again another time.
     pub unclear: u64,
     /// Questions to Reddit.
@@ -158,6 +164,7 @@ pub async fn purge(
     report: &mut Report,
 ) -> Result<(), PurgeError> {
     let ended = steps(worker, plan, reddit, progress, report).await;
+    // Before `ended?`: what was purged until an error is to leave the file, too.
     let rewritten = rewrite(worker, plan, progress, report).await;
     ended?;
     Ok(rewritten?)
@@ -208,6 +215,9 @@ async fn steps(
     requested(worker, &plan.ids, report).await?;
     if let Some(hours) = plan.retention_hours {
         old_texts(worker, hours, report).await?;
+    }
+    if let Some(days) = plan.thin_days {
+        thin(worker, days, report).await?;
     }
     if let (Some(check), Some(reddit)) = (plan.check, reddit) {
         check_deleted(worker, check, reddit, progress, report).await?;
@@ -262,6 +272,19 @@ async fn old_texts(
         if taken == 0 {
             break;
         }
+    }
+    Ok(())
+}
+
+/// A day at a time, so that others can write between them.
+async fn thin(worker: &PurgeWorker<'_>, days: u32, report: &mut Report) -> Result<(), PurgeError> {
+    let before = worker.hours_ago(days.saturating_mul(24));
+    while !worker.stop.is_cancelled() {
+        let Some(thinned) = worker.store.thin_a_day(before).await? else {
+            break;
+        };
+        report.sightings += thinned.sightings;
+        report.runs += thinned.runs;
     }
     Ok(())
 }
@@ -331,12 +354,14 @@ async fn ask(
     if asked.iter().any(knows) {
         return Ok(Some(answer));
     }
+    // The control question would exceed the budget, and without it nothing may be purged.
     if report.requests >= budget {
         return Ok(None);
     }
     let sample = reddit.kind() == SourceKind::Sample;
     let mut controls = store.last_seen(sample, CONTROLS).await?;
     controls.retain(|fullname| !asked.contains(fullname));
+    // The controls need places among the hundred. The first answer did not know those left out, either.
     let again = asked.iter().take((INFO_LIMIT - CONTROLS) as usize);
     let question: Vec<Fullname> = again.chain(&controls).cloned().collect();
     report.requests += 1;

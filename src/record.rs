@@ -4,6 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use topicmill_score::labeler::{BatchTimes, Computed};
 
 /// Share of the time that an engine may wait for posts and still be what limits the run.
 const BUSY: f64 = 0.03;
@@ -27,6 +28,9 @@ pub struct Labelled {
     pub failed: u64,
     /// Posts that another worker took over before they could be written; their scores were refused.
     pub refused: u64,
+    /// Leases that another worker took over, found as a write was refused.
+    #[serde(default)]
+    pub leases_lost: u64,
     /// Posts of the backlog that other workers hold at the end.
     pub held_elsewhere: u64,
     /// Posts of the backlog that failed, or whose workers died, too often, in this run or before.
@@ -39,6 +43,12 @@ pub struct Labelled {
     pub tokens: u64,
     /// With padding.
     pub padded_tokens: u64,
+    /// Batches that were halved because the memory ran out.
+    #[serde(default)]
+    pub oom_splits: u64,
+    /// How long batches took; for monitors, and not in the record of the run.
+    #[serde(skip)]
+    pub batches: BatchTimes,
     /// Where the time went.
     pub stages: Stages,
     /// What it was given.
@@ -74,9 +84,20 @@ impl Labelled {
         self.pairs_reused += other.pairs_reused;
         self.failed += other.failed;
         self.refused += other.refused;
+        self.leases_lost += other.leases_lost;
         self.tokens += other.tokens;
         self.padded_tokens += other.padded_tokens;
+        self.oom_splits += other.oom_splits;
+        self.batches.merge(&other.batches);
         self.stages.add(&other.stages);
+    }
+
+    /// Adds what an engine did.
+    pub(crate) fn computed(&mut self, computed: &Computed) {
+        self.tokens += computed.tokens;
+        self.padded_tokens += computed.padded_tokens;
+        self.oom_splits += computed.oom_splits;
+        self.batches.merge(&computed.batches);
     }
 }
 
@@ -166,6 +187,7 @@ impl Stages {
             (self.shortlist_secs, Slow::Shortlist),
             (self.tokenize_secs, Slow::Tokenizer),
         ];
+        // `max_by` would take the last of equals, and blame the tokenizer where nothing took any time.
         let slowest = before
             .into_iter()
             .reduce(|a, b| if b.0 > a.0 { b } else { a });
@@ -219,6 +241,19 @@ pub struct Gpu {
     pub name: String,
     /// What tells it from all others.
     pub uuid: String,
+}
+
+/// What a GPU does at this moment; `None` is what it does not tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GpuNow {
+    /// As `--device` names it: `cuda:0`.
+    pub device: String,
+    /// Part of the last moment in which it computed anything, in percent.
+    pub gpu_percent: Option<u32>,
+    /// Memory in use, by any process, and all there is, in MiB.
+    pub memory_mib: Option<(u32, u32)>,
+    /// Power drawn.
+    pub watts: Option<u32>,
 }
 
 /// What a GPU told during a run.

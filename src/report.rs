@@ -12,7 +12,7 @@ mod drift;
 mod finding;
 mod page;
 mod place;
-mod svg;
+pub mod svg;
 mod table;
 mod time;
 

@@ -71,6 +71,7 @@ pub fn init(format: LogFormat, verbosity: i8) {
             let bars = IndicatifLayer::new();
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
+                // People who look at a terminal know what time it is; collectors and files get the time.
                 .without_time()
                 .fmt_fields(debug_fn(field).delimited(" "))
                 .with_writer(bars.get_stderr_writer());
@@ -101,9 +102,23 @@ fn field(out: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Re
     }
 }
 
-/// From now on log lines in JSON belong to a run.
-pub fn in_run(id: i64) {
+tokio::task_local! {
+    /// The run that the task works for.
+    static OWN_RUN: i64;
+}
+
+/// Works for a run: log lines in JSON belong to it. So do those of threads and of what comes after it, until another run
+/// begins in this process.
+pub async fn in_run<T>(id: i64, work: impl Future<Output = T>) -> T {
     RUN.store(id, Ordering::Relaxed);
+    OWN_RUN.scope(id, work).await
+}
+
+/// The run that a line belongs to which is written now; 0 before there is one.
+fn run_of_now() -> i64 {
+    OWN_RUN
+        .try_with(|id| *id)
+        .unwrap_or_else(|_| RUN.load(Ordering::Relaxed))
 }
 
 /// What ended the program, as the last line of a log in JSON, whatever its filter.
@@ -128,9 +143,10 @@ impl Write for JsonLine {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(line);
         let mut text = harmless::json(&text).into_owned();
-        let run = RUN.load(Ordering::Relaxed);
+        let run = run_of_now();
         // Inside of a string its quotes would be escaped.
         if run != 0 && !text.contains("\"run\":") {
+            // Put in as text, because the layer formats a line before anybody can add a field to it.
             text.insert_str(1, &format!("\"run\":{run},"));
         }
         io::stderr().write_all(text.as_bytes())?;
@@ -265,6 +281,7 @@ impl Progress {
     fn log(&self, before: u64) {
         let (done, total) = (self.count.position(), self.count.length());
         let every = LOG_EVERY.max(10_u64.pow(done.max(1).ilog10()) / 2);
+        // Ten lines where the end is known; else rarer and rarer, so that a long run does not fill the log.
         let step = total.map_or(every, |total| total.div_ceil(10)).max(1);
         if before / step == done / step {
             return;
@@ -281,5 +298,22 @@ impl Progress {
             note,
             "{name}: {unit}"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn runs_side_by_side_have_lines_of_their_own() {
+        let seen = async |id| {
+            in_run(id, async {
+                tokio::task::yield_now().await;
+                run_of_now()
+            })
+            .await
+        };
+        assert_eq!(tokio::join!(seen(7), seen(8)), (7, 8));
     }
 }

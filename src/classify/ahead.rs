@@ -29,6 +29,7 @@ pub async fn dry_run(
     let sought = sought(store, &cascade, set, &prepared).await?;
     let missing = store.missing(&sought, SAMPLE).await?;
     let hashes: Vec<TextHash> = missing.sample.iter().map(|(hash, ..)| *hash).collect();
+    // What is stored is taken into account, so that the estimate holds for a label set that only grew.
     let mut pairs = vec![vec![Pair::Wanted; prepared.keys().len()]; hashes.len()];
     if let (Some(model), Some(vectors)) = (sought.model, prepared.label_vectors()) {
         let stored = store.vector_logits(model, vectors, &hashes).await?;

@@ -7,6 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use super::lane::Shared;
+use super::tally::Tally;
 use super::{BacklogError, LabelStep, LabelWorker};
 use crate::record::Labelled;
 use crate::store::{Classified, StoreError};
@@ -33,18 +34,24 @@ impl Shared<'_> {
         }
         let clock = self.worker.clock;
         let began = clock.elapsed();
-        let ended = self.label_pages(done).await;
+        let mut tally = Tally::new(self.progress);
+        let ended = self.label_pages(&mut tally).await;
+        tally.tell();
+        done.add(&tally.into_sum());
         done.seconds += clock.elapsed().saturating_sub(began).as_secs_f64();
         done.posts_per_sec = super::rate(done.posts, done.seconds);
         Ok(ended?)
     }
 
-    async fn label_pages(&self, done: &mut Labelled) -> Result<(), StoreError> {
+    async fn label_pages(&self, done: &mut Tally<'_>) -> Result<(), StoreError> {
         let mut next = self.page("").await?;
         while let Some(page) = next {
+            // Taken before the write, because the next page, which is read meanwhile, must stay within the limit.
             self.left
                 .fetch_sub(page.posts.len() as u64, Ordering::Relaxed);
-            (self.progress)(LabelStep::Expect(done.posts + page.posts.len() as u64));
+            (self.progress)(LabelStep::Expect(done.posts() + page.posts.len() as u64));
+            // The next page is read while this one is written, so that neither the processor nor the database waits
+            // for the other.
             let read = async {
                 if self.halt.is_cancelled() {
                     return Ok(None);
@@ -56,6 +63,7 @@ impl Shared<'_> {
             let left_out = page.posts.len() as u64 - written?;
             self.left.fetch_add(left_out, Ordering::Relaxed);
             next = match read? {
+                // The limit seemed to be used up while the page was read. What was left out makes room for more.
                 None if left_out > 0 && !self.halt.is_cancelled() => self.page(&page.last).await?,
                 read => read,
             };
@@ -98,7 +106,7 @@ impl Shared<'_> {
     async fn write_page(
         &self,
         posts: &[Classified],
-        done: &mut Labelled,
+        done: &mut Tally<'_>,
     ) -> Result<u64, StoreError> {
         let LabelWorker {
             store, clock, run, ..
@@ -110,11 +118,13 @@ impl Shared<'_> {
             .patience
             .wait(async || store.save_unheld(self.target, mode, run, now, posts).await)
             .await?;
-        done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
-        done.posts += stored.posts;
-        done.other += stored.other;
-        done.unsure += stored.unsure;
-        done.pairs_reused += stored.posts * self.prepared.keys().len() as u64;
+        let new = &mut done.new;
+        new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        new.posts += stored.posts;
+        new.other += stored.other;
+        new.unsure += stored.unsure;
+        new.pairs_reused += stored.posts * self.prepared.keys().len() as u64;
+        done.tell();
         (self.progress)(LabelStep::Done(stored.posts));
         Ok(stored.posts)
     }

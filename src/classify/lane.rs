@@ -12,10 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::leases::LiveLeases;
 use super::patience::Patience;
+use super::tally::Tally;
 use super::watched::Watched;
 use super::{BacklogError, LabelStep, LabelWorker, OnLabelStep, Options};
 use crate::domain::{TextHash, post_text};
-use crate::record::{Labelled, Stages};
+use crate::record::Stages;
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
@@ -52,6 +53,8 @@ struct Window {
     posts: Vec<Vec<ClaimedPost>>,
     /// Posts of texts for which no labels could be picked.
     unpicked: Vec<(Vec<ClaimedPost>, TextError)>,
+    /// What it took to claim it, up to its tokens.
+    claiming: Stages,
     /// Given back when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
 }
@@ -61,8 +64,8 @@ enum Event {
     /// A post, and how many of its pairs were computed, and how many known.
     Scored(Lease, Classified, usize, usize),
     Failed(Lease, String, String),
-    /// No more of this window will come: done, or stopped on the way.
-    WindowEnd(Lease, Option<OwnedSemaphorePermit>),
+    /// No more of this window will come: done, or stopped on the way. With what it took.
+    WindowEnd(Lease, Option<OwnedSemaphorePermit>, Box<(Stages, Computed)>),
 }
 
 /// What all lanes of a process share.
@@ -102,16 +105,20 @@ impl Shared<'_> {
     pub(super) async fn lane(
         &self,
         cascade: Cascade,
-        done: &mut Labelled,
+        done: &mut Tally<'_>,
     ) -> Result<Cascade, BacklogError> {
         // Each has a thread of its own, so that one works while the other does.
         let Cascade {
             mut large,
             mut small,
         } = cascade;
+        // One window waits while another is computed. With more, posts would be claimed long before anybody scores
+        // them, and come free late where this worker dies.
         let (window_tx, window_rx) = mpsc::channel::<Window>(1);
         let (event_tx, event_rx) = mpsc::channel::<Event>(EVENTS);
         let encoder = large.encoder();
+        let watch = self.worker.clock.clone();
+        large.time_by(Box::new(move || watch.elapsed()));
         let engine = {
             let prepared = Arc::clone(self.prepared);
             let keys = (self.logits_model, Arc::clone(self.hypotheses));
@@ -142,17 +149,12 @@ impl Shared<'_> {
         let scored = engine
             .await
             .map_err(|error| BacklogError::Thread(error.to_string()));
-        done.stages.add(&claiming);
+        done.new.stages.add(&claiming);
         written?;
         claimed?;
         let (scored, computing, computed) = scored?;
-        let Computed {
-            tokens,
-            padded_tokens,
-        } = computed;
-        done.stages.add(&computing);
-        (done.tokens, done.padded_tokens) =
-            (done.tokens + tokens, done.padded_tokens + padded_tokens);
+        done.new.stages.add(&computing);
+        done.new.computed(&computed);
         let large = scored?;
         Ok(Cascade { large, small })
     }
@@ -204,9 +206,11 @@ impl Shared<'_> {
             });
             let mut claim = clean.await?;
             let mut suspects = None;
+            // Suspects come last, so that a text that kills its worker does so after all others were scored.
             if claim.posts.is_empty() {
                 let alone = Arc::clone(self.suspects).acquire_owned().await;
                 suspects = Some(alone.expect("nobody closes the semaphore"));
+                // The permit may have taken as long as another lane needs for a window.
                 if !self.halt.is_cancelled() {
                     let suspected = self.patience.wait(async || {
                         let now = clock.now().into();
@@ -220,6 +224,7 @@ impl Shared<'_> {
             stages.claim_secs += lap();
             let count = claim.posts.len() as u64;
             self.left
+                // What was taken of the limit and not claimed goes back to the other lanes.
                 .fetch_add(u64::from(wanted) - count, Ordering::Relaxed);
             if count == 0 {
                 break;
@@ -230,6 +235,7 @@ impl Shared<'_> {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
                     Some(waiting.saturating_sub(count))
                 });
+            // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
             self.leases.add(claim.lease);
             let mut window = Window {
                 lease: claim.lease,
@@ -237,11 +243,13 @@ impl Shared<'_> {
                 stored: Vec::new(),
                 posts: by_text(claim.posts),
                 unpicked: Vec::new(),
+                claiming: Stages::default(),
                 suspects,
             };
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
             if shortlist.is_some() {
+                // Its posts are given back at the end of the run, with all leases that are still live.
                 if !self.pick(shortlist, &mut window).await? {
                     break;
                 }
@@ -260,9 +268,11 @@ impl Shared<'_> {
                     }
                 })
                 .collect();
+            // Tokenising takes a core, so it must not run on a thread that also serves the database.
             let encoder = Arc::clone(encoder);
             window.texts = blocking(move || encoder.encode(&texts)).await??;
             stages.tokenize_secs += lap();
+            window.claiming = std::mem::take(stages);
             place.send(window);
         }
         Ok(())
@@ -297,6 +307,7 @@ impl Shared<'_> {
         shortlist: &mut Option<Shortlist>,
         window: &mut Window,
     ) -> Result<bool, BacklogError> {
+        // Taken out, because the thread that blocks must own the small model; it is put back below.
         let (Some(prepared), Some(mut small)) = (self.picking, shortlist.take()) else {
             return Ok(true);
         };
@@ -336,6 +347,8 @@ impl Shared<'_> {
             return most;
         }
         let left = self.left.load(Ordering::Relaxed);
+        // Half of an equal share: shares shrink as the backlog does, and the lanes come to their end at about the same
+        // time.
         let share = self.waiting.load(Ordering::Relaxed).min(left) / (2 * self.lanes);
         most.min(u32::try_from(share).unwrap_or(most).max(least))
     }
@@ -357,7 +370,7 @@ impl Shared<'_> {
     async fn write_events(
         &self,
         mut events: mpsc::Receiver<Event>,
-        done: &mut Labelled,
+        done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
         let LabelWorker { store, clock, .. } = *self.worker;
         // The engine works on one window at a time, so what waits is of one lease.
@@ -368,8 +381,8 @@ impl Shared<'_> {
             let (lease, ended, suspects) = match event {
                 Event::Scored(lease, one, computed, reused) => {
                     waiting.push(one);
-                    done.pairs += computed as u64;
-                    done.pairs_reused += reused as u64;
+                    done.new.pairs += computed as u64;
+                    done.new.pairs_reused += reused as u64;
                     (lease, false, None)
                 }
                 Event::Failed(lease, fullname, error) => {
@@ -378,10 +391,15 @@ impl Shared<'_> {
                     self.patience
                         .wait(async || store.fail(lease, &failed).await)
                         .await?;
-                    done.failed += 1;
+                    done.new.failed += 1;
                     (lease, false, None)
                 }
-                Event::WindowEnd(lease, suspects) => (lease, true, suspects),
+                Event::WindowEnd(lease, suspects, took) => {
+                    let (stages, computed) = *took;
+                    done.new.stages.add(&stages);
+                    done.new.computed(&computed);
+                    (lease, true, suspects)
+                }
             };
             of_lease = Some(lease);
             let due = clock.elapsed().saturating_sub(written_at) >= WRITE_EVERY;
@@ -390,12 +408,15 @@ impl Shared<'_> {
                     .await?;
                 written_at = clock.elapsed();
             }
+            // What is left under the lease goes back to the backlog: posts that were edited meanwhile, or not reached
+            // before a stop.
             if ended {
                 self.patience
                     .wait(async || store.release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
+            // Only after the write: until then the window counts as in hand, and no other one with suspects may be.
             drop(suspects);
         }
         // An engine that failed does not say that its window ends.
@@ -409,7 +430,7 @@ impl Shared<'_> {
         &self,
         lease: Lease,
         posts: &[Classified],
-        done: &mut Labelled,
+        done: &mut Tally<'_>,
     ) -> Result<(), BacklogError> {
         let LabelWorker {
             store, clock, run, ..
@@ -425,12 +446,12 @@ impl Shared<'_> {
                 .await
         });
         let written = written.await?;
-        done.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
+        done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
         match written {
             Written::Stored(stored) => {
-                done.posts += stored.posts;
-                done.other += stored.other;
-                done.unsure += stored.unsure;
+                done.new.posts += stored.posts;
+                done.new.other += stored.other;
+                done.new.unsure += stored.unsure;
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }
@@ -440,9 +461,11 @@ impl Shared<'_> {
                     posts = n,
                     "another worker took these posts over; what this one scored is refused"
                 );
-                done.refused += n;
+                done.new.refused += n;
+                done.new.leases_lost += 1;
             }
         }
+        done.tell();
         Ok(())
     }
 }
@@ -503,8 +526,10 @@ fn score_windows(
             stored,
             posts,
             unpicked,
+            claiming,
             suspects,
         } = window;
+        // `stored` stays as it is: what is known but not stored yet must still be written.
         let mut known = stored.clone();
         let mut vectors = vec![None; posts.len()];
         for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&posts) {
@@ -558,6 +583,8 @@ fn score_windows(
                             logits: logits.clone(),
                             vector: vector.clone().map(|vector| (model, vector)),
                         };
+                        // Pairs are computed once for a text. They count for the first of its posts, and as known for
+                        // the others.
                         let now = std::mem::take(&mut computed);
                         tell(Event::Scored(lease, one, now, scored_pairs - now));
                     }
@@ -574,7 +601,10 @@ fn score_windows(
         })?;
         recent.push_front(of_window);
         recent.truncate(WINDOWS_IN_FLIGHT);
-        watched.told(|| drop(events.blocking_send(Event::WindowEnd(lease, suspects))));
+        let mut took = claiming;
+        took.add(&watched.take());
+        let took = Box::new((took, labeler.take_computed()));
+        watched.told(|| drop(events.blocking_send(Event::WindowEnd(lease, suspects, took))));
     }
     Ok(())
 }

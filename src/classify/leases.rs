@@ -62,6 +62,7 @@ impl LiveLeases {
 pub fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    // The first 32 of its 128 random bits are enough to tell boots of one host apart.
     let boot = boot.split('-').next().unwrap_or_default();
     let host = Some(host.trim())
         .filter(|host| !host.is_empty())
@@ -85,6 +86,7 @@ pub fn died(worker: &str, me: &str) -> bool {
         return false;
     };
     let proc = std::path::Path::new("/proc");
+    // A new process may have the number of the dead one, which then seems to live. Its claims expire in their time.
     place == here && proc.join("self").exists() && !proc.join(pid).exists()
 }
 

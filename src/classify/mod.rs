@@ -11,6 +11,7 @@ mod current;
 mod lane;
 mod leases;
 mod patience;
+mod tally;
 mod targets;
 mod watched;
 
@@ -30,11 +31,12 @@ use self::lane::Shared;
 use self::leases::LiveLeases;
 pub use self::leases::{died, worker_name};
 use self::patience::Patience;
+use self::tally::Tally;
 pub use self::targets::model_row;
 use self::targets::{Targets, prepare, targets};
 use crate::clock::SharedClock;
 use crate::gpu::{GpuWatch, Sampler};
-use crate::record::{Alike, Labelled, RunSettings};
+use crate::record::{Alike, GpuNow, Labelled, RunSettings};
 use crate::review::compare::Moves;
 use crate::store::{RunId, Store, StoreError, Target, Waiting, Watch};
 
@@ -100,7 +102,7 @@ pub struct LabelWorker<'a> {
 }
 
 /// What a listener hears of labelling as it goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum LabelStep {
     /// This many posts will have been labelled once nothing can be claimed any more.
     Expect(u64),
@@ -108,6 +110,10 @@ pub enum LabelStep {
     Done(u64),
     /// What the GPUs do now, in one line.
     Gpu(String),
+    /// The same one by one; of none, when nothing is computed for a while.
+    Gpus(Vec<GpuNow>),
+    /// What was counted since it was told last. The sum of all of them is what the run's record has.
+    Counted(Box<Labelled>),
 }
 
 /// Hears steps.
@@ -151,7 +157,9 @@ pub async fn label(
             .save_label_vectors(logits_model, &hypotheses, vectors)
             .await?;
     }
+    // Before the first label: a reader of the views sees the new label set grow, and never a mixture of two.
     current::settle(store, target, options.make_current).await?;
+    // Before the posts are counted, so that those of a process that was killed are among the claimable ones.
     leases::return_abandoned(store, worker.name).await?;
     if options.retry_failed {
         store.retry_failed(target, options.max_attempts).await?;
@@ -165,9 +173,12 @@ pub async fn label(
     let leases = LiveLeases::default();
     let patience = Patience::new(worker, options.watch);
     let halt = worker.stop.child_token();
+    // Mere counts, shared by the lanes: no other memory is published through them, so `Relaxed` is enough everywhere.
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
+    // A shortlist decides which labels a text is scored with, and that takes the small model. Vectors alone do not say
+    // it.
     let no_shortlist = cascades[0].small.is_none();
     let shared = Shared {
         worker,
@@ -211,6 +222,7 @@ pub async fn label(
             ended => ended,
         };
     }
+    // Before `ended?`: also after an error, others need not wait for the leases to expire.
     give_back(store, &leases).await;
     ended?;
     let waiting = shared.count().await?;
@@ -333,19 +345,28 @@ impl Shared<'_> {
         done: &mut Labelled,
     ) -> (Vec<Cascade>, Result<(), BacklogError>) {
         let lanes = cascades.into_iter().map(async |cascade| {
-            let mut of_lane = Labelled::default();
+            let mut of_lane = Tally::new(self.progress);
             let ended = self.lane(cascade, &mut of_lane).await;
+            of_lane.tell();
+            let of_lane = of_lane.into_sum();
+            // The other lanes end with what they have in hand, so that the error is told soon.
             if ended.is_err() {
                 self.halt.cancel();
             }
             (of_lane, ended)
         });
         let lease = self.options.lease;
+        let heard = |line, gpus| {
+            (self.progress)(LabelStep::Gpu(line));
+            (self.progress)(LabelStep::Gpus(gpus));
+        };
         let lanes = tokio::select! {
             lanes = join_all(lanes) => lanes,
+            // Polled beside the lanes and dropped with them: no beat goes on for a lease that nobody works under.
             never = leases::heartbeat(self.worker, self.patience, lease, self.leases) => match never {},
-            never = sampler.sample(self.worker.clock, |line| (self.progress)(LabelStep::Gpu(line))) => match never {},
+            never = sampler.sample(self.worker.clock, heard) => match never {},
         };
+        (self.progress)(LabelStep::Gpus(Vec::new()));
         let (mut cascades, mut outcome) = (Vec::new(), Ok(()));
         for (of_lane, ended) in lanes {
             done.add(&of_lane);

@@ -57,6 +57,7 @@ impl<'a> Patience<'a> {
                     return ended;
                 }
             };
+            // `swap`, because all lanes meet the same outage, and one of them is to tell of it.
             if !self.away.swap(true, Ordering::Relaxed) {
                 let how_long = if self.endless {
                     "until it does"

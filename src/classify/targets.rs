@@ -74,6 +74,7 @@ pub(super) async fn prepare(
     let mut known = Vec::new();
     if matches!(kind, ModelKind::Embedding(_)) {
         let keys = relabel::keys(kind, set);
+        // No label set is looked for here, and no label set has an empty hash.
         let sought = store.seek(&logits_row(cascade), "", &keys).await?;
         if let Some(model) = sought.model {
             let ids: Vec<i64> = sought

@@ -28,6 +28,12 @@ impl<'a> Watched<'a> {
         self.since.saturating_sub(from).as_secs_f64()
     }
 
+    /// Hands over what was counted so far.
+    pub(super) fn take(&mut self) -> Stages {
+        self.stages.engine_busy_secs += self.lap();
+        std::mem::take(self.stages)
+    }
+
     /// Waits for posts.
     pub(super) fn idle<T>(&mut self, wait: impl FnOnce() -> T) -> T {
         self.stages.engine_busy_secs += self.lap();
@@ -74,5 +80,17 @@ mod tests {
         );
         assert_eq!(stages.waiting(), Some((0.03, 0.07)));
         assert_eq!(stages.slow(), Some(Slow::Writing));
+        let mut watched = Watched::new(&clock, &mut stages);
+        pass(5);
+        let taken = watched.take();
+        assert_eq!(
+            (taken.engine_busy_secs, taken.engine_idle_secs),
+            (95.0, 3.0)
+        );
+        watched.idle(|| pass(1));
+        assert_eq!(
+            (stages.engine_busy_secs, stages.engine_idle_secs),
+            (0.0, 1.0)
+        );
     }
 }

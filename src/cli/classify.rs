@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::metrics::MetricsFlags;
 use super::output::{self, OutputFormat};
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
@@ -44,8 +45,10 @@ pub struct Classify {
     /// Wait for new posts when none is left, until a signal stops the run
     #[arg(long)]
     watch: bool,
+    #[command(flatten)]
+    metrics: MetricsFlags,
     /// Show what is missing and how long it would take, and write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current"])]
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"])]
     dry_run: bool,
     /// Print the result of --dry-run in this format
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
@@ -64,6 +67,11 @@ pub enum Select {
 }
 
 impl Classify {
+    /// Whether it waits for new posts until a signal comes.
+    pub fn never_ends(&self) -> bool {
+        self.watch
+    }
+
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
@@ -85,7 +93,11 @@ impl Classify {
         };
         self.record.check()?;
         let context = setup.context(setup.store(Access::Existing).await?);
+        let metrics = self.metrics.start(setup).await?;
         let labelled = label(&context, engines, &set, &options).await;
+        if let Some(metrics) = metrics {
+            metrics.close().await;
+        }
         self.record.write(&context)?;
         context.store.close().await?;
         labelled
@@ -145,7 +157,9 @@ async fn tuned(
         let (first, found) =
             classify::tune(&context.store, &context.clock, first, set, limit).await?;
         let batch_tokens = first.large.batch_tokens();
+        // Back in its place: the engines keep the order of their devices.
         cascades.insert(0, first);
+        // What a search found that was cut short holds for this run only.
         if found.is_some_and(|found| found.whole) {
             tracing::info!(batch_tokens, "found the best size of a batch");
             context.store.keep(&key, &batch_tokens.to_string()).await?;
@@ -204,6 +218,7 @@ pub async fn label(
         LabelStep::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
         LabelStep::Done(n) => bar.add(n),
         LabelStep::Gpu(line) => bar.note(&line),
+        LabelStep::Gpus(_) | LabelStep::Counted(_) => {}
     };
     let labelled = context.classify(cascades, set, &options, &heard).await;
     drop(bar);

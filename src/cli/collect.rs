@@ -95,6 +95,7 @@ impl Collecting {
             .map(|text| word::<Listing>("--listing", text))
             .transpose()?;
         for topic in &mut pipeline.topics {
+            // An order that somebody asked for by a flag is kept in every run.
             topic.follows &= listing.is_none();
             topic.listing = listing.unwrap_or(topic.listing);
             topic.limit = what.limit.unwrap_or(topic.limit);

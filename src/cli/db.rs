@@ -1,6 +1,8 @@
 //! `topicmill db`
 
-use std::path::{Path, PathBuf};
+mod keep;
+
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -41,15 +43,68 @@ Examples:\n\
 \x20 topicmill db migrate\n\
 \x20 topicmill --database sqlite:demo.db db migrate")]
     Migrate,
-    /// Copy a SQLite database to a file, as of one moment, even while others write
+    /// Copy the database to a file, as of one moment, even while others write
+    ///
+    /// SQLite writes a file of SQLite. For a PostgreSQL database, topicmill runs the `pg_dump` of the server's version, or a
+    /// later one, and gives it the password through the environment. The file gets its name when it is whole.
     #[command(after_help = "\
 Examples:\n\
 \x20 topicmill db backup copy.db\n\
-\x20 topicmill --database sqlite:demo.db db backup demo-copy.db")]
+\x20 topicmill --database postgres://me@localhost/topicmill db backup copy.dump")]
     Backup {
         /// Write the copy to this file, which must not exist yet
         #[arg(value_name = "FILE")]
         file: PathBuf,
+    },
+    /// Put a backup in the place of the database, completely or not at all; stop other workers first
+    ///
+    /// A backup of SQLite becomes a file of SQLite, a backup of PostgreSQL goes into PostgreSQL. Posts that were purged
+    /// since the backup was made stay away, unless the database with their tombstones is lost.
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill --database sqlite:restored.db db restore copy.db\n\
+\x20 topicmill db restore copy.db --overwrite")]
+    Restore {
+        /// Read this file, which `topicmill db backup` wrote
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Replace what the database holds
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Copy everything from a SQLite database to a PostgreSQL database, or back
+    ///
+    /// TO has to be empty; it is created if it does not exist. Every table is copied with its keys, as of one moment,
+    /// and both sides are compared before the copy counts. A copy that does not end leaves TO empty, and the same
+    /// command begins anew. The password of a URL may come from PGPASSWORD or from ~/.pgpass, so that nobody sees it
+    /// among the processes.
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db copy sqlite:topicmill.db postgres://me@localhost/topicmill\n\
+\x20 topicmill db copy postgres://me@localhost/topicmill sqlite:copy.db")]
+    Copy {
+        /// Copy from this database
+        #[arg(value_name = "FROM")]
+        from: String,
+        /// Copy to this database, which is empty or does not exist yet
+        #[arg(value_name = "TO")]
+        to: String,
+        /// Print in this format
+        #[arg(long, value_enum, default_value_t)]
+        format: OutputFormat,
+    },
+    /// Check that the database is whole, and say what to do if it is not
+    ///
+    /// It runs the database's own checks, and looks for rows that lack what they belong to and for counts that must
+    /// agree. It changes nothing. The exit code is 1 if there is a problem. A large database takes minutes.
+    #[command(after_help = "\
+Examples:\n\
+\x20 topicmill db check\n\
+\x20 topicmill db check --format json")]
+    Check {
+        /// Print in this format
+        #[arg(long, value_enum, default_value_t)]
+        format: OutputFormat,
     },
     /// Rewrite the database's files, so that no bytes of purged posts are left in them
     ///
@@ -110,7 +165,12 @@ impl Db {
                 }
                 store.close().await?;
             }
-            Command::Backup { file } => return backup(setup, &file).await,
+            Command::Backup { file } => return keep::back_up(setup, &file).await,
+            Command::Restore { file, overwrite } => {
+                return keep::restore(setup, &file, overwrite).await;
+            }
+            Command::Copy { from, to, format } => return keep::copy(&from, &to, format).await,
+            Command::Check { format } => return keep::check(setup, format).await,
             Command::Vacuum => return vacuum(setup).await,
             Command::Decode { dry_run, format } => return decode(setup, dry_run, format).await,
             Command::Info { format } => {
@@ -176,35 +236,6 @@ async fn decode(setup: &Setup, dry_run: bool, format: OutputFormat) -> Result<Ex
         (false, 1..) => tracing::info!("run `topicmill classify` to label them anew"),
         _ => {}
     }
-    Ok(Exit::Done)
-}
-
-async fn backup(setup: &Setup, file: &Path) -> Result<Exit, CliError> {
-    let shown = file.display();
-    if file.exists() {
-        return Err(CliError::Usage(format!(
-            "copy the database to `{shown}`: there is such a file; name another one"
-        )));
-    }
-    let store = setup.store(Access::AnySchema).await?;
-    // Whoever looks for the copy finds a whole one or none.
-    let mut part = file.as_os_str().to_owned();
-    part.push(".part");
-    let part = PathBuf::from(part);
-    let named =
-        |error: std::io::Error| CliError::Usage(format!("copy the database to `{shown}`: {error}"));
-    if part.exists() {
-        std::fs::remove_file(&part).map_err(named)?;
-    }
-    let copied = store.backup(&part).await;
-    store.close().await?;
-    if let Err(error) = copied {
-        // What is half written is of no use; why it is tells the error.
-        let _ = std::fs::remove_file(&part);
-        return Err(error.into());
-    }
-    std::fs::rename(&part, file).map_err(named)?;
-    tracing::info!(file = %shown, "the database is copied");
     Ok(Exit::Done)
 }
 

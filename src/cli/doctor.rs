@@ -193,6 +193,7 @@ fn pipeline(setup: &Setup) -> Finding {
 async fn database(setup: &Setup) -> Finding {
     let url = setup.settings().database.url.reveal();
     match Store::open(url, Access::ReadOnly).await {
+        // SQLite says the same of a file that is missing and of one that it may not open.
         Err(error @ StoreError::Open { .. }) if is_missing_file(url) => Finding {
             what: "database",
             state: State::Missing(None),

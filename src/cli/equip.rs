@@ -1,4 +1,5 @@
-//! `topicmill setup`: fetches what the program needs besides itself, into the data folder of this user.
+//! `topicmill setup`: fetches what the program needs besides itself, into the data folder of this user, or below the
+//! prefix where the program is installed.
 //!
 //! That is ONNX Runtime, which comes in a Python wheel, and a model. Each is put together beside its place and renamed into
 //! it when it is whole, so that a run that was killed leaves nothing that would be taken for the library.
@@ -16,7 +17,7 @@ use super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::store::Table;
 use topicmill_score::folder::{ModelError, ModelFolder, Processor};
-use topicmill_score::onnx::library::{NATIVE, data_folder, in_venv};
+use topicmill_score::onnx::library::{NATIVE, data_folder, in_venv, prefix_of, system_folder};
 use topicmill_score::onnx::load_runtime;
 
 /// The release of ONNX Runtime that topicmill is tested with, with a hash for each platform's wheel.
@@ -34,6 +35,12 @@ pub enum EquipError {
     /// Nobody says where the data folder is.
     #[error("neither XDG_DATA_HOME nor HOME names an absolute folder: set one")]
     NoHome,
+    /// The program lies in no `bin`, so it has no prefix.
+    #[error(
+        "install for all users: `{0}` is in no folder `bin`, so nobody would look beside it; install the program first, \
+         or leave out --system"
+    )]
+    NoPrefix(PathBuf),
     /// A folder or a file on the way.
     #[error("copy `{path}`: {source}")]
     File {
@@ -81,8 +88,9 @@ Examples:\n\
 \x20 topicmill setup\n\
 \x20 topicmill setup --model ~/topicmill/models/minilm-reddit-topics
 
-`setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share. It uses `uv` or `pip` to fetch ONNX \
-Runtime, and leaves alone what is there already. `topicmill doctor` shows what the program finds.")]
+`setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, beside the program for \
+all users (for /usr/bin/topicmill: /usr/lib/topicmill). It uses `uv` or `pip` to fetch ONNX Runtime, and leaves alone \
+what is there already. `topicmill doctor` shows what the program finds.")]
 pub struct Equip {
     /// Copy the default model from this folder, for example from a copy of topicmill's repository
     #[arg(long, value_name = "DIR")]
@@ -93,6 +101,9 @@ pub struct Equip {
     /// Fetch and copy even what is there already
     #[arg(long)]
     force: bool,
+    /// Write beside the program, for all users of this machine; needs the rights of root there
+    #[arg(long)]
+    system: bool,
     /// Print in this format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -100,13 +111,12 @@ pub struct Equip {
 
 impl Equip {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        let data = data_folder().ok_or(EquipError::NoHome)?;
+        let [libraries, models] = self.folders()?;
         let (library, format) = (setup.library(), self.format);
         // Copying and fetching block their thread; the signal handler must not be on it.
         let done = tokio::task::spawn_blocking(move || {
-            fs::create_dir_all(&data).map_err(about(&data))?;
-            let runtime = self.runtime(&data, library.as_deref())?;
-            let model = self.model(&data)?;
+            let runtime = self.runtime(&libraries, library.as_deref())?;
+            let model = self.model(&models)?;
             Ok::<_, CliError>([("ONNX Runtime", runtime), ("model", model)])
         });
         let done = done.await.map_err(|error| {
@@ -124,6 +134,27 @@ impl Equip {
         Ok(Exit::Done)
     }
 
+    /// The folders of libraries and of what else is fetched.
+    fn folders(&self) -> Result<[PathBuf; 2], CliError> {
+        if !self.system {
+            let data = data_folder().ok_or(EquipError::NoHome)?;
+            return Ok([data.clone(), data]);
+        }
+        let program = std::env::current_exe().and_then(fs::canonicalize);
+        let program = program.map_err(about(Path::new("/proc/self/exe")))?;
+        let (Some(libraries), Some(prefix)) = (system_folder(&program), prefix_of(&program)) else {
+            return Err(EquipError::NoPrefix(program).into());
+        };
+        Ok([libraries, prefix.join("share/topicmill")])
+    }
+
+    /// Whether what lies here is there for whom it is meant: with --system, for all users. `data` is where it would be
+    /// written. What has no path was found by its name where the system looks.
+    fn serves(&self, data: &Path, place: &Path) -> bool {
+        let prefix = data.ancestors().nth(2).unwrap_or(data);
+        !self.system || place.is_relative() || place.starts_with(prefix)
+    }
+
     fn runtime(
         &self,
         data: &Path,
@@ -132,9 +163,11 @@ impl Equip {
         if !self.force
             && let Ok(runtime) = load_runtime(asked)
             && (runtime.knows_cuda() || !self.cuda)
+            && self.serves(data, runtime.library())
         {
             return Ok(("there already", runtime.library().to_owned()));
         }
+        fs::create_dir_all(data).map_err(about(data))?;
         let beside = Partial::of(data, NATIVE)?;
         self.fetch(&beside.0)?;
         let folder = data.join(NATIVE);
@@ -158,6 +191,7 @@ impl Equip {
             asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
             asked.push(list.clone().into_os_string());
         }
+        // Nothing is built on this machine. And pip takes another Python's version only with it.
         asked.extend(["--only-binary", ":all:"].map(Into::into));
         asked.extend(WHEEL_OF.map(Into::into));
         let ways: [(&str, &[&str], &[&str]); 3] = [
@@ -200,15 +234,16 @@ impl Equip {
         let named = Path::new(SMALL_MODEL);
         let found = find_model(named);
         let there = ModelFolder::open_for(&found, Processor::Cpu, None);
-        if there.is_ok() && !self.force {
-            let place = fs::canonicalize(&found).unwrap_or(found);
+        let place = fs::canonicalize(&found).unwrap_or(found);
+        let serves = self.serves(data, &place);
+        if there.is_ok() && serves && !self.force {
             return Ok(("there already", place));
         }
-        let Some(from) = &self.model else {
-            return match there {
-                Ok(folder) => Ok(("there already", folder.dir)),
-                Err(error) => Err(EquipError::NoModel(error).into()),
-            };
+        let from = match (&self.model, there) {
+            (Some(from), _) => from,
+            (None, Ok(_)) if !serves => &place,
+            (None, Ok(_)) => return Ok(("there already", place)),
+            (None, Err(error)) => return Err(EquipError::NoModel(error).into()),
         };
         // A folder that is none is told before anything is written.
         ModelFolder::open_for(from, Processor::Cpu, None)?;
@@ -217,6 +252,7 @@ impl Equip {
         fs::create_dir_all(&models).map_err(about(&models))?;
         let beside = Partial::of(&models, &name.to_string_lossy())?;
         copy_files(from, &beside.0)?;
+        // Once more: the files may have changed while they were copied.
         ModelFolder::open_for(&beside.0, Processor::Cpu, None)?;
         let to = models.join(name);
         beside.put(&to)?;
@@ -280,6 +316,7 @@ impl Partial {
 
     /// Puts what is whole into its place, and what was there aside until then.
     fn put(self, place: &Path) -> Result<(), CliError> {
+        // A rename does not replace a folder that has files in it.
         let old = self.0.with_extension("old");
         let moved = match fs::rename(place, &old) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -316,6 +353,7 @@ fn is_dead(_process: i32) -> bool {
     false
 }
 
+// `Drop` comes here after `put`, too, where nothing is left.
 fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

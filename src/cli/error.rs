@@ -12,6 +12,9 @@ use crate::engines::EnginesError;
 use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
+use crate::keeping::KeepError;
+use crate::metrics::MetricsError;
+use crate::notify::NotifyError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
@@ -92,6 +95,11 @@ impl From<Outcome> for Exit {
 pub enum CliError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Somebody works on it; it goes later.
+    #[error("{0}")]
+    Busy(String),
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// The file comes from the settings.
@@ -133,6 +141,10 @@ pub enum CliError {
     Report(#[from] ReportError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    #[error(transparent)]
+    Notify(#[from] NotifyError),
     #[error(transparent)]
     Import(#[from] ImportError),
     #[error(transparent)]
@@ -189,12 +201,22 @@ impl CliError {
             | Self::Import(ImportError::Dump(_))
             | Self::Device(_)
             | Self::Engines(_)
+            | Self::Metrics(_)
+            | Self::Notify(NotifyError::Nobody | NotifyError::Address | NotifyError::Start(..))
             | Self::Word { .. }
             | Self::Usage(_)
             | Self::Serve(
                 ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
             )
-            | Self::Store(StoreError::Query(_) | StoreError::Url(_))
+            | Self::Store(
+                StoreError::Query(_)
+                | StoreError::Url(_)
+                | StoreError::SameKind
+                | StoreError::NotEmpty(_)
+                | StoreError::NoTopic(_)
+                | StoreError::TopicIsThere(_)
+                | StoreError::VersionIsThere(_),
+            )
             | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)
@@ -213,10 +235,12 @@ impl CliError {
             | Self::Purge(PurgeError::Store(_))
             | Self::Import(ImportError::Store(_))
             | Self::Serve(ServeError::Store(_))
+            | Self::Notify(NotifyError::Store(_))
             | Self::Backlog(BacklogError::Store(_)) => Exit::Database,
             Self::Labeler(error) | Self::Backlog(BacklogError::Labeler(error)) => {
                 labeler_exit(error)
             }
+            Self::Keep(error) => keep_exit(error),
             Self::Model(_) | Self::Onnx(_) | Self::Backlog(_) => Exit::Model,
             Self::Equip(error) => equip_exit(error),
             Self::Pull(error) => pull_exit(error),
@@ -225,10 +249,11 @@ impl CliError {
             | Self::Export(_)
             | Self::Report(_)
             | Self::Serve(ServeError::Ended(_))
+            | Self::Notify(_)
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,
-            Self::Files(FilesError::Busy(_)) => Exit::TryAgain,
+            Self::Files(FilesError::Busy(_)) | Self::Busy(_) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,
         }
     }
@@ -255,9 +280,22 @@ fn labeler_exit(error: &LabelerError) -> Exit {
     }
 }
 
+fn keep_exit(error: &KeepError) -> Exit {
+    match error {
+        KeepError::Store(StoreError::Url(_)) => Exit::Usage,
+        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
+        KeepError::InUse { .. } => Exit::TryAgain,
+        KeepError::Exists(_)
+        | KeepError::File { .. }
+        | KeepError::NoTool { .. }
+        | KeepError::NoBackup { .. }
+        | KeepError::NotEmpty(_) => Exit::Usage,
+    }
+}
+
 fn equip_exit(error: &EquipError) -> Exit {
     match error {
-        EquipError::NoHome => Exit::Usage,
+        EquipError::NoHome | EquipError::NoPrefix(_) => Exit::Usage,
         EquipError::Fetch(_) => Exit::TryAgain,
         EquipError::File { .. } => Exit::Partial,
         EquipError::NoPip | EquipError::NoLibrary | EquipError::NoModel(_) => Exit::Model,

@@ -135,6 +135,7 @@ impl Import {
         let imported = context.import(&order, &|n| bar.add(n)).await;
         drop(bar);
         self.record.write(&context)?;
+        // Before an error is told: a run that failed is recorded and closes its store, too.
         context.store.close().await?;
         let (done, status) = imported?;
         if self.files.len() > 1 {
@@ -239,6 +240,7 @@ impl Import {
             let midnight = day?.and_hms_opt(0, 0, 0)?;
             Timestamp::from_epoch_secs(midnight.and_utc().timestamp())
         };
+        // The filter ends before this moment, and the last day counts whole.
         let behind = self.to.and_then(|day| day.succ_opt());
         if let (Some(from), Some(to)) = (self.from, self.to)
             && from > to

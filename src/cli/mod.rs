@@ -9,20 +9,25 @@ mod classify;
 mod collect;
 mod completions;
 mod config;
+mod confirm;
 mod db;
 mod demo;
 mod doctor;
+mod dropping;
 mod equip;
 mod error;
 mod export;
 mod import;
 mod labels;
+mod man;
+mod metrics;
 mod model;
 mod output;
 mod purge;
 mod remedy;
 mod report;
 mod run;
+mod schedule;
 mod score;
 mod screen;
 mod serve;
@@ -32,6 +37,7 @@ mod span;
 mod sql;
 mod status;
 mod summary;
+mod topic;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -128,6 +134,8 @@ enum Command {
     Bench(bench::Bench),
     /// Collect posts, then label them
     Run(run::Run),
+    /// Run stages when they are due, and show what ran and what did not
+    Schedule(schedule::Schedule),
     /// Delete what was deleted on Reddit, what a file names, or old texts
     Purge(purge::Purge),
     /// Run a read-only SQL query
@@ -146,12 +154,16 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Fetch what is missing: ONNX Runtime, and the default model
     Setup(equip::Equip),
-    /// Create, upgrade, copy or inspect the database
+    /// Rename a topic everywhere
+    Topic(topic::Topic),
+    /// Create, upgrade, back up, check, copy or inspect the database
     Db(db::Db),
     /// Show the settings in force
     Config(config::Config),
     /// Print a completion script for a shell
     Completions(completions::Completions),
+    /// Write the man pages and all completion scripts into a folder
+    Man(man::Man),
 }
 
 impl Command {
@@ -170,14 +182,17 @@ impl Command {
             | Self::Serve(_)
             | Self::Sql(_) => true,
             Self::Labels(labels) => labels.drains(),
+            Self::Schedule(schedule) => schedule.drains(),
+            Self::Model(model) => model.drains(),
             Self::Report(_)
             | Self::Status(_)
-            | Self::Model(_)
             | Self::Doctor(_)
             | Self::Setup(_)
             | Self::Db(_)
+            | Self::Topic(_)
             | Self::Config(_)
-            | Self::Completions(_) => false,
+            | Self::Completions(_)
+            | Self::Man(_) => false,
         }
     }
 }
@@ -245,8 +260,10 @@ fn misused(error: &clap::Error) -> ! {
 
 fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     // Needs no settings, and must work where they are broken.
-    if let Command::Completions(command) = cli.command {
-        return command.run();
+    match cli.command {
+        Command::Completions(command) => return command.run(),
+        Command::Man(command) => return command.run(),
+        _ => {}
     }
     let setup = Setup::load(&cli.global)?;
     *log_format = setup.log_format;
@@ -256,6 +273,7 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
         let exit = if cli.command.drains() {
             dispatch(cli.command, &setup).await?
         } else {
+            // Nothing to finish: the command is dropped where it waits.
             tokio::select! {
                 exit = dispatch(cli.command, &setup) => exit?,
                 () = setup.stop.cancelled() => Exit::Done,
@@ -279,6 +297,7 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Score(command) => command.run(setup).await,
         Command::Bench(command) => command.run(setup).await,
         Command::Run(command) => command.run(setup).await,
+        Command::Schedule(command) => command.run(setup).await,
         Command::Purge(command) => command.run(setup).await,
         Command::Sql(command) => command.run(setup).await,
         Command::Export(command) => command.run(setup).await,
@@ -288,8 +307,11 @@ async fn dispatch(command: Command, setup: &Setup) -> Result<Exit, CliError> {
         Command::Model(command) => command.run(setup).await,
         Command::Doctor(command) => command.run(setup).await,
         Command::Setup(command) => command.run(setup).await,
+        Command::Topic(command) => command.run(setup).await,
         Command::Db(command) => command.run(setup).await,
         Command::Config(command) => command.run(setup),
-        Command::Completions(_) => unreachable!("answered before the settings were read"),
+        Command::Completions(_) | Command::Man(_) => {
+            unreachable!("answered before the settings were read")
+        }
     }
 }

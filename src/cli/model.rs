@@ -1,4 +1,4 @@
-//! `topicmill model`: which models are here, whether they are right, and how to get one.
+//! `topicmill model`: which models are here, whether they are right, how to get one, and how to drop what one left.
 
 mod info;
 
@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
+use super::dropping::{self, DropFlags};
+use super::labels::{named_model, told_apart};
 use super::output::{self, OutputFormat};
 use super::setup::{PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
 use crate::hub::{self, Hub, HubSource, PullStep, Wanted};
-use crate::store::Table;
+use crate::store::{Access, Dropped, Table};
 use crate::telemetry::Progress;
 use topicmill_score::folder::hashes::file_hash;
 use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
@@ -59,6 +61,35 @@ Examples:\n\
     Verify(Verify),
     /// Fetch a model from the Hugging Face hub, or from the mirror in `HF_ENDPOINT`
     Pull(Pull),
+    /// Delete what a model left in the database: its labels, scores, logits and vectors; its folder stays
+    Drop(DropModel),
+}
+
+/// Flags of `model drop`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill model drop bart-large-mnli\n\
+\x20 topicmill model drop 3fa9c1d20b7e --yes")]
+struct DropModel {
+    /// Drop this model: its name, or the first letters of its hash, as `labels list` shows them
+    #[arg(value_name = "MODEL")]
+    model: String,
+    #[command(flatten)]
+    flags: DropFlags,
+}
+
+impl DropModel {
+    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let store = setup.store(Access::Existing).await?;
+        let models = store.models().await?;
+        let row = named_model(&models, &self.model)?;
+        let name = format!("the model {}", told_apart(&row.1));
+        let what = Dropped::Model(row.0);
+        let ended = dropping::run(setup, &store, what, &name, &[], &self.flags).await;
+        store.close().await?;
+        ended
+    }
 }
 
 /// Flags of `model verify`.
@@ -103,6 +134,11 @@ struct Pull {
 }
 
 impl Model {
+    /// Whether the command has something in hand that a signal lets it finish.
+    pub fn drains(&self) -> bool {
+        matches!(self.command, Command::Drop(_))
+    }
+
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self.command {
             Command::List { format } => {
@@ -112,6 +148,7 @@ impl Model {
             Command::Info(info) => info.run(),
             Command::Verify(verify) => verify.run(setup).await,
             Command::Pull(pull) => pull.run(setup).await,
+            Command::Drop(drop) => drop.run(setup).await,
         }
     }
 }
@@ -457,6 +494,7 @@ fn agreement(
     };
     let (_, exact) = labels("fp32")?;
     let (graph, fast) = labels("int8")?;
+    // Of a text without a label in float32 there is nothing to agree with.
     let pairs = || exact.iter().zip(&fast).filter(|(a, _)| a.is_string());
     let found = Agreement {
         texts: pairs().count() as u64,

@@ -156,6 +156,7 @@ fn print_tables(
             (bytes, before) = (0, "\n");
         }
     }
+    // The last table was just full. An empty one is shown only where there is no other.
     if !before.is_empty() && table.rows.is_empty() {
         return Ok(());
     }

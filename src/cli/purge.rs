@@ -12,11 +12,12 @@ use crate::source::open::sample;
 use crate::store::Access;
 use crate::telemetry::Progress;
 
-/// The three ways to purge; one call may combine them.
+/// The four ways to purge; one call may combine them.
 const USAGE: &str = "\
 topicmill purge --check-deleted [OPTIONS]
        topicmill purge --ids <FILE> [OPTIONS]
-       topicmill purge --retention [<HOURS>] [OPTIONS]";
+       topicmill purge --retention [<HOURS>] [OPTIONS]
+       topicmill purge --thin [<DAYS>] [OPTIONS]";
 
 /// What `purge --help` adds.
 const RULES: &str = "\
@@ -37,12 +38,16 @@ server's write-ahead log, backups and replicas yourself.
 
 --retention deletes title, body, url, permalink, author and flair of posts, and leaves labels and scores. A post's age \
 counts from when it was first stored. The text does not come back when the post is collected again, and a post without \
-a label does not get one any more.";
+a label does not get one any more.
+
+--thin makes what topicmill writes about itself less. Before that many days ago, it leaves the last sighting of a post, a \
+topic and a day, and sums up the runs of a day in the table run_days. Posts, labels and views stay as they are. The space \
+is used again; a file gets smaller with `topicmill db vacuum`.";
 
 /// Flags of `purge`.
 #[derive(Debug, Args)]
 #[command(after_help = RULES, override_usage = USAGE)]
-#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention"])))]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["check_deleted", "ids", "retention", "thin"])))]
 pub struct Purge {
     /// Ask Reddit about stored posts, 100 at a time, and purge those deleted or removed there; this needs a key
     #[arg(long)]
@@ -68,6 +73,13 @@ pub struct Purge {
         reason = "how clap has a flag whose value may be left out"
     )]
     retention: Option<Option<u32>>,
+    /// Thin sightings and runs from before DAYS days ago, or `collect.thin_after_days`; posts and labels stay
+    #[arg(long, value_name = "DAYS", num_args = 0..=1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[expect(
+        clippy::option_option,
+        reason = "how clap has a flag whose value may be left out"
+    )]
+    thin: Option<Option<u32>>,
     /// Do not rewrite a SQLite file now; a later purge, or `db vacuum`, removes the last bytes
     #[arg(long)]
     no_rewrite: bool,
@@ -85,9 +97,14 @@ impl Purge {
             .retention
             .map(|hours| hours.map_or_else(|| setting(setup), Ok))
             .transpose()?;
+        let thin_days = self
+            .thin
+            .map(|days| days.map_or_else(|| thin_setting(setup), Ok))
+            .transpose()?;
         let plan = PurgePlan {
             ids: ids.unwrap_or_default(),
             retention_hours,
+            thin_days,
             check: self.check_deleted.then_some(Check {
                 max_requests: self.max_requests,
                 older_than_hours: self.older_than_hours,
@@ -130,6 +147,8 @@ impl Purge {
             requested = some(report.requested),
             crossposts = some(report.crossposts),
             texts = some(report.texts),
+            sightings = some(report.sightings),
+            runs = some(report.runs),
             unclear = some(report.unclear),
             requests = some(report.requests),
             left = some(report.left),
@@ -165,12 +184,23 @@ fn setting(setup: &Setup) -> Result<u32, CliError> {
     Ok(hours)
 }
 
+/// What `--thin` means without a number.
+fn thin_setting(setup: &Setup) -> Result<u32, CliError> {
+    match setup.settings().collect.thin_after_days {
+        0 => Err(CliError::Usage(
+            "collect.thin_after_days is 0, which keeps every sighting for ever: set it, or say `--thin DAYS`".into(),
+        )),
+        days => Ok(days),
+    }
+}
+
 /// The posts that a file names. One bad line refuses the file: a typing mistake must not leave a post in the
 /// database that somebody wants out.
 pub(super) fn read_ids(path: &Path) -> Result<Vec<Fullname>, CliError> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
         .map_err(|error| CliError::Usage(format!("read the ids of `{shown}`: {error}")))?;
+    // Some editors put a byte order mark in front, which would make the first id a wrong one.
     let lines = (1..).zip(text.trim_start_matches('\u{feff}').lines());
     let lines = lines.filter(|(_, line)| !line.trim().is_empty());
     lines

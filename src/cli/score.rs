@@ -9,8 +9,8 @@ use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
 use crate::files::{
-    self, FileJob, FileReport, FilesError, Filter, Reading, Scoring, WINDOW_ROWS, Writing,
-    score_files, score_to,
+    self, FileJob, FileReport, FilesError, Filter, Reading, RowLabels, Scoring, WINDOW_ROWS,
+    Writing, score_files, score_to,
 };
 use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
@@ -25,6 +25,7 @@ Examples:\n\
 \x20 topicmill score texts.csv scores.csv\n\
 \x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
 \x20 topicmill score texts.ndjson out.ndjson --label cooking --label football\n\
+\x20 topicmill score texts.csv scores.csv --labels-column labels\n\
 \x20 topicmill score docs.parquet good.parquet --model DIR --where \"score >= 3\"",
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
@@ -47,6 +48,18 @@ pub struct Score {
     /// its body, or another that is obvious]
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
+    /// Score each row against the labels in this column, in place of those of --label or the pipeline; a row
+    /// without any has those
+    #[arg(long, value_name = "COLUMN")]
+    labels_column: Option<String>,
+    /// Separate labels that are one text with this character
+    #[arg(
+        long,
+        value_name = "CHAR",
+        default_value_t = ',',
+        requires = "labels_column"
+    )]
+    labels_separator: char,
     /// Read the id from this column [default: id, or the number of the row]
     #[arg(long, value_name = "COLUMN")]
     id: Option<String>,
@@ -59,7 +72,7 @@ pub struct Score {
     /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// Add a column with the score of each label (CSV, TSV, Parquet)
+    /// Add a column with the score of each label (CSV, TSV, Parquet); with --labels-column one, as JSON
     #[arg(long)]
     label_scores: bool,
     /// Leave out the other columns of the inputs
@@ -135,6 +148,10 @@ impl Score {
                 delimiter: self.delimiter,
                 id: self.id.take(),
                 text: std::mem::take(&mut self.text),
+                labels: self.labels_column.take().map(|column| RowLabels {
+                    column,
+                    separator: self.labels_separator,
+                }),
             },
             writing: Writing {
                 format: self.output_format.map(Into::into),
@@ -151,6 +168,13 @@ impl Score {
         warn_of_twins(cascade.large.folder(), &set);
         let one = std::slice::from_mut(&mut cascade);
         setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
+        if cascade.small.is_some() && job.reading.labels.is_some() {
+            return Err(CliError::Usage(
+                "a shortlist picks among the labels of the run, and --labels-column gives each row others: leave one \
+                 of the two out"
+                    .into(),
+            ));
+        }
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =
@@ -162,7 +186,7 @@ impl Score {
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
         if let Some((model, head)) = setup.classifier(&self.model)
-            && !self.labels.is_empty()
+            && (!self.labels.is_empty() || self.labels_column.is_some())
         {
             let own = head.listed();
             return Err(LabelerError::OwnLabels { model, own }.into());

@@ -80,6 +80,7 @@ pub fn shares(columns: &[(usize, usize)], room: usize) -> Option<Vec<usize>> {
     if at(0).sum::<usize>() > room {
         return None;
     }
+    // By halves, because one text may be a million columns wide.
     let (mut fits, mut too_much) = (0, columns.iter().map(|(wide, _)| *wide).max()? + 1);
     while too_much - fits > 1 {
         let middle = fits + (too_much - fits) / 2;

@@ -1,11 +1,11 @@
 //! `topicmill serve`: pages to look at what is stored.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::labels::login;
+use super::metrics::{MetricsFlags, address};
 use super::report::database_name;
 use super::setup::Setup;
 use super::{CliError, Exit};
@@ -40,6 +40,8 @@ pub struct Serve {
     /// the closest calls
     #[arg(long, value_name = "SHARE", default_value_t = 0.2, requires = "review")]
     random_share: f64,
+    #[command(flatten)]
+    metrics: MetricsFlags,
     /// Permit a superuser of PostgreSQL, whose queries can reach the server's files
     #[arg(long)]
     allow_superuser: bool,
@@ -71,8 +73,13 @@ impl Serve {
         };
         let clock = std::sync::Arc::clone(&setup.clock);
         let server = Server::bind(options, store, clock, setup.stop.clone()).await?;
+        let metrics = self.metrics.start(setup).await?;
         tracing::info!("open {} in a browser; Ctrl-C ends the server", server.url());
-        server.run().await?;
+        let served = server.run().await;
+        if let Some(metrics) = metrics {
+            metrics.close().await;
+        }
+        served?;
         Ok(Exit::Done)
     }
 }
@@ -96,16 +103,6 @@ impl Serve {
             random_share: self.random_share,
         }))
     }
-}
-
-fn address(text: &str) -> Result<SocketAddr, CliError> {
-    let text = text
-        .strip_prefix("localhost:")
-        .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| {
-        let said = format!("`{text}` is no address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
-        CliError::Usage(said)
-    })
 }
 
 fn token(path: &Path) -> Result<String, CliError> {

@@ -4,6 +4,7 @@ mod model;
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,6 +18,8 @@ use crate::collect::Pace;
 use crate::config::{self, Loaded, Origin, Settings};
 use crate::domain::{Listing, SourceKind};
 use crate::gpu::GpuWatch;
+use crate::metrics::Metrics;
+use crate::notify::{Notify, NotifyError, Way};
 use crate::pipeline::{Context, RunRecord};
 use crate::pipeline_file::Pipeline;
 use crate::record::RunSettings;
@@ -33,13 +36,19 @@ use topicmill_score::{LabelSet, Mode};
 const FOLLOW: &str = "auto";
 
 /// Settings and what every command shares.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Setup {
     pub loaded: Loaded,
     pub clock: SharedClock,
     pub log_format: LogFormat,
     /// Cancelled by the first signal.
     pub stop: CancellationToken,
+    /// The slot of a schedule that the command runs for.
+    pub slot: Option<i64>,
+    /// What the stages of this process count.
+    pub metrics: Arc<Metrics>,
+    /// Whom to tell of runs.
+    pub notify: Arc<Notify>,
 }
 
 /// Flags of commands that read a pipeline file.
@@ -91,18 +100,22 @@ impl Setup {
         );
         let loaded = config::load(
             global.config.as_deref(),
+            // `vars` would panic at a variable of somebody else that is no UTF-8.
             std::env::vars_os().filter_map(as_text),
             &flags,
         )?;
-        // What names a library names a program to run: a file that lies here by chance may not.
-        if let Some((_, Origin::File(path))) = loaded.values.get("onnxruntime.library")
-            && global.config.is_none()
-            && let Some(why) = library::stranger(path)
-        {
-            let path = path.display();
-            return Err(CliError::Usage(format!(
-                "take `onnxruntime.library` from `{path}`: {why}; if you trust it, give it with `--config {path}`"
-            )));
+        // What names a library or a program has it run: a file that lies here by chance may not.
+        for key in ["onnxruntime.library", "notify.command"] {
+            if let Some((value, Origin::File(path))) = loaded.values.get(key)
+                && value != "[]"
+                && global.config.is_none()
+                && let Some(why) = library::stranger(path)
+            {
+                let path = path.display();
+                return Err(CliError::Usage(format!(
+                    "take `{key}` from `{path}`: {why}; if you trust it, give it with `--config {path}`"
+                )));
+            }
         }
         let lease_secs = loaded.settings.classify.lease_secs;
         if !(3..=86_400).contains(&lease_secs) {
@@ -130,11 +143,19 @@ impl Setup {
             i8::try_from(global.verbose).unwrap_or(i8::MAX)
         };
         telemetry::init(format, verbosity);
+        for warning in &loaded.warnings {
+            tracing::warn!("{warning}");
+        }
+        let metrics = Arc::<Metrics>::default();
+        let notify = notify(&loaded.settings, &metrics)?;
         Ok(Self {
+            notify: Arc::new(notify),
+            metrics,
             loaded,
             clock: SystemClock::shared(),
             log_format: format,
             stop: CancellationToken::new(),
+            slot: None,
         })
     }
 
@@ -150,7 +171,12 @@ impl Setup {
 
     /// What the stages of a run share.
     pub fn context(&self, store: Store) -> Context {
-        Context::new(store, self.clock.clone(), self.stop.clone(), worker_name())
+        let (clock, stop) = (self.clock.clone(), self.stop.clone());
+        let mut context = Context::new(store, clock, stop, worker_name());
+        context.slot = self.slot;
+        context.metrics = Arc::clone(&self.metrics);
+        context.notify = Arc::clone(&self.notify);
+        context
     }
 
     /// The pipeline file that the flags name, else that of the settings, else the built-in one.
@@ -326,6 +352,42 @@ impl RunFlags {
             source,
         })
     }
+}
+
+/// Whom `[notify]` names.
+fn notify(settings: &Settings, metrics: &Arc<Metrics>) -> Result<Notify, CliError> {
+    let set = &settings.notify;
+    let usage = |text: String| CliError::Usage(text);
+    let url = set.webhook.reveal();
+    let is_plain = match set.webhook_format.as_str() {
+        "json" => false,
+        "text" => true,
+        other => {
+            let text = format!("notify.webhook_format `{other}` is none of json, text");
+            return Err(usage(text));
+        }
+    };
+    if set.summary_hour > 24 {
+        let hour = set.summary_hour;
+        return Err(usage(format!(
+            "notify.summary_hour is {hour}: set it to an hour from 0 to 23, or to 24 for no summary"
+        )));
+    }
+    let way = match (set.command.as_slice(), url) {
+        ([], "") => Way::Nobody,
+        ([], url) => {
+            Way::webhook(url, is_plain).map_err(|error: NotifyError| usage(error.to_string()))?
+        }
+        ([program, ..], "") if !program.is_empty() => Way::Command(set.command.clone()),
+        (_, "") => return Err(usage("notify.command names no program".to_owned())),
+        _ => {
+            return Err(usage(
+                "notify.command and notify.webhook are both set: empty one of them".to_owned(),
+            ));
+        }
+    };
+    let hour = Some(set.summary_hour).filter(|hour| *hour < 24);
+    Ok(Notify::new(way, hour, Arc::clone(metrics)))
 }
 
 /// Reads a setting that is one of a few words.

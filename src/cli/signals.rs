@@ -30,6 +30,7 @@ pub fn watch(stop: &CancellationToken) -> Signals {
         let (stop, signals) = (stop.clone(), signals.clone());
         let mut arriving = match signal(kind) {
             Ok(arriving) => arriving,
+            // Without a handler, the signal does what it does to any process: it ends it.
             Err(error) => {
                 tracing::warn!("signals end this run without draining: {error}");
                 continue;
@@ -43,6 +44,7 @@ pub fn watch(stop: &CancellationToken) -> Signals {
                 tracing::warn!(
                     "stopping: what is in hand is finished first; once more ends at once"
                 );
+                // Before the cancel: whoever wakes from that asks which signal it was.
                 signals.0.store(number, Ordering::SeqCst);
                 stop.cancel();
             }

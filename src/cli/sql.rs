@@ -107,6 +107,7 @@ impl Sql {
         let (asked, is_late) = tokio::select! {
             asked = &mut asking => (asked, false),
             () = after(at_most, setup) => {
+                // From here, and not by `at_most`, which is for a server whose client is gone.
                 stop.cancel();
                 (asking.await, true)
             }

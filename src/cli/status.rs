@@ -18,7 +18,8 @@ const EXAMPLES: &str = "\
 Examples:\n\
 \x20 topicmill status\n\
 \x20 topicmill status --format json\n\
-\x20 topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h
+\x20 topicmill status --check --max-age-collect 2h --max-age-unlabelled 6h\n\
+\x20 topicmill status --notify
 
 With --check the exit code is 0 if nothing is wrong, 1 if something is, 2 for a wrong flag, and 4 if the database cannot be \
 read.";
@@ -42,6 +43,9 @@ pub struct Status {
     /// Call it a problem if a post has waited longer for its label
     #[arg(long, value_name = "AGE", requires = "check", value_parser = age)]
     max_age_unlabelled: Option<TimeDelta>,
+    /// Only send the summary of the last 24 hours to whom the settings `[notify]` name, to try them
+    #[arg(long, conflicts_with_all = ["check", "exact"])]
+    notify: bool,
     /// Print in this format; json has everything in one object
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -73,6 +77,11 @@ impl Status {
         let attempts = setup.settings().classify.max_attempts;
         let me = classify::worker_name();
         let now = setup.clock.now();
+        if self.notify {
+            setup.notify.summary_now(&store, now).await?;
+            tracing::info!("the summary was sent");
+            return Ok(Exit::Done);
+        }
         let outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
         if self.check {
             return self.check(&outlook);

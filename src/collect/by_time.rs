@@ -26,6 +26,7 @@ impl Reader<'_, '_> {
         self.listing = goal.listing;
         let (way, mut wanted) = match goal.back_to {
             None => (Way::NewestFirst, goal.limit),
+            // Without a limit: what is left out here would never be read, because the next run begins behind it.
             Some(_) => (Way::OldestFirst, u32::MAX),
         };
         let until = self.read.pace.span.and_then(|span| span.until);
@@ -53,6 +54,7 @@ impl Reader<'_, '_> {
                 .filter(|post| !twice.contains(&post.fullname) && self.is_wanted(post))
                 .filter(|_| take(&mut wanted))
                 .collect();
+            // Only the names of the last page: what comes twice is of the second at its end.
             twice = names;
             newest = newest.max(self.newest(&posts));
             let is_behind = |time: Timestamp| until.is_some_and(|until| time >= until);
@@ -78,6 +80,8 @@ impl Reader<'_, '_> {
                 border = Some(next);
                 // What was too much once may not be the next time.
                 limit = (2 * given).min(PAGE_LIMIT);
+            // The archive gave a smaller page than was asked for, or the largest there is: no other page would reach
+            // further.
             } else if given < limit || limit == LARGEST_PAGE {
                 return Ok(Err(SourceError::Crowded {
                     site: site_of(self.read.source.kind()),

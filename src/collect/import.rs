@@ -106,6 +106,7 @@ pub async fn import(
         read = block.read;
         stored = store_block(sink, block, &mut plan, done).await;
     }
+    // The reader may be waiting for room in the channel. Without a receiver its send fails, and it ends.
     drop(receiver);
     if let Err(error) = reader.await {
         // A bug in reading is no less one for having happened on another thread.
@@ -130,6 +131,7 @@ async fn store_block(
     let (posts, now) = (records.len() as u64, sink.clock.now().into());
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset;
+        // While an earlier reading is skipped, there is nothing to store yet.
         if !moved && end.is_none() {
             return Ok(());
         }
@@ -181,6 +183,7 @@ pub(super) async fn store_by_topic(
 ) -> Result<Upserted> {
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for (topic, post) in posts {
+        // A list and no map: there are a few topics, and they stay in the order in which they came.
         match by_topic.iter_mut().find(|(known, _)| *known == topic) {
             Some((_, posts)) => posts.push(post),
             None => by_topic.push((topic, vec![post])),
@@ -209,6 +212,7 @@ pub(super) async fn store_by_topic(
 
 /// The slug of the topic whose label a record names, where no topic has that name for its slug.
 fn slug_of<'a>(named: &str, topics: &'a [Topic]) -> Option<&'a str> {
+    // A slug goes before a label: a record that already names a topic must not move to another one of that label.
     if topics.iter().any(|topic| topic.slug == named) {
         return None;
     }

@@ -139,6 +139,7 @@ async fn ask(
     }
     let is_there = |post: &Post| {
         let fate = fates.fates.get(&post.fullname);
+        // Only what was asked for, and is there: Reddit also shows posts that are gone, without their texts.
         matches!(fate, Some(Fate::Alive | Fate::Authorless)) && ids.contains(&post.fullname)
     };
     let posts = page.posts.into_iter().filter(is_there);

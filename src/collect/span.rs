@@ -58,7 +58,11 @@ impl Reader<'_, '_> {
                 from: Some(span.since),
                 limit: MOST_LISTED,
                 moves: match known {
+                    // A span that begins behind the known posts leaves a hole before it, which the next run is to
+                    // read.
                     Some(known) => span.since <= known,
+                    // Nothing is known. If the span ends now, the next run may go on from it; if it ends earlier, it
+                    // may not.
                     None => span.end(now) == now,
                 },
             },
@@ -135,6 +139,7 @@ impl Reader<'_, '_> {
             "Reddit lists no posts of r/{} that are so old: those between are missing; `--source arctic-shift` may have them",
             self.subreddit
         );
+        // What was read is there all the same; the gap that `begin_gap` recorded shrinks to what is missing.
         self.fill_gaps(oldest).await
     }
 

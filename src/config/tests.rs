@@ -166,3 +166,101 @@ fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
     let no_file = load(Some(dir.path()), [], &[]);
     assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
 }
+
+/// A file of this content and mode in a folder.
+fn secret(folder: &Path, name: &str, content: &[u8], mode: u32) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let path = folder.join(name);
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path.into_os_string().into_string().unwrap()
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let password = secret(dir.path(), "password", b" pass word\r\n", 0o640);
+    secret(dir.path(), "url", b"postgres://me:hush@h/db\n", 0o600);
+    let path = dir.path().join("t.toml");
+    std::fs::write(&path, "[database]\nurl_file = \"url\"\n").unwrap();
+    let variables = [
+        ("TOPICMILL__REDDIT__PASSWORD_FILE", password.as_str()),
+        ("TOPICMILL__SERVE__TOKEN_FILE", ""),
+    ];
+    let loaded = load(Some(&path), env(&variables), &[]).unwrap();
+    assert_eq!(loaded.settings.reddit.password.reveal(), " pass word");
+    assert_eq!(
+        loaded.settings.database.url.reveal(),
+        "postgres://me:hush@h/db"
+    );
+    assert_eq!(loaded.settings.serve.token.reveal(), "");
+    assert_eq!(
+        loaded.values["reddit.password"].1.to_string(),
+        "$TOPICMILL__REDDIT__PASSWORD_FILE"
+    );
+    assert_eq!(loaded.warnings, Vec::<String>::new());
+    // The program's own variable wins, whichever of the two is a file.
+    let shared = secret(dir.path(), "shared", b"sqlite:a.db", 0o600);
+    let variables = [
+        ("DATABASE_URL_FILE", shared.as_str()),
+        ("TOPICMILL__DATABASE__URL", "sqlite:b.db"),
+    ];
+    for (variables, url) in [
+        (&variables[..1], "sqlite:a.db"),
+        (&variables, "sqlite:b.db"),
+    ] {
+        let loaded = load(Some(&path), env(variables), &[]).unwrap();
+        assert_eq!(loaded.settings.database.url.reveal(), url);
+    }
+}
+
+#[test]
+fn a_secret_that_everybody_may_read_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = secret(dir.path(), "open", b"hush-hush", 0o644);
+    let loaded = load(None, env(&[("TOPICMILL__SERVE__TOKEN_FILE", &open)]), &[]).unwrap();
+    let [warning] = loaded.warnings.as_slice() else {
+        panic!("{:?}", loaded.warnings);
+    };
+    assert!(warning.contains(&open) && warning.contains("mode 644") && warning.contains("chmod"));
+    assert!(!warning.contains("hush"));
+}
+
+#[test]
+fn a_file_that_holds_no_secret_is_refused_and_its_content_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing");
+    let folder = dir.path().to_str().unwrap();
+    for (file, said) in [
+        (missing.to_str().unwrap(), "No such file"),
+        (folder, "directory"),
+        (&secret(dir.path(), "empty", b"\n", 0o600), "is empty"),
+        (
+            &secret(dir.path(), "lines", b"hush\nhush\n", 0o600),
+            "more than one line",
+        ),
+        (&secret(dir.path(), "bytes", b"hush\xff", 0o600), "not text"),
+        ("/dev/zero", "longer than any secret"),
+    ] {
+        let refused = refusal("", &[("TOPICMILL__REDDIT__CLIENT_SECRET_FILE", file)]);
+        for said in [said, file, "$TOPICMILL__REDDIT__CLIENT_SECRET_FILE"] {
+            assert!(refused.contains(said), "{said}: {refused}");
+        }
+        assert!(!refused.contains("hush"), "{refused}");
+    }
+    let both = [
+        ("TOPICMILL__SERVE__TOKEN_FILE", "f"),
+        ("TOPICMILL__SERVE__TOKEN", "hush-hush"),
+    ];
+    let refused = refusal("", &both);
+    assert!(
+        refused.contains("remove one of the two") && !refused.contains("hush"),
+        "{refused}"
+    );
+    // What is no secret stands in no file of its own.
+    let refused = refusal("[reddit]\nuser_agent_file = \"f\"\n", &[]);
+    assert!(
+        refused.contains("unknown setting `reddit.user_agent_file`"),
+        "{refused}"
+    );
+}

@@ -85,6 +85,7 @@ fn redact_remote(scheme: &str, rest: &str) -> String {
     if tail.contains('@') {
         return HIDDEN.to_owned();
     }
+    // The last one, because people leave an `@` in a password as it is.
     let (user, place) = match main.rsplit_once('@') {
         Some((userinfo, place)) => (redact_userinfo(scheme, userinfo), place),
         None => (String::new(), main),
@@ -164,6 +165,7 @@ fn redact_query(query: &str) -> String {
     let pairs: Vec<String> = query
         .split(['&', ';'])
         .map(|pair| match pair.split_once('=') {
+            // By name and value: `host=secret@place` has a harmless name.
             Some((name, value)) if is_open(name, value) => pair.to_owned(),
             Some((name, _)) if SECRET.contains(&name) => format!("{name}={HIDDEN}"),
             // `%70assword` is a name, too.

@@ -19,6 +19,7 @@ macro_rules! words {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                // Not `write_str`, which would pass over the width of `{:<10}`.
                 f.pad(self.as_str())
             }
         }

@@ -188,6 +188,7 @@ impl<E> Curve<'_, E> {
         }
         let (mut of_best, mut of_default) = (0.0_f64, 0.0_f64);
         for _ in 0..DUELS {
+            // The faster of the runs counts: other programs can only make one slower.
             of_default = of_default.max(self.at(default)?.unwrap_or(0.0));
             of_best = of_best.max(self.at(best)?.unwrap_or(0.0));
         }
@@ -277,6 +278,7 @@ fn tune_within(
     let rows = some_of(&all, (seconds * speed / MEASUREMENTS) as usize);
     // Each trial fills two batches at least.
     let most = (tokens_of(&rows) / 2).min(MOST);
+    // Nothing larger than the default could be measured, and smaller ones are not worth a search.
     if most < 2 * default {
         return Ok(nothing);
     }
@@ -316,6 +318,7 @@ fn measure(
         match labeler.compute_batch(prepared, texts, batch) {
             Ok(()) => {}
             Err(EngineError::OutOfMemory { .. }) => {
+                // A session that ran out of memory keeps what it took, and the next trial would fail for want of it.
                 labeler.restart()?;
                 return Ok(None);
             }
@@ -323,6 +326,7 @@ fn measure(
         }
     }
     let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
+    // A clock of a test may stand still.
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     let speed = tokens_of(rows) as f64 / seconds.max(1e-9);
     Ok(Some(speed))

@@ -115,6 +115,7 @@ fn rounds<'a>(
     pairs: &'a [Pairs],
 ) -> impl Iterator<Item = (&'a [EncodedText], &'a [Pairs])> {
     let size = (texts.len() / (LEAST_ROUNDS + 1)).clamp(1, TEXTS_A_ROUND);
+    // Rounds of one size can be compared: a smaller last one would fill its batches worse.
     texts.chunks_exact(size).zip(pairs.chunks_exact(size))
 }
 

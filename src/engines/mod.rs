@@ -82,6 +82,7 @@ impl ModelChoice {
     /// # Errors
     /// See [`EnginesError`].
     pub fn open(&self, workers: u16) -> Result<EnginePool, EnginesError> {
+        // Whoever names a device wants it used, also where fewer workers are set.
         let workers = workers.max(u16::try_from(self.devices.len()).unwrap_or(u16::MAX));
         let share = Share::of(workers);
         let OpenedModel {
@@ -145,6 +146,7 @@ impl ModelChoice {
     fn open_share(&self, share: &Share, device: Device) -> Result<OpenedModel, EnginesError> {
         let options = EngineOptions {
             device,
+            // Several engines with all cores each would take them from one another.
             threads: self.threads.or_else(|| share.cores()),
             library: self.library.clone(),
             weights: share.weights.clone(),
@@ -154,6 +156,8 @@ impl ModelChoice {
         let chosen = engine.chosen().clone();
         let default = batch_tokens_for(chosen.device);
         let threads = engine.threads();
+        // All that the best size depends on. What was found on one machine or for one model says nothing about
+        // another.
         let key = Key {
             manifest_hash: folder.manifest_hash.clone(),
             precision: folder.precision.clone(),
@@ -163,6 +167,7 @@ impl ModelChoice {
             runtime: engine.runtime(),
         };
         let (budget, tokens) = match self.batch_tokens {
+            // Before the flag: a score that depends on its batch may not change with a setting.
             _ if folder.depends_on_batch() => (Budget::OfModel, default),
             Some(tokens) => (Budget::Fixed, tokens),
             None => match remembered().and_then(|remembered| remembered.get(&key)) {
@@ -309,6 +314,7 @@ impl Share {
     fn of(workers: u16) -> Self {
         Self {
             workers,
+            // An engine alone has nobody to share with.
             weights: (workers > 1).then(SharedWeights::default),
         }
     }

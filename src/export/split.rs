@@ -178,6 +178,7 @@ impl Sorter {
     /// Decides.
     pub fn assign(mut self, split: &Split) -> Assigned {
         let mut groups = self.groups();
+        // Most of the memory: from here on only the groups count.
         drop(std::mem::take(&mut self.sketches));
         let rows = groups.len();
         // A group is named by its oldest post.
@@ -222,11 +223,14 @@ impl Sorter {
                     .fold(0, |key, value| key << 8 | u64::from(*value));
                 (key, row)
             }));
+            // Sorting brings equal bands side by side, without a map of all of them in memory.
             sorted.sort_unstable();
             for same in sorted.chunk_by(|a, b| a.0 == b.0) {
                 for (i, (_, row)) in same.iter().enumerate().skip(1) {
+                    // The nearest first: copies tend to be stored one after the other.
                     let others = same[i.saturating_sub(COMPARED)..i].iter().rev();
                     for (_, other) in others.chain([&same[0]]) {
+                        // Comparing sketches is dear, and two posts of one group need no proof.
                         let known =
                             find(&mut groups, *row as usize) == find(&mut groups, *other as usize);
                         if !known && alike(self.sketch(*other), self.sketch(*row)) {
@@ -256,6 +260,7 @@ impl Sorter {
         let mut sum = 0;
         for (_, share) in shares.parts() {
             sum += u128::from(share);
+            // In 128 bits: the border of the last part is 2⁶⁴, one more than a hash can be.
             ends.push((sum << 64) / 100);
         }
         let part = |hash: u64| {
@@ -296,6 +301,7 @@ impl Sorter {
 /// The root of a row's group; shortens the way to it.
 fn find(groups: &mut [u32], mut row: usize) -> usize {
     while groups[row] as usize != row {
+        // Each step leaves the way half as long for the next call.
         groups[row] = groups[groups[row] as usize];
         row = groups[row] as usize;
     }
@@ -339,6 +345,7 @@ const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
 fn joined(words: &[u64]) -> u64 {
     words.iter().fold(FNV_OFFSET, |hash, word| {
+        // Rotated, so that the order of the words counts.
         (hash.rotate_left(5) ^ word).wrapping_mul(FNV_PRIME)
     })
 }

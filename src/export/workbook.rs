@@ -114,6 +114,7 @@ fn put(
         Cell::Number(number) if number.is_finite() => {
             sheet.write_number(row, column, number)?;
         }
+        // Excel has no infinity, and no number for what is none.
         Cell::Number(_) => {}
         Cell::Boolean(is) => drop(sheet.write_boolean(row, column, is)?),
         #[expect(
@@ -130,6 +131,7 @@ fn put(
 
 /// As much of a text as a cell holds.
 fn fitting(text: &str) -> &str {
+    // No text has more UTF-16 units than bytes.
     if text.len() <= LONGEST_TEXT {
         return text;
     }

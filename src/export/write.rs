@@ -15,6 +15,7 @@ use super::parquet::ParquetFile;
 use super::row::{Counts, Part};
 use super::split::{self, Assigned, Sorter};
 use super::workbook::{self, Sheet};
+use crate::placing::{self, Standing, folder_of};
 use crate::store::{Batch, Incoming};
 
 /// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
@@ -55,10 +56,11 @@ impl Sink {
         Ok(match to.format.unwrap_or(Format::Parquet) {
             Format::Parquet => {
                 let files = to.split.as_ref().filter(|_| to.format.is_none());
+                // A folder with a split has one open file a part.
                 let files = files.map_or(1, |split| split.shares.parts().count());
                 Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
             }
-            Format::Xlsx => Self::Sheet(Box::new(Sheet::new(file, columns, beside(&to.path))?)),
+            Format::Xlsx => Self::Sheet(Box::new(Sheet::new(file, columns, folder_of(&to.path))?)),
             format => Self::Lines(Lines::new(file, format, columns, to.bom, to.safe_csv)?),
         })
     }
@@ -177,6 +179,7 @@ pub(super) fn write(
         path: to.path.clone(),
         source,
     };
+    // Before the first row, so that nobody waits an hour for this error. `into_place` looks once more.
     if !to.overwrite && to.path.symlink_metadata().is_ok() {
         return Err(ExportError::Exists(to.path.clone()));
     }
@@ -214,6 +217,7 @@ pub(super) fn write(
         files.put(batch, parts).map_err(failed)?;
         heard(rows);
     }
+    // Rows that the first reading had and the second one lacks: the parts would be those of other posts.
     if assigned.is_some_and(|all| all.parts.len() as u64 != counts.rows) {
         return Err(ExportError::Unrepeatable);
     }
@@ -262,26 +266,17 @@ impl Files<'_> {
     }
 }
 
-/// The folder that a path lies in.
-fn beside(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    }
-}
-
 impl Made {
     /// Something without a name of its own beside where it is to go: on the same disk, so that a rename puts it there.
     fn beside(to: &Destination) -> io::Result<Self> {
-        let name = to.path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-        let folder = beside(&to.path);
-        let mut builder = tempfile::Builder::new();
-        let prefix = format!(".{}.", name.to_string_lossy());
-        let builder = builder.prefix(&prefix).suffix(".partial");
         if to.format.is_some() {
-            return builder.tempfile_in(folder).map(Self::File);
+            return placing::beside(&to.path).map(Self::File);
         }
-        let made = builder.tempdir_in(folder)?;
+        let name = to.path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+        let made = tempfile::Builder::new()
+            .prefix(&format!(".{}.", name.to_string_lossy()))
+            .suffix(".partial")
+            .tempdir_in(folder_of(&to.path))?;
         fs::create_dir(made.path().join("data"))?;
         Ok(Self::Folder(made))
     }
@@ -318,14 +313,7 @@ impl Whole {
             },
         } = self;
         let placed = match made {
-            Made::File(file) => readable(file.path(), false).and_then(|()| {
-                let placed = if overwrite {
-                    file.persist(&path)
-                } else {
-                    file.persist_noclobber(&path)
-                };
-                placed.map(drop).map_err(|error| error.error)
-            }),
+            Made::File(file) => placing::place(file, &path, Standing::by(overwrite)),
             Made::Folder(folder) => place_folder(&folder, &path, overwrite),
         };
         placed.map_err(|source| match source.kind() {
@@ -336,21 +324,13 @@ impl Whole {
     }
 }
 
-/// What was made for us alone becomes as readable as a file that a shell makes.
-fn readable(path: &Path, is_folder: bool) -> io::Result<()> {
+fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        let mode = if is_folder { 0o755 } else { 0o644 };
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        // It was made for us alone: it becomes as readable as a folder that a shell makes.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
     }
-    #[cfg(not(unix))]
-    let _ = (path, is_folder);
-    Ok(())
-}
-
-fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
-    readable(folder.path(), true)?;
     if path.symlink_metadata().is_ok() {
         if !overwrite {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -363,7 +343,7 @@ fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
         // Two renames: in between there is no data set of this name, but never half of one.
         let old = tempfile::Builder::new()
             .prefix(".old.")
-            .tempdir_in(beside(path))?;
+            .tempdir_in(folder_of(path))?;
         let kept = old.path().join("data-set");
         fs::rename(path, &kept)?;
         return fs::rename(folder.path(), path).inspect_err(|_| {

@@ -17,7 +17,7 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
 use super::kept::renamed;
-use super::output::{Shape, is_left_out};
+use super::output::{SCORES, Shape, is_left_out};
 use super::selected;
 use super::stream::{kept_lines_of, lines_of, members, plain};
 use super::{FilesError, write_error};
@@ -85,7 +85,7 @@ impl Column {
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
-            "label" | "outcome" | "error" => Kind::Text,
+            "label" | "outcome" | "error" | SCORES => Kind::Text,
             "abstained" => Kind::Bool,
             "id" => Kind::Int,
             _ => Kind::Float,
@@ -276,6 +276,7 @@ pub(super) fn beside_copies(
 /// the names of those that have another now.
 fn kept_about(about: &ParquetMetaData, names: &[(String, String)]) -> Option<Vec<KeyValue>> {
     let all = about.file_metadata().key_value_metadata()?;
+    // Arrow's own copy of the schema lacks our columns, and readers would believe it.
     let kept = all.iter().filter(|entry| entry.key != "ARROW:schema");
     let kept = kept.map(|entry| match &entry.value {
         Some(value) if entry.key == "pandas" && !names.is_empty() => {
@@ -416,6 +417,7 @@ fn as_closed(
         rows_written: u64::try_from(rows).unwrap_or(0),
         metadata: metadata.build()?,
         bloom_filter: None,
+        // Their places are those in the old file. Both are optional.
         column_index: None,
         offset_index: None,
     })

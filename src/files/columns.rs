@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{FilesError, Reading};
+use super::{FilesError, Reading, RowLabels};
 use crate::domain::{is_placeholder, post_text};
 use crate::tables::{Cell, Row};
 
@@ -50,6 +50,10 @@ pub(super) struct Columns {
     texts: Texts,
     /// `None`: the rows are numbered.
     id: Option<String>,
+    /// Where rows have labels of their own.
+    labels: Option<RowLabels>,
+    /// A column that looks as if it held labels, and was not asked for.
+    unread_labels: Option<String>,
     /// Whether the next row may have its text elsewhere.
     loose: bool,
 }
@@ -61,14 +65,16 @@ impl Columns {
         reading: &Reading,
         path: &Path,
     ) -> Result<Self, FilesError> {
-        for name in reading.text.iter().chain(&reading.id) {
+        let labels = reading.labels.as_ref().map(|labels| &labels.column);
+        for name in reading.text.iter().chain(&reading.id).chain(labels) {
             if !names.iter().any(|known| **known == **name) {
                 return Err(no_column(path, name, names));
             }
         }
         let id = reading.id.clone().or_else(|| find(names, "id"));
         let texts = asked(reading).or_else(|| obvious(names)).or_else(|| {
-            let mut others = names.iter().filter(|name| Some(&***name) != id.as_deref());
+            let known = [id.as_deref(), labels.map(String::as_str)];
+            let mut others = names.iter().filter(|name| !known.contains(&Some(&***name)));
             let only = others.next().filter(|_| others.next().is_none())?;
             Some(Texts::Joined(vec![only.to_string()]))
         });
@@ -79,6 +85,8 @@ impl Columns {
         Ok(Self {
             texts,
             id,
+            labels: reading.labels.clone(),
+            unread_labels: unread_labels(names, reading),
             loose: false,
         })
     }
@@ -92,7 +100,10 @@ impl Columns {
             texts: asked(reading)
                 .or_else(|| obvious(&names))
                 .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
+            // A broken row does not show whether there is an id.
             id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
+            labels: reading.labels.clone(),
+            unread_labels: unread_labels(&names, reading),
             loose: reading.text.is_empty(),
         }
     }
@@ -107,7 +118,9 @@ impl Columns {
                 .map(String::as_str)
                 .collect(),
         };
-        texts.into_iter().chain(self.id.as_deref()).collect()
+        let labels = self.labels.as_ref().map(|labels| &*labels.column);
+        let others = self.id.as_deref().into_iter().chain(labels);
+        texts.into_iter().chain(others).collect()
     }
 
     /// Whether the rows are numbered, because no column holds an id.
@@ -129,7 +142,24 @@ impl Columns {
             None => "the number of the row".to_owned(),
         };
         let path = path.display();
-        tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}");
+        let labels = match &self.labels {
+            Some(labels) => format!(", the labels of a row are `{}`", labels.column),
+            None => String::new(),
+        };
+        tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}{labels}");
+        if let Some(unread) = &self.unread_labels {
+            tracing::info!(
+                "the column `{unread}` is not read: if it holds the labels of each row, use `--labels-column {unread}`"
+            );
+        }
+    }
+
+    /// The labels that a row brings, if it does; or what is wrong with them.
+    pub(super) fn labels(&self, row: &Row) -> Result<Option<Vec<String>>, String> {
+        match &self.labels {
+            Some(labels) => labels.of(row.cell(&labels.column)),
+            None => Ok(None),
+        }
     }
 
     /// The id of a row as JSON, where it has one; or what is wrong with it.
@@ -159,6 +189,17 @@ impl Columns {
             }
         }
     }
+}
+
+/// A column that may hold labels of rows, where nobody said so.
+fn unread_labels(names: &[Arc<str>], reading: &Reading) -> Option<String> {
+    if reading.labels.is_some() {
+        return None;
+    }
+    ["labels", "candidate_labels"]
+        .iter()
+        .find_map(|wanted| find(names, wanted))
+        .filter(|name| !reading.text.contains(name) && reading.id.as_ref() != Some(name))
 }
 
 fn asked(reading: &Reading) -> Option<Texts> {

@@ -70,6 +70,7 @@ fn columns_of(lines: &Path, shape: &Shape) -> Result<Vec<Column>, FilesError> {
             let kind = Kind::of(value.get());
             match places.get(&name) {
                 Some(place) => columns[*place].meets(kind),
+                // Ours come last, in one order, whatever the first row happens to have.
                 None if added.contains(&name) => {}
                 None => {
                     places.insert(name.clone(), columns.len());

@@ -30,6 +30,8 @@ pub(super) struct Window {
     pub(super) texts: Vec<EncodedText>,
     /// The same as they came, where they are asked for.
     pub(super) plain: Vec<String>,
+    /// The labels that the rows of these texts bring, one list a text.
+    pub(super) labels: Vec<Option<Vec<String>>>,
 }
 
 /// A row of an input.
@@ -111,6 +113,7 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
     }
     let is_object = start.first().is_none_or(|byte| *byte == b'{');
     let format = match asked {
+        // Many files of one object a line are called `.json`.
         Some(Format::Json) | None if is_object => Format::Ndjson,
         Some(format) => format,
         None if start.starts_with(b"[") => Format::Json,
@@ -271,8 +274,11 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         kept: Kept::new(&order.shape.reserved()),
         entries: Vec::new(),
         texts: Vec::new(),
+        labels: Vec::new(),
+        own_labels: 0,
         bytes: 0,
-        checked: false,
+        // An earlier run has looked, and the rows that come now may lack a field.
+        checked: order.skip > 0,
     };
     let mut send = |window| windows.send(window).map_err(|_| Hangup);
     if let Err(Interrupted::Failed(error)) = reader.run(&mut send) {
@@ -309,6 +315,9 @@ struct Reader<'a> {
     kept: Kept,
     entries: Vec<Entry>,
     texts: Vec<String>,
+    labels: Vec<Option<Vec<String>>>,
+    /// How many labels the rows of the window bring.
+    own_labels: usize,
     bytes: usize,
     /// Whether the columns of the condition were looked for.
     checked: bool,
@@ -350,7 +359,10 @@ impl Reader<'_> {
                     continue;
                 }
                 self.take(at, row, columns);
-                if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
+                if self.entries.len() >= order.size
+                    || self.own_labels >= order.job.window_rows
+                    || self.bytes >= MAX_WINDOW_BYTES
+                {
                     send(Ok(self.window()?))?;
                 }
             }
@@ -386,12 +398,14 @@ impl Reader<'_> {
         };
         let text = match row.problem.take() {
             Some(problem) => Err(problem),
-            None => id.and_then(|_| columns.text(&row)),
+            None => id.and_then(|_| Ok((columns.text(&row)?, columns.labels(&row)?))),
         };
         let problem = match text {
-            Ok(text) => {
+            Ok((text, labels)) => {
                 self.bytes += text.len();
+                self.own_labels += labels.as_ref().map_or(0, Vec::len);
                 self.texts.push(text);
+                self.labels.push(labels);
                 None
             }
             Err(problem) => Some(problem),
@@ -414,13 +428,15 @@ impl Reader<'_> {
         };
         self.checked = true;
         let names = self.kept.names().map(str::to_owned);
-        let all: BTreeSet<String> = names.chain(self.order.shape.reserved()).collect();
+        let ours = self.order.shape.reserved().into_iter();
+        // A row without an id has its number.
+        let all = names.chain(ours).chain(["id".to_owned()]).collect();
         check_columns(filter, &all)
     }
 
     fn window(&mut self) -> Result<Window, FilesError> {
         self.check_filter()?;
-        self.bytes = 0;
+        (self.bytes, self.own_labels) = (0, 0);
         let mut plain = std::mem::take(&mut self.texts);
         let texts = self
             .order
@@ -434,6 +450,7 @@ impl Reader<'_> {
             entries: std::mem::take(&mut self.entries),
             texts,
             plain,
+            labels: std::mem::take(&mut self.labels),
         })
     }
 }

@@ -75,11 +75,14 @@ impl Kept {
         let mut hasher = DefaultHasher::new();
         id.hash(&mut hasher);
         let Some(ids) = &mut self.ids else { return };
+        // Hashes, because a million ids may be long. Two ids with one hash cause a warning that is wrong, and nothing
+        // else.
         if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
             tracing::warn!(
                 line,
                 "the id of a row is not unique: an earlier row has it, too; each is scored and stays in its place"
             );
+            // One warning is enough, and the memory is free again.
             self.ids = None;
         }
     }

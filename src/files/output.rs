@@ -20,6 +20,8 @@ use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
 /// What every output says of a text, in this order.
 pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
+/// All scores of a text, by label.
+pub(super) const SCORES: &str = "scores";
 /// The line of a row that the condition leaves out.
 const LEFT_OUT: &str = "{}";
 /// The same of a row that could not be scored either.
@@ -34,6 +36,8 @@ pub(super) struct Shape {
     pub(super) delimiter: u8,
     /// Columns of a table with the score of each label, where they were asked for.
     pub(super) score_columns: Vec<String>,
+    /// A column of a table with all scores of a row as JSON, because each row may have other labels.
+    all_scores: bool,
     /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
     pub(super) copied: bool,
     dropped: bool,
@@ -51,10 +55,9 @@ impl Shape {
             _ => delimiter.unwrap_or(b','),
         };
         let is_table = matches!(format, Format::Csv | Format::Tsv | Format::Parquet);
-        let labels = set
-            .labels
-            .iter()
-            .filter(|_| is_table && job.writing.label_scores);
+        let own_labels = job.reading.labels.is_some();
+        let with_scores = is_table && job.writing.label_scores;
+        let labels = set.labels.iter().filter(|_| with_scores && !own_labels);
         Self {
             format,
             packing,
@@ -62,6 +65,7 @@ impl Shape {
             score_columns: labels
                 .map(|label| format!("score_{}", label.slug))
                 .collect(),
+            all_scores: with_scores && own_labels,
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
             filter: job.writing.filter.clone(),
@@ -92,6 +96,7 @@ impl Shape {
     pub(super) fn added(&self) -> Vec<String> {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();
+        let scores = scores.chain(self.all_scores.then(|| SCORES.to_owned()));
         added.chain(scores).chain(["error".to_owned()]).collect()
     }
 
@@ -130,8 +135,11 @@ impl Shape {
     pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
         let mut object = result_members(set, result);
         if !self.is_json() {
-            object.remove("scores");
+            let scores = object.remove(SCORES);
             object.remove("logits");
+            if let Some(scores) = scores.filter(|_| self.all_scores) {
+                object.insert(SCORES.to_owned(), json!(scores.to_string()));
+            }
             for (name, score) in self.score_columns.iter().zip(&result.scores.scores) {
                 object.insert(name.clone(), json!(score));
             }
@@ -256,6 +264,7 @@ fn is_same(input: &Path, real: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
+        // A hard link has another path and is the same file.
         let of = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         of(input).is_some() && of(input) == of(real)
     }
@@ -286,8 +295,10 @@ pub(super) fn fingerprint(
             changed
         ]))
     });
+    // A pipe has no fingerprint, and nothing to go on with.
     let inputs = inputs.collect::<Option<Vec<Value>>>()?;
     let content = json!([
+        // Another version may write other lines.
         env!("CARGO_PKG_VERSION"),
         model,
         set.hash(),
@@ -344,6 +355,7 @@ impl Partial {
             .truncate(false)
             .open(&path);
         let mut file = file.map_err(&error)?;
+        // Two runs of one command would write into the same file. The system gives the lock back when a process dies.
         match file.try_lock() {
             // Gone: the run that had it has just finished.
             Ok(()) if path.is_file() => {}
@@ -404,7 +416,8 @@ impl Partial {
             .get_ref()
             .sync_all()
             .map_err(write_error(&self.path))?;
-        fs::rename(&self.path, &self.output).map_err(write_error(Path::new("OUTPUT")))?;
+        // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
+        fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
@@ -421,7 +434,7 @@ impl Partial {
             let _ = fs::remove_file(&made);
         })?;
         file.sync_all().map_err(write_error(&made))?;
-        fs::rename(&made, &self.output).map_err(write_error(Path::new("OUTPUT")))?;
+        fs::rename(&made, &self.output).map_err(write_error(&self.output))?;
         self.discard()
     }
 

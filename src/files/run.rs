@@ -6,6 +6,7 @@ use std::sync::mpsc::Receiver;
 
 use super::input::{Entry, Window};
 use super::output::{self, Partial, Shape};
+use super::own::{Own, Sets};
 use super::stream::{self, Stream};
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::labeler::{Ended, Pairs, Prepared};
@@ -58,6 +59,7 @@ impl Sink<'_> {
             Self::Pipe {
                 stream: None, held, ..
             } if !is_scored => {
+                // A row that failed lacks columns, so the line of names waits for the first row that was scored.
                 held.extend(left_out.is_none().then_some(line));
                 Ok(())
             }
@@ -111,6 +113,8 @@ pub(super) struct Run<'a, 's> {
     pub(super) prepared: &'a Prepared,
     /// The small model, with the labels made ready for it.
     pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
+    /// The labels that rows bring.
+    pub(super) own: &'a mut Own,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: &'a mut FileReport,
     /// How many reasons were shown.
@@ -119,7 +123,8 @@ pub(super) struct Run<'a, 's> {
     pub(super) reason: &'a mut String,
 }
 
-/// Texts that are scored, with the labels that a shortlist picked for them.
+/// Texts that are scored, with the labels that a shortlist picked for them. A shortlist and labels of rows do not go
+/// together.
 #[derive(Default)]
 struct Picked {
     /// Where each is in the window; none where all of it is here.
@@ -136,7 +141,11 @@ impl Picked {
     }
 }
 
-type Outcome = Result<TextResult, TextError>;
+type Outcome = Result<TextResult, String>;
+
+fn said(outcome: Result<TextResult, TextError>) -> Outcome {
+    outcome.map_err(|error| error.to_string())
+}
 
 impl Run<'_, '_> {
     /// Takes `windows` by value: the reader ends when nobody receives any more.
@@ -169,9 +178,21 @@ impl Run<'_, '_> {
             outcomes[text] = Some(outcome);
             progress(done, failed);
         };
+        let sets = if window.labels.iter().any(Option::is_some) {
+            self.own.ready(self.labeler, self.set, window.labels)?
+        } else {
+            Sets::default()
+        };
         let mut picked = Picked::default();
         match &mut self.picking {
-            None => picked.texts = window.texts,
+            None => {
+                for (place, text) in window.texts.into_iter().enumerate() {
+                    match sets.of(place) {
+                        Some(Err(problem)) => tell(place, Err(problem.clone())),
+                        _ => picked.push(place, text, Pairs::new()),
+                    }
+                }
+            }
             Some((prepared, small)) => {
                 let Some(orders) = small.order(prepared, &window.plain, stop)? else {
                     return Ok(Ended::Stopped);
@@ -182,7 +203,7 @@ impl Run<'_, '_> {
                             let pairs = small.pairs(&order, self.set.labels.len(), self.prepared);
                             picked.push(place, text, pairs);
                         }
-                        Err(error) => tell(place, Err(error)),
+                        Err(error) => tell(place, Err(error.to_string())),
                     }
                 }
             }
@@ -192,16 +213,20 @@ impl Run<'_, '_> {
             texts,
             pairs,
         } = picked;
+        let prepared = |text: usize| match sets.of(places[text]) {
+            Some(Ok((_, prepared))) => prepared,
+            _ => self.prepared,
+        };
         let ended =
             self.labeler
-                .score(self.prepared, &texts, &pairs, stop, &mut |text, outcome| {
-                    tell(places.get(text).copied().unwrap_or(text), outcome);
+                .score_each(&prepared, &texts, &pairs, stop, &mut |text, outcome| {
+                    tell(places[text], said(outcome));
                 })?;
         if ended == Ended::Stopped {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);
         }
-        self.write(&window.entries, outcomes)?;
+        self.write(&window.entries, outcomes, &sets)?;
         progress(self.report.lines, self.report.failed);
         Ok(ended)
     }
@@ -211,22 +236,30 @@ impl Run<'_, '_> {
         &mut self,
         entries: &[Entry],
         outcomes: Vec<Option<Outcome>>,
+        sets: &Sets,
     ) -> Result<(), FilesError> {
         let mut outcomes = outcomes
             .into_iter()
-            .map(|outcome| outcome.expect("the labeler reports every text"));
+            .map(|outcome| outcome.expect("the labeler reports every text"))
+            .enumerate();
         for entry in entries {
             let scored = match &entry.problem {
                 None => outcomes.next().expect("a row without a problem has a text"),
-                Some(_) => Err(TextError::NotFinite), // Never shown: the problem is.
+                Some(problem) => (0, Err(problem.clone())),
             };
-            let line = match (&scored, &entry.problem) {
-                (Ok(result), _) => self.shape.result_line(&entry.kept, self.set, result),
-                (Err(_), Some(problem)) => self.failure(entry, problem),
-                (Err(error), None) => self.failure(entry, &error.to_string()),
+            let line = match &scored {
+                (text, Ok(result)) => {
+                    let set = match sets.of(*text) {
+                        Some(Ok((set, _))) => set,
+                        _ => self.set,
+                    };
+                    self.shape.result_line(&entry.kept, set, result)
+                }
+                (_, Err(problem)) => self.failure(entry, problem),
             };
-            let left_out = self.shape.left_out(&entry.seen, &line, scored.is_ok())?;
-            self.sink.write(line, scored.is_ok(), left_out)?;
+            let is_scored = scored.1.is_ok();
+            let left_out = self.shape.left_out(&entry.seen, &line, is_scored)?;
+            self.sink.write(line, is_scored, left_out)?;
             self.report.lines += 1;
             self.report.left_out += u64::from(left_out.is_some());
             if self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS {
@@ -234,6 +267,7 @@ impl Run<'_, '_> {
                 return Err(hopeless(self.job, self.report, reason));
             }
         }
+        // After each window, so that a run that is killed loses one window at most.
         self.sink.flush()
     }
 

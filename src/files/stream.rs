@@ -97,6 +97,7 @@ impl<W: Write> Stream<W> {
             } => {
                 values.iter_mut().for_each(String::clear);
                 for (name, value) in members(line)?.0 {
+                    // A later row may have members that the line of names does not have.
                     if let Some(place) = places.get(&name) {
                         values[*place] = plain(value.get());
                     }

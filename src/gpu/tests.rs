@@ -197,7 +197,7 @@ async fn gpus_are_asked_every_two_seconds_until_the_work_is_done() {
     };
     let first = tokio::select! {
         first = done => first,
-        never = sampler.sample(&clock, |line| drop(lines.send(line))) => match never {},
+        never = sampler.sample(&clock, |line, _| drop(lines.send(line))) => match never {},
     };
     assert_eq!(
         first,

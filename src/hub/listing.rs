@@ -106,6 +106,7 @@ impl Listing {
         let listing: Self =
             serde_json::from_slice(bytes).map_err(|error| wrong(format!("{error}")))?;
         let commit = &listing.sha;
+        // It becomes part of a path and of an address.
         if !(1..=64).contains(&commit.len()) || !commit.bytes().all(|b| b.is_ascii_alphanumeric()) {
             return Err(wrong("its commit is none".to_owned()));
         }
@@ -235,6 +236,7 @@ fn choose_graphs(
     } else {
         let chosen: Vec<&str> = match (precision, graphs.as_slice()) {
             (Some("all"), _) => graphs.clone(),
+            // Nobody asked for a precision, and there is no choice.
             (None, [only]) => vec![only],
             (precision, _) => {
                 let wanted = graph_names(precision.unwrap_or("fp32"));
@@ -250,6 +252,8 @@ fn choose_graphs(
         let belongs = |name: &&&str| {
             chosen.iter().any(|graph| {
                 name.strip_prefix(graph).is_some_and(|rest| {
+                    // Weights over 2 GiB lie beside their graph, because protobuf takes no more in one message.
+                    // Exporters use these two names.
                     rest.is_empty() || rest.starts_with(".data") || rest.starts_with("_data")
                 })
             })

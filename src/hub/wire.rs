@@ -31,7 +31,9 @@ impl Wire {
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(Duration::from_secs(30))
+            // No limit on the whole, because a large file may take hours; `Pace` gives up on what is too slow.
             .read_timeout(Duration::from_mins(1))
+            // Followed by hand in `get`, because the client would send our headers along.
             .redirect(redirect::Policy::none())
             .build()
             .map_err(|error| transfer("the hub", &error))?;
@@ -40,6 +42,7 @@ impl Wire {
             return Err(PullError::Endpoint);
         }
         let login = login_of(&mut endpoint);
+        // Paths are added behind it.
         endpoint.set_query(None);
         endpoint.set_fragment(None);
         let token = match &source.token {
@@ -47,6 +50,7 @@ impl Wire {
             Some(token) => {
                 let value = HeaderValue::try_from(format!("Bearer {token}"));
                 let mut value = value.map_err(|_| PullError::Token)?;
+                // The client's own logs then show no token.
                 value.set_sensitive(true);
                 Some(value)
             }
@@ -127,6 +131,7 @@ impl Wire {
         let unknown = code.is_some_and(|code| code == "RepoNotFound" || code == "RevisionNotFound");
         let ours = self.is_endpoint(url);
         match status {
+            // 416 is no failure of the hub: the part here is longer than its file, and `fetch` begins anew.
             StatusCode::OK | StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 Ok(response)
             }

@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::Outlook;
-use crate::domain::{RunStatus, Stage, Timestamp};
+use crate::domain::{RunStatus, Stage, Timestamp, ago};
 
 /// How old things may be; what has no limit is not looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,6 +39,7 @@ impl Limits {
             .iter()
             .filter(|last| {
                 let failed = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
+                // A run under way may put it right, and its own end will tell.
                 failed.contains(&last.status.as_str()) && !outlook.runs_now(&last.stage)
             })
             .map(|last| {
@@ -130,37 +131,4 @@ fn older(
         age_secs: age.map(|age| age.num_seconds()),
         limit_secs: Some(limit.num_seconds()),
     })
-}
-
-/// A stretch of time in its largest unit: `40 s`, `12 min`, `3 h`, `2 days`.
-pub(crate) fn ago(time: TimeDelta) -> String {
-    let seconds = time.num_seconds().max(0);
-    match seconds {
-        0..=89 => format!("{seconds} s"),
-        90..=5_399 => format!("{} min", (seconds + 30) / 60),
-        5_400..=172_799 => format!("{} h", (seconds + 1_800) / 3_600),
-        _ => format!("{} days", (seconds + 43_200) / 86_400),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stretch_of_time_is_told_in_its_largest_unit() {
-        for (seconds, told) in [
-            (-5, "0 s"),
-            (0, "0 s"),
-            (89, "89 s"),
-            (90, "2 min"),
-            (3_600, "60 min"),
-            (5_400, "2 h"),
-            (86_400, "24 h"),
-            (172_800, "2 days"),
-            (10_000_000, "116 days"),
-        ] {
-            assert_eq!(ago(TimeDelta::seconds(seconds)), told);
-        }
-    }
 }

@@ -7,6 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Context;
 use crate::classify;
+use crate::domain::RunStatus;
+use crate::notify::Ended;
 use crate::store::{RunId, Running, Store, StoreError};
 
 /// How often a run shows that it lives. On SQLite a watcher looks for new posts whenever another connection wrote,
@@ -31,6 +33,10 @@ pub(super) async fn show(context: &Context, run: RunId) -> Infallible {
             // Nine more may be missed.
             tracing::debug!("a sign of life was not recorded: {error}");
         }
+        // One that watches for posts ends on no day. In a task of its own, which ends what it began to send.
+        let (notify, store) = (context.notify.clone(), context.store.clone());
+        let now = context.clock.now();
+        tokio::spawn(async move { notify.daily(&store, now).await });
         // Whoever copies the file of a SQLite database while this runs gets most of what it wrote.
         if let Err(error) = context.store.fold_a_little().await {
             tracing::debug!("the database's log was not folded into its file: {error}");
@@ -55,6 +61,7 @@ pub(super) async fn last_word(stop: &CancellationToken) {
 pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)>, StoreError> {
     let runs = store.running().await?.into_iter();
     let dead = runs.filter_map(|run| {
+        // Earlier versions recorded no signs of life, so a run without any may well be alive.
         let patience = if run.beats { SILENCE } else { LONG_AGO };
         let why = if classify::died(&run.worker, me) {
             "its process was killed"
@@ -69,10 +76,23 @@ pub async fn dead(store: &Store, me: &str) -> Result<Vec<(Running, &'static str)
 }
 
 /// Records the deaths of runs that died without a word.
-pub(super) async fn bury(store: &Store, me: &str) -> Result<(), StoreError> {
-    for (run, why) in dead(store, me).await? {
+pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
+    let store = &context.store;
+    for (run, why) in dead(store, &context.worker).await? {
         tracing::info!(run = run.id.0, worker = %run.worker, "an earlier run died: {why}");
         store.note_death(run.id, why).await?;
+        if let Some(row) = store.run(run.id).await? {
+            context
+                .tell(&Ended {
+                    what: &row.stage,
+                    run: row.id,
+                    status: RunStatus::Died,
+                    counts: &row.counts,
+                    error: Some(why),
+                    worker: &run.worker,
+                })
+                .await;
+        }
     }
     Ok(())
 }

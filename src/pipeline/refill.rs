@@ -20,6 +20,7 @@ impl Context {
         store_author: bool,
     ) -> Result<(Refilled, RunStatus), CollectError> {
         quota::share(reddit, &self.store, &self.clock);
+        self.metrics.follow(reddit.kind(), reddit.http().meter());
         let work = async |run, done: &mut Refilled| {
             let sink = self.sink(run, store_author).await?;
             collect::refill(&sink, reddit, plan, &self.stop, done).await

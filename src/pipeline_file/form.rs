@@ -10,9 +10,11 @@ use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
 
 use super::background;
 use super::mistakes::{Found, Mistakes, nearest, quoted, start};
+use super::schedules;
 use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
 use crate::domain::{Listing, Topic};
+use crate::schedule::Entry;
 use crate::source::page::check_subreddit;
 
 /// Keys above the first topic.
@@ -26,6 +28,7 @@ pub(super) const FILE_KEYS: &[&str] = &[
     "background_without",
     "labels",
     "topic",
+    "schedule",
 ];
 /// Keys of a topic.
 pub(super) const TOPIC_KEYS: &[&str] = &[
@@ -61,6 +64,7 @@ pub(super) struct Form {
     pub topics: Vec<Topic>,
     pub label_set: LabelSet,
     pub shares: BTreeMap<String, Vec<u32>>,
+    pub schedules: Vec<Entry>,
 }
 
 /// How a topic with several subreddits reads them.
@@ -163,6 +167,7 @@ fn read_file(file: Section, defaults: Defaults, found: &mut Found) -> Form {
     });
     let shares = shares.collect();
     Form {
+        schedules: schedules::read(file, found),
         name: label_set.name.clone(),
         topics: topics.into_iter().map(|read| read.topic).collect(),
         label_set,

@@ -149,6 +149,7 @@ impl Lines {
 
 /// The column of a byte, in characters.
 fn column(text: &str, at: usize) -> usize {
+    // A place inside of a character is that of the character.
     let before = (0..=at.min(text.len()))
         .rev()
         .find_map(|at| text.get(..at))

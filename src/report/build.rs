@@ -159,6 +159,7 @@ fn tallies(
         } else {
             tally.before += cell.posts;
         }
+        // What came before the time that is shown is there to compare with, and counts for nothing else.
         if period == Period::Before && !cell.is_later {
             continue;
         }

@@ -95,6 +95,7 @@ pub fn is_real(before: (u64, u64), after: (u64, u64), labels: usize) -> bool {
 
 /// Whether one of `labels` counts is larger than another by more than chance.
 pub fn is_ahead(first: u64, second: u64, labels: usize) -> bool {
+    // Both counts are of one sample, so that their difference spreads as the root of their sum.
     let z = real(first.saturating_sub(second)) / real(first + second).max(1.0).sqrt();
     both_tails(z) * real(labels.max(1) as u64) < ERROR
 }

@@ -108,6 +108,7 @@ fn changed<'r>(labels: &[&'r Line]) -> Option<(&'r Line, String)> {
     let changes = labels.iter().rev();
     let changes = changes.filter_map(|line| Some((*line, line.change?)));
     let real = changes.filter(|(_, change)| change.is_real);
+    // Rounded, because two differences of floats that are equal on paper differ in their last bits.
     let size = |change: &Change| (change.difference().abs() * 1e9).round();
     let (label, change) = real.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b)))?;
     let verb = if change.difference() > 0.0 {

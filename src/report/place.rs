@@ -1,10 +1,11 @@
 //! Files that get their names when they are whole.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::{Chart, ReportError};
+use crate::placing::{Standing, put};
 
 /// By this a page or a chart of topicmill is known again: it may be replaced without a question.
 pub const SIGN: &str = "made by topicmill report";
@@ -26,7 +27,7 @@ pub fn place_page(path: &Path, page: &str, overwrite: bool) -> Result<(), Report
     if path.symlink_metadata().is_ok() && !overwrite && !is_ours(path) {
         return Err(ReportError::Exists(path.to_owned()));
     }
-    put(path, page).map_err(|source| ReportError::Write {
+    put(path, page, Standing::Replaced).map_err(|source| ReportError::Write {
         path: path.to_owned(),
         source,
     })
@@ -52,27 +53,4 @@ pub fn place_charts(
         placed.push(path);
     }
     Ok(placed)
-}
-
-/// On the same disk without a name, then a rename: nobody ever sees half of it.
-fn put(path: &Path, text: &str) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    let prefix = format!(".{}.", name.to_string_lossy());
-    let mut file = tempfile::Builder::new()
-        .prefix(&prefix)
-        .suffix(".partial")
-        .tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // As readable as a file that a shell makes.
-        fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
-    }
-    file.persist(path).map(drop).map_err(|error| error.error)
 }

@@ -100,6 +100,7 @@ pub fn fit(text: &str, room: f64) -> String {
         }
         most += usize::from(!look::is_mark(c));
     }
+    // The ellipsis counts as one of them.
     look::line(&text, most + 1)
 }
 

@@ -62,6 +62,7 @@ impl Axis {
         let steps = std::iter::successors(Some(first), |time| after(step, *time));
         let all: Vec<_> = steps
             .take_while(|time| *time <= last)
+            // One post with a date of the year 9999 must not make a hundred thousand of them.
             .take(MOST_STEPS)
             .collect();
         let steps = all.len().div_ceil(MOST).max(1);

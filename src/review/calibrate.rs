@@ -69,6 +69,7 @@ impl Share {
                 high,
             };
         }
+        // Wilson's interval: the usual one has no width where all or none are right, which is common with few answers.
         let (n, z2) = (float(all), Z95 * Z95);
         let p = float(of) / n;
         let middle = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
@@ -166,12 +167,14 @@ pub fn without_background(rows: &[Known]) -> Vec<Known> {
 fn setting(temperature: f64, threshold: Option<f64>) -> Setting {
     Setting {
         temperature,
+        // No threshold reaches the precision that is wanted, so no label is given.
         threshold: threshold.unwrap_or(f64::INFINITY),
     }
 }
 
 fn fold_of(row: &Known) -> u64 {
     let head = &row.text_hash.as_bytes()[..8];
+    // By the hash of the text: equal texts are in one fold, and nobody is judged by what he learned from.
     u64::from_be_bytes(head.try_into().expect("eight of sixteen bytes")) % FOLDS
 }
 
@@ -187,6 +190,7 @@ pub fn fit_temperature(rows: &[&Known]) -> Option<f64> {
         losses.reduce(|a, b| a + b)
     };
     let ratio = (5f64.sqrt() - 1.0) / 2.0;
+    // By the logarithm, because halving a temperature changes as much as doubling it.
     let (mut low, mut high) = (TEMPERATURES.0.ln(), TEMPERATURES.1.ln());
     let (mut left, mut right) = (high - ratio * (high - low), low + ratio * (high - low));
     let (mut at_left, mut at_right) = (loss(left)?, loss(right)?);
@@ -201,6 +205,7 @@ pub fn fit_temperature(rows: &[&Known]) -> Option<f64> {
             at_right = loss(right)?;
         }
     }
+    // Four digits: people copy this number into a file, and more of them change no label.
     Some((f64::midpoint(low, high).exp() * 1e4).round() / 1e4)
 }
 

@@ -71,6 +71,7 @@ impl Moves {
         }
         let all = float(self.posts());
         let chance: f64 = shares.values().map(|(a, b)| a * b / (all * all)).sum();
+        // Where both give one label to all posts, agreement beyond chance has no meaning.
         (chance < 1.0).then(|| (observed - chance) / (1.0 - chance))
     }
 

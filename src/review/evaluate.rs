@@ -244,6 +244,7 @@ struct Tally {
 impl Tally {
     /// Of the cells at some places, each as often as it is named.
     fn of(cells: &[Cell], places: &[usize], labels: usize) -> Self {
+        // The last place is for none of the labels.
         let zeros = || vec![0; labels + 1];
         let (mut right, mut given, mut both) = (zeros(), zeros(), zeros());
         for place in places {
@@ -272,6 +273,7 @@ impl Tally {
     /// Of the labels that are right for at least one post.
     fn macro_f1(&self) -> Option<f64> {
         let labels = self.right.len() - 1;
+        // A label that no gold post has cannot be found, and would count as 0.
         let some = (0..labels).filter(|label| self.right[*label] > 0);
         let (sum, n) = some
             .filter_map(|label| self.f1(label))

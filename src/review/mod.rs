@@ -12,3 +12,4 @@ pub mod held;
 pub mod relabel;
 pub mod suggest;
 pub mod tasks;
+pub mod unused;

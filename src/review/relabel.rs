@@ -125,6 +125,7 @@ pub async fn relabel(
         if let Some(model) = question.model {
             let mut texts: Vec<TextHash> = posts.iter().map(|post| post.text_hash).collect();
             texts.sort_unstable();
+            // Crossposts have one text, which is scored once.
             texts.dedup();
             let logits = stored(store, model, &known, texts).await?;
             let done = answer.add(question, &posts, &logits);

@@ -141,6 +141,8 @@ pub async fn suggest(
     let clusters = Looked::at(texts, least(min_posts, sampled, posts));
     let mut counts = clusters.counts();
     if sampled < posts && clusters.len() > 0 {
+        // The sample is counted already. The others are read again, because the vectors of a million posts would fill
+        // the memory.
         let mut seen: HashSet<TextHash> = clusters.texts();
         let mut rest = |text: UnlabelledText| {
             if seen.insert(text.text_hash)
@@ -164,6 +166,7 @@ pub async fn suggest(
 /// The fewest texts of a sample where that many of all are asked for.
 fn least(min_posts: u64, sampled: u64, posts: u64) -> usize {
     let of_sample = min_posts.saturating_mul(sampled).div_ceil(posts.max(1));
+    // In a sample, a few texts may be alike by chance, however rare a cluster may be among all posts.
     let floor = if sampled < posts { FEWEST } else { 2 };
     usize::try_from(of_sample.max(floor)).unwrap_or(usize::MAX)
 }

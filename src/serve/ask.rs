@@ -9,7 +9,7 @@ use crate::store::{self, Answered, Inquiry, Part, StoreError, Table};
 pub const LIMIT: Duration = Duration::from_secs(10);
 /// Rows of an answer, at most.
 pub const ROWS: u64 = 10_000;
-/// Bytes of an answer, about, and of one value of it, at most.
+/// Bytes of an answer, about, and of one row of it, at most.
 const BYTES: usize = 16 * 1024 * 1024;
 /// How long a query waits for those before it.
 const TURN: Duration = Duration::from_secs(5);
@@ -78,6 +78,7 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
         () = late => {
             stop.cancel();
             tokio::select! {
+                // The database must have ended the query before its turn is given to the next one.
                 _ = asking => {}
                 () = serving.clock.sleep(ENDING) => {}
             }

@@ -67,6 +67,7 @@ impl Guard {
     fn cookie(&self, given: &str) -> Option<HeaderValue> {
         let token = self.token.as_ref()?;
         are_equal(&digest(given.trim()), token).then(|| {
+            // Not `Secure`: the server speaks plain HTTP, and a browser would not send such a cookie back.
             let cookie = format!("{TOKEN_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict");
             HeaderValue::from_str(&cookie).expect("hexadecimal digits are visible")
         })
@@ -115,6 +116,7 @@ fn is_from_here(headers: &HeaderMap) -> bool {
         return site == "same-origin" || site == "none";
     }
     match text(ORIGIN) {
+        // Browsers of today send one of the two with such a request, so this is a program such as curl.
         None => true,
         Some(origin) => {
             let origin = origin.parse::<Uri>().ok();
@@ -142,6 +144,7 @@ fn is_work(uri: &Uri) -> bool {
 pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    // A request without the header `Host` may have the name in its address, as HTTP/2 has.
     let host = host.or_else(|| request.uri().authority().map(Authority::as_str));
     let path = request.uri().path().to_owned();
     if guard.token.is_none() && !host.is_some_and(is_loopback) {
@@ -159,6 +162,7 @@ pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next
             "another site's page asked for this; open this server's own page, or type the address";
         return failure(&path, StatusCode::FORBIDDEN, said);
     }
+    // What a person without the token needs: the form, how it looks, and whether the server lives.
     let is_open = matches!(
         path.as_str(),
         "/login" | "/style.css" | "/icon.svg" | "/healthz"
@@ -173,6 +177,7 @@ pub async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next
             )
         });
     }
+    // An address with `?token=` is what somebody is sent; the redirect takes the token out of it again.
     if let Some(cookie) = token_of(request.uri()).and_then(|token| guard.cookie(&token)) {
         return let_in(cookie, &without_token(request.uri()));
     }
@@ -263,6 +268,7 @@ pub async fn protect(request: Request, next: Next) -> Response {
         headers.insert(name, HeaderValue::from_static(value));
     }
     headers
+        // Only where the page did not set it: style sheets may be kept for a minute.
         .entry(CACHE_CONTROL)
         .or_insert(HeaderValue::from_static(NOT_KEPT));
     response

@@ -88,6 +88,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Words<T> {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        // Into a map first: a struct would refuse a word that stands there twice.
         let words = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
         let words = words.map_or_else(|_| HashMap::new(), |Query(words)| words);
         let words = words
@@ -261,6 +262,7 @@ fn score(text: &str) -> Result<f32, String> {
 /// The second of 1970 that a day or a time is; `days` are added to a day.
 fn moment(name: &str, text: &str, days: u64) -> Result<i64, String> {
     if let Ok(day) = text.parse::<NaiveDate>() {
+        // A day given as `until` is meant with all its hours.
         let day = day.checked_add_days(chrono::Days::new(days)).unwrap_or(day);
         let midnight = day.and_hms_opt(0, 0, 0).expect("every day has a midnight");
         return Ok(midnight.and_utc().timestamp());

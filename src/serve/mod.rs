@@ -10,7 +10,6 @@ mod guard;
 mod index;
 mod listing;
 mod pages;
-mod patient;
 mod review;
 
 use std::net::SocketAddr;
@@ -28,9 +27,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::guard::Guard;
 use self::index::Index;
-use self::patient::Patient;
 pub use self::review::Asking;
 use crate::clock::SharedClock;
+use crate::patient::Patient;
 use crate::store::{Store, StoreError};
 
 /// Bytes of a body: forms have a token or a label.

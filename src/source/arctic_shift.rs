@@ -120,6 +120,7 @@ impl ArcticShift {
     ) -> Result<TimePage, SourceError> {
         check_subreddit(subreddit)?;
         let what = format!("r/{subreddit}");
+        // Atomic, because the two closures below share it, and the client may run on any thread.
         let limit = AtomicU32::new(limit.clamp(1, LARGEST_PAGE));
         let sent = AtomicU32::new(0);
         let request = |http: &Client| {
@@ -133,9 +134,11 @@ impl ArcticShift {
         let judge = |answer: &Answer| match judge(&what, answer, self.clock.now()) {
             Judgement::Again(trouble) if trouble.last_resort.is_some() => {
                 let asked = limit.load(Ordering::Relaxed);
+                // `auto` pages have between 100 and 1,000 rows, so the first smaller one is the plain page of 100.
                 let fewer = (asked.min(2 * PAGE_LIMIT) / 2).max(1);
                 limit.store(fewer, Ordering::Relaxed);
                 Judgement::Again(Trouble {
+                    // No page is smaller than one row, so there the usual tries are all.
                     last_resort: trouble.last_resort.filter(|_| asked > 1),
                     ..trouble
                 })
@@ -164,6 +167,7 @@ impl ArcticShift {
             query.append_pair(name, &secs.to_string());
         }
         if limit > PAGE_LIMIT {
+            // Over 100 rows are only given by `auto`; the archive decides how many.
             query.append_pair("limit", "auto");
         } else {
             query.append_pair("limit", &limit.to_string());
@@ -174,6 +178,7 @@ impl ArcticShift {
 
     fn read(&self, what: &str, rows: Vec<Value>, limit: u32) -> Result<TimePage, SourceError> {
         let ends_at = rows.iter().rev().find_map(posted_at);
+        // Without a time nobody knows where the next page begins, and the same one would be asked for again and again.
         if ends_at.is_none() && !rows.is_empty() {
             return Err(SourceError::Shape {
                 site: site_of(SourceKind::ArcticShift),

@@ -44,6 +44,7 @@ impl From<serde_json::Error> for ListingError {
 /// # Errors
 /// [`ListingError`] when the text as a whole is no listing; a bad child only ends up among the rejected.
 pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, ListingError> {
+    // Saved pages may hold broken bytes; one of them is not to cost the page.
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let comments_page = text.starts_with('[');
@@ -75,6 +76,7 @@ pub fn parse_listing(bytes: &[u8], source: SourceKind) -> Result<ListingPage, Li
         page.after = listing
             .data
             .after
+            // PostgreSQL takes no NUL in a text, and `after` is stored with the watermark.
             .map(|after| after.replace('\0', ""))
             .filter(|after| !after.is_empty());
     }
@@ -116,6 +118,7 @@ fn mend_surrogates(json: &str) -> Option<String> {
             (None, _) => 2,
         };
         at = (at + length).min(json.len());
+        // A backslash may stand before a letter of several bytes in JSON that is damaged.
         while !json.is_char_boundary(at) {
             at += 1;
         }

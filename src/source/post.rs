@@ -34,6 +34,7 @@ pub fn post_from_value(value: &Value, source: SourceKind) -> Result<Post, String
 
 /// The same from fields that were read already.
 pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Post, String> {
+    // Before `of_the_post`, which drops the kind of the thing.
     let comment = fields.is_comment();
     let fields = fields.of_the_post()?;
     if fields.promoted.flag() == Some(true) {
@@ -44,7 +45,9 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
     }
     let fullname = fields.fullname()?;
     let text = |field: &Field| field.text_from(source);
-    let permalink = text(&fields.permalink).map(path_on_reddit);
+    let permalink = text(&fields.permalink)
+        .map(path_on_reddit)
+        .filter(|path| !path.trim().is_empty());
     let subreddit = fields
         .subreddit
         .text()
@@ -85,6 +88,7 @@ pub(super) fn post_from_fields(fields: Fields, source: SourceKind) -> Result<Pos
         permalink,
         author: fields.author.text().filter(|author| author != "[deleted]"),
         score,
+        // Reddit itself shows the score of now. An archive that read a post at once has a score from before the votes.
         score_is_placeholder: score.is_some()
             && !source.is_live()
             && fields.read_too_soon(created_at),
@@ -122,6 +126,8 @@ pub(super) fn kind_of(value: &Value) -> Option<&str> {
 /// `http://www.reddit.com/r/x/comments/…` as older dumps have it, or the path already.
 fn path_on_reddit(permalink: String) -> String {
     match permalink.split_once("://") {
+        // What follows a slash is no scheme, but part of a path.
+        Some((scheme, _)) if scheme.contains('/') => permalink,
         Some((_, rest)) => rest
             .find('/')
             .map_or_else(String::new, |slash| rest[slash..].to_owned()),

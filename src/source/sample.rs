@@ -243,6 +243,7 @@ async fn listing(
             (StatusCode::FORBIDDEN, Json(body)).into_response()
         }
         None => {
+            // Reddit has no 404 for a subreddit that does not exist: it leads to its search.
             let location = format!("https://www.reddit.com/subreddits/search?q={subreddit}");
             (StatusCode::FOUND, [(LOCATION, location)]).into_response()
         }
@@ -320,6 +321,7 @@ impl Sample {
                 ordered.sort_by_key(|entry| Reverse(entry.votes_per_hour()));
             }
         }
+        // As on Reddit: what is stickied comes on top of the limit, on the first page only.
         let in_front = |entry: &&Entry| order == Listing::Hot && entry.stickied;
         let (stickied, rest): (Vec<&Entry>, Vec<&Entry>) = ordered.into_iter().partition(in_front);
 
@@ -401,6 +403,7 @@ impl Entry {
 fn escape_html(value: &mut Value) {
     match value {
         Value::String(text) => {
+            // The ampersand first: the entities of the others have one, too.
             *text = text
                 .replace('&', "&amp;")
                 .replace('<', "&lt;")

@@ -45,6 +45,8 @@ impl Judge<'_> {
         let (outcome, detail) = match answer.meaning(self.now) {
             Meaning::Good => match decode(&answer.body) {
                 Ok(decoded) => return Judgement::Take(decoded),
+                // Half a text may be a connection that broke off. Whole JSON of another shape will be the same next
+                // time.
                 Err(error @ ListingError::Json(_)) => return again(error.to_string(), None, false),
                 Err(ListingError::Shape(source)) => {
                     return Judgement::Never(SourceError::Shape {

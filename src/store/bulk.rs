@@ -103,6 +103,7 @@ impl Insert<'_> {
                 Values::Bytes(values) => query.bind(values),
                 Values::Time(values) => query.bind(values),
                 Values::Reals(lists) => {
+                    // Numbers of JSON are numbers of an array literal; only the brackets differ.
                     let array = |list: &[f64]| json(list).replace('[', "{").replace(']', "}");
                     query.bind(lists.into_iter().map(array).collect::<Vec<String>>())
                 }
@@ -120,6 +121,8 @@ impl Insert<'_> {
         let mut parts = Vec::new();
         let mut start = 0;
         for size in SQLITE_ROWS {
+            // From the largest size down: a rest of 511 rows takes 21 statements of three texts, and each text is
+            // prepared once.
             while self.rows - start >= size {
                 parts.push(start..start + size);
                 start += size;

@@ -191,6 +191,7 @@ fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) ->
 impl Dialect for Sqlite {
     const BACKEND: &'static str = "sqlite";
     const BEGIN_WRITE: &'static str = "BEGIN IMMEDIATE";
+    // A transaction of SQLite sees the state of its first read until it ends.
     const BEGIN_READ: &'static str = "BEGIN";
     const POSTS_IN_ORDER: &'static str = "INDEXED BY posts_current";
     const SKIP_LOCKED: &'static str = "";
@@ -202,6 +203,7 @@ impl Dialect for Sqlite {
     const LOCK_EDITS: Option<&'static str> = None;
     const AMONG: &'static str = "(SELECT value FROM json_each($1))";
     const COUNT_BACKLOG: Option<&'static str> = None; // Its plans do not depend on what it knows.
+    // The form in which sqlx writes times, so that it reads them back, and so that they sort as texts.
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
@@ -276,9 +278,11 @@ impl Dialect for Sqlite {
                 .read_only(true)
                 .pragma("query_only", "ON")
                 .pragma("cache_size", READER_CACHE),
+            // A user who asks for reading gets no pragma of a writer: SQLite would refuse the switch to a log.
             _ if url.contains("mode=ro") => options.read_only(true),
             Access::Create | Access::Existing | Access::AnySchema => options
                 .create_if_missing(access == Access::Create)
+                // Readers go on while one writes, as they do on a server.
                 .journal_mode(SqliteJournalMode::Wal)
                 // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
                 // Every writer does it: a text that was edited here lies in free space before its post is purged.
@@ -296,6 +300,7 @@ impl Dialect for Sqlite {
         };
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
+            // Who waits for a connection waits for calls that wait for the lock, so it is as patient as they are.
             .acquire_timeout(BUSY_TIMEOUT);
         let connected = match connect_in_turn(&pool, &options).await {
             // Even a reader keeps notes beside the file; where it may not, and no log waits to be read, the
@@ -343,15 +348,19 @@ pub(super) fn is_settled(path: &Path) -> bool {
 
 impl Dialect for Postgres {
     const BACKEND: &'static str = "postgres";
+    // READ COMMITTED, the default, and not a stricter level: a statement behind a lock must see what the former holder
+    // of the lock committed.
     const BEGIN_WRITE: &'static str = "BEGIN";
     const BEGIN_LABELS: &'static str = "BEGIN; SET LOCAL enable_seqscan = off";
     const BEGIN_READ: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
     const POSTS_IN_ORDER: &'static str = "";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
+    // EXCLUSIVE is the weakest mode that a `SELECT … FOR UPDATE` of the table waits for. Those who only read pass.
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
     // `FOR KEY SHARE` would let an UPDATE of the text pass.
     const HOLD_POSTS: &'static str = "FOR SHARE OF p";
+    // Plain FOR UPDATE would also stop inserts of rows that refer to these posts by a foreign key.
     const LOCK_POSTS: &'static str = "FOR NO KEY UPDATE";
     // Any number will do that nothing else locks in this database: the bytes of "topicmil".
     const LOCK_EDITS: Option<&'static str> =
@@ -359,6 +368,7 @@ impl Dialect for Postgres {
     const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
     const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
     const NOW: &'static str = "CURRENT_TIMESTAMP";
+    // Other schemas of the same database may have a topicmill, or another program that uses sqlx.
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
@@ -366,6 +376,7 @@ impl Dialect for Postgres {
     const ABOUT_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
          ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
     const TOKEN: &'static str = "gen_random_uuid()::text";
+    // Not CURRENT_TIMESTAMP: that is the begin of the transaction, which may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
 
     fn bucket(step: Step) -> (&'static str, &'static str) {
@@ -409,6 +420,7 @@ impl Dialect for Postgres {
         // All or nothing, one process after the other: sqlx's own lock is given back before this commits.
         let mut tx = pool.begin().await?;
         tx.execute(LOCK_SCHEMA).await?;
+        // A migration may drop a view and make it anew. The owner's grants on it would be lost in silence.
         let before = grants(&mut tx).await?;
         Self::migrator().run_direct(None, &mut *tx, false).await?;
         let after = grants(&mut tx).await?;
@@ -438,6 +450,7 @@ impl Dialect for Postgres {
                 url,
                 "the URL is not well formed; escape special characters of the password",
             ))?
+            // So that whoever looks at the server's sessions sees whose they are.
             .application_name("topicmill")
             .disable_statement_logging();
         let pool = PoolOptions::new()
@@ -476,11 +489,11 @@ impl Dialect for Postgres {
 }
 
 /// A statement that lets a role do something, the relation, and the column where it is about one.
-type Grant = (String, String, Option<String>);
+pub(super) type Grant = (String, String, Option<String>);
 
 /// What others than their owners may do with the tables and views, as statements that let them. Where a migration
 /// makes a view anew, the database forgets it.
-async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
+pub(super) async fn grants(connection: &mut PgConnection) -> Result<BTreeSet<Grant>, sqlx::Error> {
     let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
     Ok(grants.into_iter().collect())
 }
@@ -490,6 +503,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Sees by a counter of SQLite's that another connection wrote to the file.
 pub struct FileWatch {
+    // SQLite compares the counter with what this connection saw last, so the watcher holds on to one connection.
     connection: PoolConnection<Sqlite>,
     version: i64,
 }

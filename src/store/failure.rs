@@ -38,6 +38,7 @@ enum Meaning {
 
 fn meaning(error: &dyn DatabaseError) -> Meaning {
     let code = error.code().unwrap_or_default();
+    // Both drivers give codes as texts, and SQLite's numbers would be looked for among PostgreSQL's.
     if error.try_downcast_ref::<SqliteError>().is_some() {
         return of_sqlite(code.parse().unwrap_or_default());
     }
@@ -64,6 +65,7 @@ fn of_sqlite(code: u32) -> Meaning {
         778 | 1034 | 1546 | 4874 => Meaning::Refused,
         // Extended codes carry the primary one in their low byte.
         _ => match code & 0xff {
+            // SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
             5 | 6 => Meaning::Busy,
             8 => Meaning::ReadOnly,
             11 | 26 => Meaning::Damaged,
@@ -139,6 +141,7 @@ impl Attempts {
     /// Whether to do the transaction again that ended in this error.
     pub(super) fn again(&mut self, error: &StoreError) -> bool {
         self.0 += 1;
+        // Without a pause: the repetition waits for the locks of the transaction that was preferred.
         let again = self.0 < Self::MOST && is_conflict(error);
         if again {
             tracing::debug!(

@@ -4,15 +4,22 @@
 //! (`sql/`) in their own dialect (`dialect.rs`). Every write is one transaction. Whatever is read here was
 //! written by topicmill itself, so a value that cannot be decoded is an error that names its table and row.
 
+mod address;
 pub mod browsed;
 mod bulk;
+mod changed;
+pub mod checking;
+pub mod copying;
 mod dialect;
 mod failure;
 mod gold;
 mod outlook;
 mod query;
+pub mod replacing;
 mod report;
 mod rows;
+mod server;
+mod slots;
 mod sql;
 mod upkeep;
 mod versions;
@@ -29,9 +36,11 @@ use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
 
 pub use crate::domain::{QuotaSlot, QuotaTerms};
 
+pub use self::address::Address;
 use self::browsed::{ListedPost, News, WholePost};
+pub use self::changed::{Dropped, Hanging, Renamed, Thinned};
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
-pub use self::outlook::{About, Beside, LastRun, Newest, StageRuns};
+pub use self::outlook::{About, Beside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
     Reading, Table, Values, batches, parts, weight,
@@ -41,6 +50,11 @@ pub use self::rows::{
     Checked, Claim, Claimant, ClaimedPost, Classified, Decoded, Due, Gap, ImportState, Info, Lease,
     Missing, ModelRow, NoLabel, Page, Purged, RunId, RunRow, Running, Sought, Standing,
     StoredLabels, StoredText, Target, UnlabelledText, Upserted, Waiting, Written,
+};
+pub use self::server::ServerState;
+pub use self::slots::{
+    NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
+    SlotTaker, TakenSlot,
 };
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
@@ -131,9 +145,53 @@ pub enum StoreError {
     /// What lists are made of was never read.
     #[error("lists cannot be made: {0}")]
     Unread(String),
-    /// A server's database is no file.
-    #[error("copy the database: a PostgreSQL database is copied with its own `pg_dump`")]
-    NoFile,
+    /// Nothing has the slug.
+    #[error(
+        "rename the topic: nothing here is called `{0}`; `topicmill status` and `topicmill labels list` show what there is"
+    )]
+    NoTopic(String),
+    /// Two topics would be one.
+    #[error(
+        "rename the topic: there is a topic `{0}` already, and two topics cannot become one; choose another name"
+    )]
+    TopicIsThere(String),
+    /// The label set was used under the new slug already.
+    #[error(
+        "rename the topic: a label set with the new name was used already (version {0}); drop it with `topicmill labels \
+         drop`, and run the command again"
+    )]
+    VersionIsThere(String),
+    /// A database is copied to one of the other kind.
+    #[error(
+        "copy the database: both are of one kind; `topicmill db backup` and `topicmill db restore` copy within a kind"
+    )]
+    SameKind,
+    /// Somebody would miss what is there.
+    #[error(
+        "copy into the database: its table `{0}` has rows already, and nothing was copied; name an empty database"
+    )]
+    NotEmpty(String),
+    /// A table holds what the other kind of database does not.
+    #[error("copy the table `{table}`: {detail}; nothing was copied")]
+    Foreign {
+        /// The table.
+        table: String,
+        /// What is in the way.
+        detail: String,
+    },
+    /// The copy is not what was copied.
+    #[error(
+        "copy the table `{table}`: {sent} rows were copied, and {there} rows came out, or others than went in; nothing was \
+         kept of it; please report it"
+    )]
+    Uneven {
+        /// The table.
+        table: String,
+        /// Rows that were read.
+        sent: u64,
+        /// Rows that arrived.
+        there: u64,
+    },
     /// A row does not hold what topicmill writes.
     #[error("read {table} row `{row}`: {detail}")]
     Corrupt {
@@ -230,6 +288,29 @@ face! {
     /// A run.
     fn run(&self, run: RunId) -> Option<RunRow>;
 
+    /// How far a schedule was planned, and what of it runs and waits. Time is as for [`claim`](Self::claim).
+    fn schedule_state(&self, name: &str, now: Timestamp) -> ScheduleState;
+    /// Writes slots of a schedule, those that are there already left as they are; false, and nothing written, if
+    /// another process planned it meanwhile.
+    fn plan_slots(&self, plan: &SlotPlan<'_>) -> bool;
+    /// Takes a slot of a schedule: one whose process died, else the earliest that waits and whose time has come, unless
+    /// another slot of the schedule runs.
+    fn take_slot(&self, name: &str, taker: &SlotTaker<'_>, now: Timestamp) -> Option<TakenSlot>;
+    /// Moves the end of a claim on a slot; false if it was taken over.
+    fn renew_slot(&self, lease: SlotLease, for_how_long: Duration, now: Timestamp) -> bool;
+    /// Ends the claim of a process that died, so that the next one takes the slot over.
+    fn expire_slot(&self, lease: SlotLease) -> ();
+    /// Records the stages of a slot that ended so far; false if it was taken over.
+    fn note_stages(&self, lease: SlotLease, outcomes: &[Value]) -> bool;
+    /// Records how a slot ended, or hands it back; false, and nothing written, if it was taken over.
+    fn end_slot(&self, lease: SlotLease, end: &SlotEnd, now: Timestamp) -> bool;
+    /// Records that a run belongs to a slot.
+    fn link_run(&self, run: RunId, slot: i64) -> ();
+    /// The latest slots of a schedule, the latest first.
+    fn latest_slots(&self, name: &str, limit: u32) -> Vec<SlotRow>;
+    /// How the slots of a schedule stand that were due at a time or later.
+    fn count_slots(&self, name: &str, since: Timestamp) -> Vec<SlotCount>;
+
     /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
     fn save_page(&self, page: &Page<'_>) -> Upserted;
     /// The newest post known of a subreddit that was read for a topic.
@@ -276,6 +357,20 @@ face! {
     fn purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> u64;
     /// Notes that the database is reconciled with Reddit as of `due.before`, if no post is due any more.
     fn note_reconciled(&self, due: Due) -> bool;
+    /// Thins the earliest day before a time that is not thinned yet, in one transaction; `None` where there is none.
+    fn thin_a_day(&self, before: Timestamp) -> Option<Thinned>;
+    /// What belongs to a label set or a model.
+    fn hanging(&self, what: Dropped, now: Timestamp) -> Hanging;
+    /// Deletes some of the labels under it; how many. 0: none are left.
+    fn drop_labels(&self, what: Dropped) -> u64;
+    /// Deletes what a model computed of texts whose hash begins with a byte; or, without a model, what every model computed
+    /// of them and some hypotheses. How many rows.
+    fn drop_logits(&self, model: Option<i64>, hypotheses: &[i64], first: u8) -> u64;
+    /// Deletes the label set or the model itself, with all that is left of it, and hypotheses that nothing needs.
+    fn drop_rest(&self, what: Dropped, hypotheses: &[i64]) -> ();
+    /// Gives a topic another slug in one transaction. `versions` are the label sets that have it as a label, each with
+    /// its version under the new slug.
+    fn rename_topic(&self, from: &str, to: &str, versions: &[(i64, String)]) -> Renamed;
     /// Whether something was purged since the database's files were last rewritten: its bytes may linger there.
     fn is_rewrite_due(&self) -> bool;
     /// Rewrites the database's files without what was purged. On SQLite others may read meanwhile, writers wait;
@@ -286,9 +381,6 @@ face! {
     fn fold(&self) -> bool;
     /// The same, as far as it goes while nobody waits.
     fn fold_a_little(&self) -> ();
-    /// Writes a copy of a SQLite database to a file that is not there yet, as of one moment, whoever else writes.
-    fn backup(&self, to: &Path) -> ();
-
     /// The row of a model, made if it is not there.
     fn ensure_model(&self, model: &ModelRow) -> i64;
     /// The row of a label set, made with its labels if it is not there.
@@ -297,6 +389,10 @@ face! {
     fn ensure_hypotheses(&self, texts: &[String]) -> Vec<i64>;
     /// Keeps a value under a key, for whoever works on this database; nothing of a post.
     fn keep(&self, key: &str, value: &str) -> ();
+    /// The same, unless this value is kept there already; false if it is. Of several at once, one hears true.
+    fn keep_new(&self, key: &str, value: &str) -> bool;
+    /// The same, only where `former` is kept there; false if it is not.
+    fn keep_instead(&self, key: &str, former: &str, value: &str) -> bool;
     /// What is kept under a key.
     fn kept(&self, key: &str) -> Option<String>;
     /// Makes a target the current one, which the views show.
@@ -427,6 +523,8 @@ face! {
     fn about(&self, max_attempts: u32, now: Timestamp) -> About;
     /// When the newest posts came.
     fn newest(&self) -> Newest;
+    /// The labels that the views show of the `newer` posts that were posted last, and of the `older` ones before them.
+    fn recent_mix(&self, newer: u32, older: u32) -> Vec<MixPart>;
     /// Label sets that posts wait for beside the current one, the latest first.
     fn beside(&self) -> Vec<Beside>;
     /// The runs of each stage that began at a time or later, summed up.
@@ -476,6 +574,18 @@ impl Watch {
 }
 
 impl Store {
+    /// Writes a copy of a SQLite database to a file that is there and empty, as of one moment, whoever else writes.
+    /// A server has programs for this.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn backup(&self, to: &Path) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => store.backup(to).await,
+            Self::Postgres(_) => Err(StoreError::SameKind),
+        }
+    }
+
     /// Watches for new posts from now on.
     ///
     /// # Errors

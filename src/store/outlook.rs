@@ -23,6 +23,17 @@ pub struct Newest {
     pub created_at: Option<Timestamp>,
 }
 
+/// A label, or one of the two ways to have none, among the newest posts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MixPart {
+    /// Its slug, `other` or `unsure`.
+    pub label: String,
+    /// Posts among the newest.
+    pub newer: u64,
+    /// Posts among those before them.
+    pub older: u64,
+}
+
 /// A label set that posts wait for beside the current one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Beside {

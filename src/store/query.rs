@@ -47,7 +47,8 @@ pub struct Inquiry {
     /// How long whoever takes the parts may take over one, before a server's statement, which stands in the way of
     /// others as long as it lasts, is ended.
     pub patience: Option<Duration>,
-    /// Bytes of one value that SQLite makes, at most, where that is less than it allows anybody.
+    /// Bytes of one row, at most. SQLite makes no value of more than a sixteenth of it then, and no row of more than 256
+    /// columns, so that a statement cannot fill the memory before its first row is seen.
     pub longest: Option<usize>,
     /// Whether a user of the server is good enough who may do more than read and write tables.
     pub any_user: bool,
@@ -170,6 +171,7 @@ async fn whole(
             }
         }
     };
+    // Side by side: the channel has room for a few parts only, and then the statement waits.
     let (asked, ()) = futures_util::future::join(ask(inquiry, into), take).await;
     asked.map(|_| table)
 }

@@ -102,6 +102,7 @@ impl SqlStore<Sqlite> {
     pub async fn rewrite(&self, progress: OnBytes<'_>) -> Result<Rewritten> {
         const WHAT: &str = "rewrite the database's file";
         let due = self.rewrite_due().await?;
+        // Where only the log is left, the file was rewritten by an earlier run, and need not be again.
         if due.as_deref() != Some(LOG_IS_LEFT) {
             let pages: (i64, i64) = sqlx::query_as(
                 "SELECT page_count - freelist_count, page_size \
@@ -110,6 +111,7 @@ impl SqlStore<Sqlite> {
             .fetch_one(&self.pool)
             .await
             .doing(WHAT)?;
+            // VACUUM writes only pages in use, so free pages need no room.
             let live = pages.0.unsigned_abs() * pages.1.unsigned_abs();
             if let Some(file) = self.file().await?
                 && let Some((needed, free)) = lacking(&file, live)
@@ -135,6 +137,7 @@ impl SqlStore<Sqlite> {
 
     async fn vacuum(&self, live: u64, progress: OnBytes<'_>) -> Result<()> {
         const WHAT: &str = "rewrite the database's file";
+        // With a write-ahead log, VACUUM writes the new file there first: the length of the log shows how far it is.
         let log = self.file().await?.map(|file| with_suffix(&file, "-wal"));
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         // The copy that is made of the rows is as large as the file: not in memory.
@@ -158,6 +161,7 @@ impl SqlStore<Sqlite> {
             done = vacuum => done.doing(WHAT),
             () = watch => unreachable!("it never ends"),
         };
+        // Set back before any error is returned: the connection goes back to the pool.
         let back = connection.execute("PRAGMA temp_store = MEMORY").await;
         done?;
         back.doing(WHAT)?;
@@ -173,6 +177,7 @@ impl SqlStore<Sqlite> {
     async fn fold_within(&self, patience_ms: u32) -> Result<bool> {
         const WHAT: &str = "fold the log into the database's file";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        // With the usual patience of minutes, a reader that stays would keep every run from ending.
         let before: i64 = sqlx::query_scalar("PRAGMA busy_timeout")
             .fetch_one(&mut *connection)
             .await
@@ -188,6 +193,7 @@ impl SqlStore<Sqlite> {
             .await
             .and_then(|row| row.try_get::<i64, _>(0))
             .map(|busy| busy == 0);
+        // Set back before any error is returned: the connection goes back to the pool.
         let reset = sqlx::raw_sql(patience(before))
             .execute(&mut *connection)
             .await;
@@ -206,6 +212,7 @@ impl SqlStore<Sqlite> {
 
     /// See [`super::Store::fold_a_little`].
     pub async fn fold_a_little(&self) -> Result<()> {
+        // PASSIVE waits for nobody.
         sqlx::query("PRAGMA wal_checkpoint(PASSIVE)")
             .execute(&self.pool)
             .await
@@ -216,6 +223,8 @@ impl SqlStore<Sqlite> {
     /// See [`super::Store::backup`].
     pub async fn backup(&self, to: &Path) -> Result<()> {
         const WHAT: &str = "copy the database";
+        // A copy of the file would miss the log. This one is of one moment, and has no free pages with remains of
+        // texts.
         sqlx::query("VACUUM INTO $1")
             .bind(to.display().to_string())
             .execute(&self.pool)
@@ -287,6 +296,7 @@ impl SqlStore<Postgres> {
         let set = connection.execute(sqlx::AssertSqlSafe(patience)).await;
         set.doing(WHAT)?;
         let rewritten = Self::rewrite_by(&mut connection, progress).await;
+        // Before any error is returned: the connection goes back to the pool.
         let reset = connection.execute("RESET lock_timeout").await;
         let rewritten = rewritten?;
         reset.doing(WHAT)?;
@@ -325,6 +335,8 @@ impl SqlStore<Postgres> {
         let mut done = 0;
         for (table, size) in sizes {
             progress(done, all);
+            // FULL writes the table anew, FREEZE makes `relfrozenxid` tell what it could not leave out, and ANALYZE
+            // counts again what the planner goes by.
             let how = "FULL, FREEZE, ANALYZE";
             if let Some(why) = Self::vacuum(connection, how, table, &now).await? {
                 return Ok(why);
@@ -355,6 +367,7 @@ impl SqlStore<Postgres> {
     /// A transaction later than all that was deleted until now, once nobody reads a state before it; or who does after
     /// the time that whoever reads but for a moment takes.
     async fn read_by_nobody(connection: &mut PgConnection) -> Result<Result<String, Rewritten>> {
+        // This takes a new number, which is higher than that of each deletion that was committed before.
         let now: String = sqlx::query_scalar("SELECT pg_current_xact_id()::xid::text")
             .fetch_one(&mut *connection)
             .await
@@ -370,6 +383,7 @@ impl SqlStore<Postgres> {
                 reason = "another session's work does not go by our clock"
             )]
             tokio::time::sleep(LOOK_EVERY).await;
+            // Naps are counted, because no file but `clock.rs` may read the time.
             waited += LOOK_EVERY;
         }
         Ok(Ok(now))
@@ -446,6 +460,7 @@ impl SqlStore<Postgres> {
             Ok(now) => now,
             Err(why) => return Ok(Some(why)),
         };
+        // The deleted rows of the statistics lie in this table's file, as those of posts lie in theirs.
         let table = "pg_catalog.pg_statistic";
         if let Some(why) = Self::vacuum(connection, "FULL, FREEZE", table, &now).await? {
             return Ok(Some(why));
@@ -469,12 +484,6 @@ impl SqlStore<Postgres> {
     #[expect(clippy::unused_async, reason = "one face for both databases")]
     pub async fn fold_a_little(&self) -> Result<()> {
         Ok(())
-    }
-
-    /// See [`super::Store::backup`].
-    #[expect(clippy::unused_async, reason = "one face for both databases")]
-    pub async fn backup(&self, _: &Path) -> Result<()> {
-        Err(StoreError::NoFile)
     }
 
     /// See [`super::Store::is_rewrite_due`].
@@ -510,6 +519,7 @@ fn lacking(file: &Path, live: u64) -> Option<(u64, u64)> {
 fn temporary_folder() -> PathBuf {
     let named = ["SQLITE_TMPDIR", "TMPDIR"].into_iter();
     let named = named.filter_map(std::env::var_os).map(PathBuf::from);
+    // SQLite's own order (https://www.sqlite.org/tempfiles.html).
     let usual = ["/var/tmp", "/usr/tmp", "/tmp", "."];
     named
         .chain(usual.into_iter().map(PathBuf::from))
@@ -527,6 +537,7 @@ fn is_same_device(one: &Path, two: &Path) -> bool {
 #[cfg(unix)]
 fn free_bytes(folder: &Path) -> Option<u64> {
     let found = rustix::fs::statvfs(folder).ok()?;
+    // `f_bavail`, not `f_bfree`: what the system holds back for root is not ours.
     Some(found.f_bavail.saturating_mul(found.f_frsize))
 }
 

@@ -43,6 +43,7 @@ pub fn text(bytes: Box<dyn Read + Send>) -> io::Result<Box<dyn BufRead + Send>> 
     } else {
         bytes
     };
+    // Once more: what a packed file holds may have a mark of its own.
     let (head, unpacked) = peek(unpacked)?;
     Ok(match head[..] {
         [0xef, 0xbb, 0xbf, ..] => buffered(passed(unpacked, 3)?),
@@ -65,6 +66,7 @@ type Bytes = Box<dyn Read + Send>;
 fn peek(mut bytes: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
     let mut head = Vec::new();
     bytes.by_ref().take(4).read_to_end(&mut head)?;
+    // A pipe cannot be read twice, so the bytes that were looked at are put in front again.
     let again = Box::new(Cursor::new(head.clone()).chain(bytes));
     Ok((head, again))
 }
@@ -123,6 +125,7 @@ impl<R: Read> Utf16<R> {
             self.odd = rest.to_vec();
             let last = units.last().copied();
             if let Some(high @ 0xd800..=0xdbff) = last {
+                // Half of a pair: its other half comes with the next bytes.
                 units.pop();
                 self.high = Some(high);
             }
@@ -137,6 +140,7 @@ impl<R: Read> Utf16<R> {
 
 impl<R: Read> Read for Utf16<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // A loop, because bytes may come that make no whole character yet.
         while self.at == self.ready.len() {
             if !self.fill()? {
                 return Ok(0);

@@ -54,6 +54,7 @@ impl<R: Read> Read for Limited<R> {
         }
         let n = self.reader.read(buffer)?;
         self.left = self.left.saturating_sub(n as u64);
+        // The library does not say whether a quote was open at the end of the file; an odd number of them does.
         self.quotes += memchr::memchr_iter(b'"', &buffer[..n]).count() as u64;
         Ok(n)
     }
@@ -98,6 +99,7 @@ impl Csv {
         let bytes: Box<dyn Read + Send> = Box::new(Cursor::new(header).chain(text));
         let mut reader = csv::ReaderBuilder::new()
             .delimiter(delimiter)
+            // So that a row with too many or too few values is a row with a problem, and not the end of the table.
             .flexible(true)
             .from_reader(Limited::new(bytes));
         let names = reader.byte_headers().map_err(from_csv)?;
@@ -194,6 +196,7 @@ fn likeliest(header: &[u8]) -> u8 {
             counts[at] += 1;
         }
     }
+    // `max_by_key` takes the last of equals; from behind, that is the first of the list, a comma.
     let best = (0..DELIMITERS.len()).rev().max_by_key(|at| counts[*at]);
     DELIMITERS[best.expect("there are some")]
 }

@@ -40,7 +40,8 @@ pub fn on_one_line(json: &str) -> String {
     out
 }
 
-/// The members of an object, in order; of two with one name the last counts, in the place of the first.
+/// The members of an object, in order; of two with one name the last counts, as with any JSON parser, in the
+/// place of the first.
 #[derive(Debug, Default)]
 pub struct Members(pub Vec<(String, Box<RawValue>)>);
 
@@ -112,6 +113,7 @@ enum Piece {
 /// Whether the file, and not the disk, is at fault: it was packed and breaks off, or was packed wrongly.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+    // An error with a number comes from the system: a disk that fails says nothing about the file's content.
     matches!(
         error.kind(),
         InvalidData | InvalidInput | Other | UnexpectedEof

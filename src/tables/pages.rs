@@ -37,6 +37,7 @@ pub fn check(file: &File, about: &ParquetMetaData, columns: &[usize]) -> Result<
                 return Err(damaged("a column is not there").into());
             };
             let (start, length) = chunk.byte_range();
+            // The file's own numbers, which a damaged or hostile file may have anything in.
             let stop = start.saturating_add(length).min(end);
             let mut reader = BufReader::with_capacity(1 << 12, file);
             let largest = largest_pages(&mut reader, start..stop, chunk.compression())?;
@@ -95,6 +96,7 @@ fn largest_pages(
         } else {
             &mut data
         };
+        // The reader has one page of each kind of a column in memory at a time, so the largest ones count.
         *of_its_kind = bytes.max(*of_its_kind);
         at += page.packed;
     }
@@ -105,6 +107,8 @@ fn largest_pages(
 /// `u64::MAX`: more than may be.
 fn unpacked(codec: Compression, packed: impl Read) -> u64 {
     match codec {
+        // These two unpack as much as there is, whatever the header says; the other codecs are handed a buffer of its
+        // size.
         Compression::GZIP(_) => count(flate2::read::MultiGzDecoder::new(packed)),
         Compression::LZ4 => count(lz4_flex::frame::FrameDecoder::new(packed)),
         _ => 0,
@@ -219,6 +223,7 @@ impl<R: Read> Header<R> {
     fn number(&mut self) -> io::Result<i64> {
         let value = self.varint()?;
         let half = i64::try_from(value >> 1).expect("one bit less");
+        // Thrift's zigzag form: the lowest bit is the sign.
         Ok(if value & 1 == 1 { !half } else { half })
     }
 
@@ -249,6 +254,7 @@ impl<R: Read> Header<R> {
                 };
                 for _ in 0..length {
                     match head & 15 {
+                        // In a list, unlike in a field, true and false take a byte.
                         1 | 2 => self.byte().map(drop)?,
                         kind => self.skip(kind, depth + 1)?,
                     }

@@ -33,6 +33,7 @@ pub fn catches_panics() -> bool {
 /// # Errors
 /// When `work` panics.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, ParquetError> {
+    // The program's panic hook asks for this flag, so that nobody reads about a bug that is none.
     CATCHES.set(true);
     let done = catch_unwind(AssertUnwindSafe(work));
     CATCHES.set(false);
@@ -122,6 +123,7 @@ impl Parquet {
         wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
     ) -> Result<Self, E> {
         let fault = |error: ParquetError| E::from(TableError::from(ParquetFault::from(error)));
+        // The library takes the file away, and the sizes of its pages are looked at beside it.
         let pages = file.try_clone().map_err(|error| fault(error.into()))?;
         let reader = caught(|| SerializedFileReader::new(file));
         let reader = reader.unwrap_or_else(Err).map_err(fault)?;
@@ -129,6 +131,7 @@ impl Parquet {
         let columns = schema.get_fields().to_vec();
         let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
         let mut wanted = wanted(&names)?;
+        // The library gives columns in the order of the file.
         wanted.sort_unstable();
         wanted.dedup();
         let rows = caught(|| rows_of(&pages, reader, &wanted));

@@ -322,7 +322,8 @@ fn commands() -> Vec<String> {
 /// The README and the pages of docs/, each with its name.
 fn pages() -> Vec<(String, String)> {
     let docs = std::fs::read_dir(repository("docs")).unwrap();
-    let paths = docs.map(|entry| entry.unwrap().path());
+    let below = std::fs::read_dir(repository("docs/operating")).unwrap();
+    let paths = docs.chain(below).map(|entry| entry.unwrap().path());
     let mut paths: Vec<PathBuf> = paths
         .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
         .collect();
@@ -330,8 +331,9 @@ fn pages() -> Vec<(String, String)> {
     paths
         .iter()
         .map(|path| {
-            let name = path.file_name().unwrap().display().to_string();
-            (name, std::fs::read_to_string(path).unwrap())
+            let name = path.strip_prefix(repository("docs"));
+            let name = name.unwrap_or(Path::new("README.md")).display();
+            (name.to_string(), std::fs::read_to_string(path).unwrap())
         })
         .collect()
 }
@@ -363,12 +365,23 @@ fn the_readme_or_a_page_names_every_command_and_no_other() {
 fn the_readme_names_every_page_and_every_link_leads_to_a_file() {
     let pages = pages();
     let (_, readme) = pages.last().unwrap();
+    let operating = pages.iter().find(|(page, _)| page == "operating.md");
+    let (_, operating) = operating.unwrap();
     for (page, text) in &pages {
+        let (index, named) = if page.starts_with("operating/") {
+            (operating, page.clone())
+        } else {
+            (readme, format!("docs/{page}"))
+        };
         assert!(
-            page == "README.md" || readme.contains(&format!("(docs/{page})")),
-            "README.md does not name docs/{page}"
+            page == "README.md" || index.contains(&format!("({named})")),
+            "neither README.md nor docs/operating.md names docs/{page}"
         );
-        let folder = if page == "README.md" { "" } else { "docs" };
+        let folder = match page.as_str() {
+            "README.md" => "",
+            page if page.starts_with("operating/") => "docs/operating",
+            _ => "docs",
+        };
         for rest in text.split("](").skip(1) {
             let target = rest.split([')', '#']).next().unwrap();
             if !target.is_empty() && !target.starts_with("https://") {

@@ -50,8 +50,53 @@ INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES
 INSERT INTO backlog (model_id, label_set_id, fullname, lease_id, attempts, error) VALUES
   (1, 1, 't3_a3', 1, 0, NULL), (1, 1, 't3_a4', NULL, 2, 'too odd')";
 
+/// A row or more of every table that a later schema brought, with that schema.
+const LATER: [(i64, &str); 7] = [
+    (
+        2,
+        "INSERT INTO imports VALUES ('1000-abc', 'all', 'dump.zst', 4096, 3, 1, 2, 0, 2, '2026-01-02T10:00:00+00:00', NULL)",
+    ),
+    (
+        3,
+        "INSERT INTO tombstones (fullname, reason, purged_at, run_id) VALUES \
+         ('t3_gone', 'deleted', '2026-01-03T10:00:00+00:00', 1), ('t3_left', 'requested', '2026-01-03T10:00:00+00:00', NULL)",
+    ),
+    (
+        4,
+        "INSERT INTO gaps VALUES ('reddit', 'gaming', 'gaming', '2026-01-01T07:00:00+00:00', '2026-01-01T08:00:00+00:00', 1)",
+    ),
+    (
+        5,
+        "INSERT INTO quotas VALUES ('a-client', 1790000000000000, 0)",
+    ),
+    (
+        13,
+        "UPDATE label_sets SET background = 'reddit@1', background_topics = '{\"weight\": 1}' WHERE name = 'none'",
+    ),
+    (
+        15,
+        "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) VALUES \
+            ('e', 'embedding', 'abe', 'int8', 'def', 128); \
+          INSERT INTO text_vectors VALUES (2, BYTES(3123456789abcdef), BYTES(scale0102)); \
+          INSERT INTO label_vectors VALUES (2, 1, BYTES(scale0304))",
+    ),
+    (
+        16,
+        "INSERT INTO gold VALUES ('t3_a1', 'ann', 'food', 1, BYTES(0123456789abcdef), 'random', TRUE, 'review', \
+            '2026-01-04T10:00:00+00:00'), \
+          ('t3_a4', 'ben', NULL, NULL, BYTES(3123456789abcdef), 'import', FALSE, 'label-studio', '2026-01-04T11:00:00+00:00')",
+    ),
+];
+
+/// Puts rows into every table that the schema of a database has and the first one had not.
+pub async fn add_later_rows(url: &str, version: i64) {
+    for (_, sql) in LATER.iter().filter(|(since, _)| *since <= version) {
+        execute(url, sql).await;
+    }
+}
+
 /// Names and values of everything that a database holds.
-type Contents = Vec<(String, Vec<Vec<Option<String>>>)>;
+pub type Contents = Vec<(String, Vec<Vec<Option<String>>>)>;
 
 /// A connection past the store, of either kind.
 macro_rules! connected {
@@ -138,7 +183,7 @@ pub async fn execute(url: &str, sql: &str) {
 }
 
 /// Every column of every table and view of the first schema, as texts.
-async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
+pub async fn shape(url: &str) -> Vec<(String, Vec<String>)> {
     let sql = if backend(url) == "sqlite" {
         "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type IN ('table', 'view') \
             AND m.name NOT LIKE 'sqlite%' AND m.name NOT LIKE '_sqlx%' ORDER BY m.name, c.cid"
@@ -169,7 +214,7 @@ fn renamed(mut shape: Vec<(String, Vec<String>)>) -> Vec<(String, Vec<String>)> 
     shape
 }
 
-async fn contents(url: &str, shape: &[(String, Vec<String>)]) -> Contents {
+pub async fn contents(url: &str, shape: &[(String, Vec<String>)]) -> Contents {
     let mut all = Vec::new();
     for (table, columns) in shape {
         let columns: Vec<String> = columns
@@ -207,7 +252,8 @@ async fn a_database_of_any_earlier_schema_is_migrated_with_all_that_it_holds() {
             let url = database.url.as_str();
             database_of(url, version).await;
             // A note for the next rewrite, which schema 11 leaves.
-            let note = "DELETE FROM meta WHERE key = 'statistics_due'";
+            let note = NO_NOTE;
+            add_later_rows(url, version).await;
             execute(url, note).await;
             let shape = shape(url).await;
             assert!(shape.len() >= 19, "{shape:?}");
@@ -259,14 +305,14 @@ async fn a_database_of_any_earlier_schema_is_migrated_with_all_that_it_holds() {
             execute(url, note).await;
             let shape = renamed(shape);
             assert_eq!(contents(url, &shape).await, before, "{url} from {version}");
-            right_values(&store).await;
+            right_values(&store, version).await;
             store.close().await.unwrap();
         }
     }
 }
 
 /// Without the note for the next rewrite that schema 11 leaves.
-const NO_NOTE: &str = "DELETE FROM meta WHERE key = 'statistics_due'";
+const NO_NOTE: &str = "DELETE FROM meta WHERE key IN ('statistics_due', 'rewrite_due')";
 
 /// What schema 11 mends: posts that were labelled without their text, and crossposts of what was purged.
 const BROKEN: &str = "
@@ -472,7 +518,7 @@ async fn labels_of_taken_texts_and_crossposts_of_purged_posts_are_repaired() {
 }
 
 /// What the later migrations make of rows that were there.
-async fn right_values(store: &Store) {
+async fn right_values(store: &Store, version: i64) {
     // 3: Reddit showed what it did not call removed when it was last seen; of files nothing is known.
     let checked = "SELECT fullname, checked_at = updated_at, checked_at IS NULL, text_purged_at IS NULL \
                      FROM posts ORDER BY fullname";
@@ -499,10 +545,17 @@ async fn right_values(store: &Store) {
         json!(["t3_a4", null, true, true]),
     ];
     assert_eq!(json!(checked), json!(expected));
-    // 2, 3 and 4: tables that begin empty.
-    for table in ["imports", "tombstones", "gaps"] {
+    // Tables that begin empty, unless the earlier schema had them.
+    for (since, table, rows) in [
+        (2, "imports", 1),
+        (3, "tombstones", 2),
+        (4, "gaps", 1),
+        (16, "gold", 2),
+        (18, "run_days", 0),
+    ] {
         let count = query(store, &format!("SELECT COUNT(*) FROM {table}")).await;
-        assert_eq!(count, [[json!(0)]], "{table}");
+        let rows = if version >= since { rows } else { 0 };
+        assert_eq!(count, [[json!(rows)]], "{table}");
     }
     // And what the program reads of it.
     let labelled = "SELECT topic, label, score FROM labeled_posts WHERE fullname = 't3_a1'";

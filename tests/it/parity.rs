@@ -64,13 +64,8 @@ fn score(labeler: &mut Labeler, set: &LabelSet, texts: &[String]) -> Vec<TextRes
 }
 
 /// Texts in an order that mixes long and short ones, another for each seed.
-fn shuffled(mut texts: Vec<String>, mut seed: u64) -> Vec<String> {
-    for i in (1..texts.len()).rev() {
-        seed = seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        texts.swap(i, usize::try_from(seed >> 33).unwrap() % (i + 1));
-    }
+fn shuffled(mut texts: Vec<String>, seed: u64) -> Vec<String> {
+    fastrand::Rng::with_seed(seed).shuffle(&mut texts);
     texts
 }
 

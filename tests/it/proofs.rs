@@ -488,29 +488,16 @@ async fn stop_between_writes(database: &TestDatabase, process: &Process) {
     .await;
 }
 
-/// Numbers that look random, the same ones from the same seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// Kills a worker over and over in the midst of its writes.
 async fn kill_at_random_moments(database: &TestDatabase, moments: usize, n: usize, seed: u64) {
     let clock = SystemClock::shared();
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let mut at = Vec::new();
     let store = with_posts(database, n).await;
     for _ in 0..moments {
         let mut process = Process::label(&database.url, 40);
         process.at_work().await;
-        let moment = random.below(400);
+        let moment = random.u64(..400);
         clock.sleep(Duration::from_millis(moment)).await;
         process.kill();
         assert_sound(database).await;

@@ -53,6 +53,14 @@ const INSTEAD: &[(&str, &str)] = &[
         "topicmill serve --listen 0.0.0.0:0 --token-file token.txt & sleep 2; kill $!; wait $! || test $? = 143",
     ),
     (
+        "topicmill classify --watch --metrics-listen 127.0.0.1:9187",
+        "topicmill classify --watch --metrics-listen 127.0.0.1:0 & sleep 2; kill $!; wait $! || test $? = 143",
+    ),
+    (
+        "topicmill status --notify",
+        "TOPICMILL__NOTIFY__COMMAND=cat topicmill status --notify",
+    ),
+    (
         "pip install --target .venv/cuda \"onnxruntime-gpu[cuda,cudnn]==1.31.1\"",
         "true # half a gigabyte",
     ),
@@ -111,7 +119,11 @@ pages! {
     every_command_about_postgresql_runs: "docs/postgres.md",
     every_command_about_deleting_runs: "docs/deleting.md",
     every_command_about_operating_runs: "docs/operating.md",
+    every_command_about_scheduling_runs: "docs/scheduling.md",
+    every_command_about_keeping_the_database_runs: "docs/keeping.md",
     every_command_about_the_schema_runs: "docs/schema.md",
+    every_command_about_secrets_runs: "docs/operating/secrets.md",
+    every_command_for_the_morning_runs: "docs/operating/morning.md",
 }
 
 fn text_of(page: &str) -> String {
@@ -120,15 +132,12 @@ fn text_of(page: &str) -> String {
 
 #[test]
 fn every_page_with_commands_is_run() {
-    let docs = std::fs::read_dir(repository("docs")).unwrap();
-    let names = docs.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = ["docs", "docs/operating"].into_iter().flat_map(|folder| {
+        let docs = std::fs::read_dir(repository(folder)).unwrap();
+        docs.map(move |entry| format!("{folder}/{}", entry.unwrap().file_name().display()))
+    });
     let pages: BTreeSet<String> = names
-        .filter(|name| {
-            std::path::Path::new(name)
-                .extension()
-                .is_some_and(|it| it == "md")
-        })
-        .map(|name| format!("docs/{name}"))
+        .filter(|name| Path::new(name).extension().is_some_and(|it| it == "md"))
         .filter(|page| !commands(&text_of(page)).is_empty())
         .chain(["README.md".to_owned()])
         .collect();
@@ -277,6 +286,10 @@ fn lay_out(folder: &Path) {
     let parquet = repository("tests/it/fixtures/posts.parquet");
     std::fs::copy(parquet, folder.join("posts.parquet")).unwrap();
     write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
+    write(
+        "own.ndjson",
+        "{\"id\": 1, \"text\": \"roast chicken\", \"labels\": [\"cooking\", \"law\"]}\n",
+    );
 }
 
 fn binary_folder() -> &'static Path {

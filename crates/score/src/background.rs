@@ -119,6 +119,7 @@ impl Background {
 
     /// The topics that a kind of model reads beside labels with these words.
     pub fn beside<'a>(&'a self, kind: &ModelKind, words: &Words) -> Vec<&'a BackgroundTopic> {
+        // An NLI model computes a row for each topic, so it reads only the few that are marked; vectors cost nothing.
         let nli = matches!(kind, ModelKind::Nli(_));
         let read = self.topics.iter().filter(|topic| !nli || topic.nli);
         read.filter(|topic| !topic.is_in(words)).collect()
@@ -164,6 +165,7 @@ fn stem(word: &str) -> &str {
     let stems = ENDINGS
         .iter()
         .filter_map(|ending| word.strip_suffix(ending));
+    // Fewer letters are no stem: *king* less its *ing* would be *k*.
     let mut long = stems.filter(|stem| stem.chars().count() >= 3);
     long.next().unwrap_or(word)
 }

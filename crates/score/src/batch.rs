@@ -37,6 +37,8 @@ pub fn plan(mut rows: Vec<BatchRow>, budget: usize, grouping: Grouping) -> Vec<V
         } else {
             Ordering::Equal
         };
+        // The longest first: attention grows with the square of the length, so a budget that is too large shows at
+        // once. Then by index, because the result must not depend on the order of the rows.
         text.then(b.len.cmp(&a.len))
             .then((a.text, a.label).cmp(&(b.text, b.label)))
     });
@@ -111,14 +113,10 @@ impl Batch {
 mod tests {
     use super::*;
 
-    /// A small generator of numbers that look random, the same on every run.
-    fn numbers(mut seed: u64) -> impl FnMut(usize) -> usize {
-        move |below| {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            usize::try_from(seed >> 33).unwrap() % below
-        }
+    /// Numbers that look random, the same on every run.
+    fn numbers(seed: u64) -> impl FnMut(usize) -> usize {
+        let mut random = fastrand::Rng::with_seed(seed);
+        move |below| random.usize(..below)
     }
 
     /// Lengths as on Reddit: a third short titles, the rest bodies with a long tail, cut at 512.

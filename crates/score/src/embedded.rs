@@ -171,16 +171,10 @@ mod tests {
     use crate::score::{PairLogits, fold};
 
     /// Numbers that look like a model's, the same each time.
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn raw(seed: u64, dimensions: usize) -> Vec<f32> {
-        let mut state = seed;
-        let mut next = || {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (state >> 40) as f32 / 16_777_216.0 - 0.5
-        };
-        (0..dimensions).map(|_| next() * 3.0).collect()
+        let mut random = fastrand::Rng::with_seed(seed);
+        let number = |_| (random.f32() - 0.5) * 3.0;
+        (0..dimensions).map(number).collect()
     }
 
     #[test]

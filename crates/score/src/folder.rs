@@ -244,6 +244,7 @@ impl ModelFolder {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let hash = known_hash(path)?;
             if let Some(manifest) = &manifest
+                // A file that the manifest does not list counts as changed, too: it decides a score.
                 && manifest.files.get(&*name) != Some(&hash)
             {
                 return Err(ModelError::Changed(path.clone()));

@@ -6,13 +6,18 @@
 
 mod compute;
 mod error;
+mod own;
 mod prepared;
+mod times;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
+pub use self::own::KnownVectors;
 use self::prepared::Labels;
 pub use self::prepared::{Prepared, fits};
+pub use self::times::BatchTimes;
 use super::batch::{self, Batch, BatchRow, Grouping};
 use super::embedded::TextVector;
 use super::engine::{Engine, EngineError};
@@ -68,14 +73,21 @@ pub enum Ended {
     Stopped,
 }
 
-/// Tokens that an engine read.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// What an engine did.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Computed {
     /// Tokens of rows, special ones included.
     pub tokens: u64,
     /// With what rows were filled up with: rows × longest row, summed over batches.
     pub padded_tokens: u64,
+    /// Batches that were halved because the memory ran out.
+    pub oom_splits: u64,
+    /// How long batches took, where there is a clock: see [`Labeler::time_by`].
+    pub batches: BatchTimes,
 }
+
+/// The time that passed since some moment.
+pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
 impl Computed {
     fn add(&mut self, batch: &Batch) {
@@ -91,6 +103,7 @@ pub struct Labeler {
     engine: Box<dyn Engine>,
     budget: usize,
     computed: Computed,
+    watch: Option<Stopwatch>,
 }
 
 impl Labeler {
@@ -108,8 +121,10 @@ impl Labeler {
             folder,
             encoder,
             engine,
+            // Stays so where a score depends on its batch.
             budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
+            watch: None,
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)
@@ -118,6 +133,11 @@ impl Labeler {
     /// What was computed since this was asked last; a batch that failed does not count.
     pub fn take_computed(&mut self) -> Computed {
         std::mem::take(&mut self.computed)
+    }
+
+    /// Measures from now on how long each batch of [`score`](Self::score) takes.
+    pub fn time_by(&mut self, watch: Stopwatch) {
+        self.watch = Some(watch);
     }
 
     /// Padded tokens that a batch may hold; fewer than was set where the memory ran out.
@@ -226,28 +246,50 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
+        self.score_each(&|_| prepared, texts, pairs, stop, done)
+    }
+
+    /// The same, each text against labels of its own: `prepared` gives those of a text by its index. Rows of texts with
+    /// other labels share batches.
+    ///
+    /// # Errors
+    /// As of [`score`](Self::score).
+    pub fn score_each<'p>(
+        &mut self,
+        prepared: &dyn Fn(usize) -> &'p Prepared,
+        texts: &[EncodedText],
+        pairs: &[Pairs],
+        stop: &dyn Fn() -> bool,
+        done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
+    ) -> Result<Ended, LabelerError> {
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let of_text = |label: usize| pair_of(pairs, text, label);
-            prepared.result(&of_text, raw, vector)
+            prepared(text).result(&of_text, raw, vector)
         };
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
-                let owners = prepared.owners.iter();
+                let owners = prepared(text).owners.iter();
                 owners
                     .filter(|label| pair_of(pairs, text, **label) == Pair::Wanted)
                     .count()
             })
             .collect();
+        // They need no batch, and no row of theirs would ever report them.
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            let nothing = vec![Vec::new(); prepared.owners.len()];
+            let nothing = vec![Vec::new(); prepared(text).owners.len()];
             done(text, Ok(finish(text, nothing, None)));
         }
-        let ended = match &prepared.labels {
-            Labels::Hypotheses(hypotheses) => {
+        if texts.is_empty() {
+            return Ok(Ended::Done);
+        }
+        // Of one model all are of one kind.
+        let ended = match &prepared(0).labels {
+            Labels::Hypotheses(_) => {
                 let mut rows = Vec::new();
                 for (text, ids) in texts.iter().enumerate() {
-                    for (label, hypothesis) in hypotheses.iter().enumerate() {
-                        if pair_of(pairs, text, prepared.owners[label]) == Pair::Wanted {
+                    let owners = &prepared(text).owners;
+                    for (label, hypothesis) in prepared(text).hypotheses().iter().enumerate() {
+                        if pair_of(pairs, text, owners[label]) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
                             rows.push(BatchRow { text, label, len });
                         }
@@ -256,13 +298,16 @@ impl Labeler {
                 let mut pending: Vec<Pending> = vec![Pending::default(); texts.len()];
                 self.compute(
                     rows,
-                    &|encoder, row| encoder.pair(&texts[row.text], &hypotheses[row.label]),
+                    &|encoder, row| {
+                        let hypothesis = &prepared(row.text).hypotheses()[row.label];
+                        encoder.pair(&texts[row.text], hypothesis)
+                    },
                     stop,
                     &mut |row, computed| match computed {
                         Ok(logits) => {
                             let of_text = &mut pending[row.text];
-                            if of_text.add(row.label, logits, hypotheses.len()) == missing[row.text]
-                            {
+                            let all = prepared(row.text).owners.len();
+                            if of_text.add(row.label, logits, all) == missing[row.text] {
                                 let raw = std::mem::take(&mut of_text.raw);
                                 done(row.text, Ok(finish(row.text, raw, None)));
                             }
@@ -287,7 +332,7 @@ impl Labeler {
                     stop,
                     &mut |row, computed| {
                         let finished = |raw: &[f32]| {
-                            let (rows, vector) = of_one_row(&prepared.labels, raw)?;
+                            let (rows, vector) = of_one_row(&prepared(row.text).labels, raw)?;
                             Ok(finish(row.text, rows, vector))
                         };
                         done(row.text, computed.and_then(finished));
@@ -352,6 +397,7 @@ struct Pending {
 impl Pending {
     /// Adds a row and tells how many there are now.
     fn add(&mut self, label: usize, logits: &[f32], labels: usize) -> usize {
+        // Rows of a text come in any order, because batches are made by length.
         self.raw.resize(labels, Vec::new());
         self.raw[label] = logits.to_vec();
         self.found += 1;

@@ -188,6 +188,7 @@ impl LabelSet {
 
     /// The hypothesis of a label: the template with the candidate label in it.
     pub fn hypothesis(&self, label: &Label) -> String {
+        // Once, because a label may hold `{}` itself.
         self.template.replacen("{}", &label.label, 1)
     }
 
@@ -200,6 +201,8 @@ impl LabelSet {
         )]
         let temperature = (self.temperature != 1.0).then_some(self.temperature);
         let (template, mode, threshold) = (&self.template, self.mode, self.threshold);
+        // Each form is the one that was hashed before the next field came. Another form would give stored label sets
+        // new hashes, and every post would be labelled again.
         let content = match (&self.background, temperature) {
             (Some(background), _) => serde_json::to_string(&(
                 (template, mode, threshold, &self.labels, self.temperature),
@@ -268,6 +271,8 @@ impl LabelSet {
         #[expect(clippy::cast_precision_loss, reason = "a number of labels")]
         let labels = self.labels.len().max(1) as f64;
         let left = !self.background_for(kind).is_empty();
+        // `fold` gives the mean of the topics' odds. Times the number of labels, it weighs as much as all of them
+        // together.
         left.then(|| (background.weight * labels).ln())
     }
 

@@ -30,7 +30,7 @@ use crate::folder::{ModelError, ModelFolder, Processor};
 pub enum OnnxError {
     /// There is no library anywhere.
     #[error(
-        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor among the Python packages beside it, nor in this user's data folder, nor in the `.venv` of the current folder, nor where the system looks ({0})"
+        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor among the Python packages beside it, nor in `lib/topicmill` there, nor in this user's data folder, nor in the `.venv` of the current folder, nor where the system looks ({0})"
     )]
     NotFound(String),
     /// There is no library where there should be one.
@@ -364,6 +364,7 @@ fn compute(
         (dims, data.to_vec())
     } else {
         let (dims, data) = value.try_extract_tensor::<half::f16>()?;
+        // A graph in float16 may give float16; scores are made of float32 whatever the graph.
         (dims, data.iter().map(|x| x.to_f32()).collect())
     };
     let size = |n: i64| usize::try_from(n).expect("it is positive");

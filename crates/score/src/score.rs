@@ -118,7 +118,8 @@ pub fn evidence_beside(
         (ModelKind::Classifier(_), Mode::Raw) => HeadFunction::None,
         (ModelKind::Classifier(_), Mode::Single) => HeadFunction::Softmax,
         (_, Mode::Multi) => HeadFunction::Sigmoid,
-        // A mode that a label set of another kind cannot have: see `LabelerError::Raw`.
+        // As the pipeline does with a single label: a softmax of one number is always 1. A background counts as company.
+        // `Raw` is a mode that a label set of another kind cannot have: see `LabelerError::Raw`.
         (_, Mode::Single | Mode::Raw) if logits.len() == 1 => HeadFunction::Sigmoid,
         (_, Mode::Single | Mode::Raw) => HeadFunction::Softmax,
     };
@@ -269,6 +270,7 @@ impl Evidence {
             let signed = signed.map(|(i, x)| if is_right(i) { -x } else { x });
             return Some(signed.map(softplus).sum());
         }
+        // In single mode one label is right, so a second one in the gold table would not count.
         let right = match right.first() {
             Some(right) => self.logits[*right],
             None => self.other?,
@@ -309,6 +311,7 @@ pub fn opposed(entailment: f32, contradiction: f32) -> f64 {
 fn rank(scores: Vec<f64>, other_score: Option<f64>, threshold: f64) -> Scores {
     let mut best = 0;
     for (i, score) in scores.iter().enumerate() {
+        // `>` and not `>=`: of equal scores the first label wins, as in the reference.
         if *score > scores[best] {
             best = i;
         }

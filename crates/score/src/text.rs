@@ -191,18 +191,9 @@ impl Encoder {
     /// [`TokenizeError::Load`], [`TokenizeError::Pattern`] and [`TokenizeError::Foreign`].
     pub fn load(model: &ModelFolder) -> Result<Self, TokenizeError> {
         let path = &model.tokenizer;
-        let load = |source| TokenizeError::Load {
-            path: path.clone(),
-            source,
-        };
         let bytes = folder::bounds::read(path)?;
-        bounds::check(&bytes).map_err(|detail| TokenizeError::Refused {
-            path: path.clone(),
-            detail,
-        })?;
-        let tokenizer = guarded(|| Tokenizer::from_bytes(&bytes)).map_err(load)?;
+        let encoder = Self::from_bytes(&bytes, path, model.max_tokens, model.pad_id)?;
         drop(bytes);
-        let encoder = Self::new(tokenizer, path, model.max_tokens, model.pad_id)?;
         for vector in model.made.iter().flat_map(|made| &made.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
             let Sequence { ids, type_ids } = if model.kind.head().is_some() {
@@ -210,12 +201,35 @@ impl Encoder {
             } else {
                 encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
             };
+            // A model that reads no type ids has none in its manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;
             if vector.input_ids != ids || !same_types {
                 return Err(TokenizeError::Foreign(path.clone()));
             }
         }
         Ok(encoder)
+    }
+
+    /// The encoder that the bytes of a `tokenizer.json` describe; `path` is what errors name.
+    ///
+    /// # Errors
+    /// [`TokenizeError::Refused`], [`TokenizeError::Load`] and [`TokenizeError::Pattern`].
+    pub fn from_bytes(
+        bytes: &[u8],
+        path: &Path,
+        max_tokens: usize,
+        pad_id: Option<u32>,
+    ) -> Result<Self, TokenizeError> {
+        bounds::check(bytes).map_err(|detail| TokenizeError::Refused {
+            path: path.to_owned(),
+            detail,
+        })?;
+        let tokenizer = guarded(|| Tokenizer::from_bytes(bytes));
+        let tokenizer = tokenizer.map_err(|source| TokenizeError::Load {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(tokenizer, path, max_tokens, pad_id)
     }
 
     fn new(
@@ -245,6 +259,7 @@ impl Encoder {
                     .iter()
                     .find_map(|token| tokenizer.token_to_id(token))
             })
+            // Any id will do: what is filled up is masked.
             .unwrap_or(0);
         let encoder = Self {
             tokenizer,
@@ -262,6 +277,7 @@ impl Encoder {
 
     /// Whether splicing gives what the tokenizer gives on texts other than those the pattern was read off.
     fn agrees_with_tokenizer(&self) -> Result<bool, tokenizers::Error> {
+        // Of several tokens each, with punctuation: a tokenizer that adds something between words shows here.
         let (a, b) = ("Two words, or three.", "another text");
         let ids = |text| {
             self.tokenizer
@@ -307,18 +323,20 @@ impl Encoder {
     ///
     /// # Errors
     /// [`TokenizeError::Encode`], where the tokenizer itself is broken.
-    pub fn encode(&self, texts: &[String]) -> Result<Vec<EncodedText>, TokenizeError> {
+    pub fn encode<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<EncodedText>, TokenizeError> {
         let chars = (self.room() + MARGIN_TOKENS) * CHARS_PER_TOKEN;
+        // A post may have 40,000 characters, and a model reads some 2,000 of them: the rest is not worth tokenising.
         let heads = texts
             .iter()
-            .map(|text| head(text, chars))
+            .map(|text| head(text.as_ref(), chars))
             .collect::<Vec<_>>();
+        // `fast` leaves out the places of tokens in the text, which nobody needs here.
         let encodings = guarded(|| self.tokenizer.encode_batch_fast(heads, false))
             .map_err(TokenizeError::Encode)?;
         texts
             .iter()
             .zip(encodings)
-            .map(|(text, encoding)| self.finish(text, encoding, chars))
+            .map(|(text, encoding)| self.finish(text.as_ref(), encoding, chars))
             .collect()
     }
 
@@ -345,6 +363,7 @@ impl Encoder {
             && chars < MAX_CHARS
             && head(text, chars).len() < text.len()
         {
+            // In large steps: a megabyte of blanks takes a few rounds.
             chars *= 4;
             encoding = guarded(|| self.tokenizer.encode_fast(head(text, chars), false))
                 .map_err(TokenizeError::Encode)?;
@@ -388,6 +407,7 @@ fn guarded<T>(read: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, 
 
 /// The first `chars` characters of a text.
 fn head(text: &str, chars: usize) -> &str {
+    // A character takes at least a byte, so this needs no counting.
     if text.len() <= chars {
         return text;
     }

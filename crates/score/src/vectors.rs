@@ -87,6 +87,7 @@ fn run(
         errors.logits = logits.fold(errors.logits, f64::max);
         for (found, wanted) in scores(kind, found).into_iter().zip(scores(kind, wanted)) {
             let off = (found - wanted).abs();
+            // `max` passes over what is no number, which would hide the worst error.
             errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
         }
         errors.other_class += usize::from(likeliest(found) != likeliest(wanted));

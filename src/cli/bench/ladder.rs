@@ -61,6 +61,7 @@ impl Ladder {
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
         let posts = bed.texts.len();
+        // For warmth: a session makes much of what it needs in its first batch.
         score(&mut bed, 1, clock)?;
         let (mut seconds, mut scores) = (Vec::new(), Vec::new());
         for round in 1..=self.repeats {

@@ -23,6 +23,7 @@ impl Numbers {
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
+        // The low bits of such a sequence come round again soon.
         usize::try_from(self.0 >> 33).expect("31 bits") % end
     }
 
@@ -35,6 +36,7 @@ impl Numbers {
 
     /// Of the normal distribution, nearly.
     fn normal(&mut self) -> f64 {
+        // Twelve fractions have a variance of 1 together, and a mean of 6.
         (0..12).map(|_| self.fraction()).sum::<f64>() - 6.0
     }
 }

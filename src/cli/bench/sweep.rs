@@ -112,6 +112,7 @@ impl Sweep {
             setting.compute(&mut bed, &bar, stop)?;
             setting.peak_mib = memory::peak_mib();
         }
+        // In turns, so that whatever slows the machine for a while slows all sizes.
         for round in 0..self.repeats {
             let mut seconds = Vec::new();
             for setting in &settings {

@@ -1,7 +1,7 @@
 //! `topicmill export --format label-studio` and `--format argilla`: tasks for people who label elsewhere.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -12,6 +12,7 @@ use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::domain::{Chosen, Fullname};
 use crate::export::Subject;
+use crate::placing::{Standing, put};
 use crate::review::ask;
 use crate::review::tasks::Tasks;
 use crate::store::{Access, ReviewPost, Store};
@@ -155,27 +156,7 @@ impl Export {
 
     /// A file that has its name when it is whole.
     fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-        let folder = path.parent().filter(|folder| *folder != Path::new(""));
-        let written = || -> io::Result<()> {
-            let mut file = tempfile::Builder::new()
-                .prefix(".tasks.")
-                .suffix(".partial")
-                .tempfile_in(folder.unwrap_or(Path::new(".")))?;
-            file.write_all(bytes)?;
-            file.as_file().sync_all()?;
-            #[cfg(unix)]
-            {
-                use std::os::unix::fs::PermissionsExt;
-                fs::set_permissions(file.path(), fs::Permissions::from_mode(0o644))?;
-            }
-            let placed = if self.overwrite {
-                file.persist(path)
-            } else {
-                file.persist_noclobber(path)
-            };
-            placed.map(drop).map_err(|error| error.error)
-        };
-        written().map_err(|error| not_written(path, error))
+        put(path, bytes, Standing::by(self.overwrite)).map_err(|error| not_written(path, error))
     }
 
     fn print_told(

@@ -50,6 +50,7 @@ pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
             }
             rows
         }
+        // Who has a file of this name means the file.
         DB if !Path::new(word).exists() => return answers(store).await,
         path => gold::rows(Path::new(path))?,
     };

@@ -14,6 +14,7 @@ use super::against::{self, share};
 use super::{Found, WhichModel, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
+use crate::placing::{Standing, put};
 use crate::review::calibrate::{
     Calibration, FEWEST_ANSWERED, FOLDS, Known, Quality, Setting, TEMPERATURES, calibrate,
     without_background,
@@ -269,7 +270,7 @@ impl Calibrate {
         let folder = from.map(|path| path.parent().unwrap_or(Path::new("")));
         let text =
             calibrated(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
-        std::fs::write(out, text).map_err(|error| {
+        put(out, text, Standing::Replaced).map_err(|error| {
             CliError::Usage(format!("write `{}`: {error}; correct --out", out.display()))
         })?;
         tracing::info!(

@@ -228,6 +228,7 @@ fn changes<'a>(a: &'a LabelSet, b: &'a LabelSet) -> Vec<Change<'a>> {
         let labels = set.labels.iter().map(|label| label.slug.as_str());
         labels.filter(|slug| of(other, slug).is_some()).collect()
     };
+    // Only among labels that both have: one that is new moves none of the others.
     let (order_a, order_b) = (both(a, b), both(b, a));
     let moved = |slug: &str| {
         let place = |order: &[&str]| order.iter().position(|one| *one == slug);

@@ -104,7 +104,9 @@ impl Evaluate {
         let mut exit = Exit::Done;
         if self.compute {
             for side in &mut sides {
-                exit = side.compute(setup, &context).await?;
+                // The first thing that went wrong is what the exit code says.
+                let computed = side.compute(setup, &context).await?;
+                exit = if exit == Exit::Done { computed } else { exit };
             }
             if setup.stop.is_cancelled() {
                 return Ok(exit);
@@ -142,6 +144,7 @@ impl Evaluate {
 
     /// The first or the second of what is compared; what is given once holds for both.
     async fn side(&self, setup: &Setup, store: &Store, place: usize) -> Result<Side, CliError> {
+        // One label set beside two models is meant for both, and one model beside two label sets, too.
         let of = |words: &[String]| words.get(place).or(words.last()).cloned();
         let word = of(&self.label_set).unwrap_or_else(|| "current".to_owned());
         let which = WhichModel::default();

@@ -2,11 +2,12 @@
 //! show one, suggest labels for another.
 //!
 //! A version is the hash of what decides a label: labels, template, mode, threshold and temperature. Here only `use`
-//! changes which labels the views show.
+//! changes which labels the views show, and only `drop` takes labels away.
 
 mod against;
 mod calibrate;
 mod diff;
+mod dropped;
 mod evaluate;
 mod gold;
 mod new;
@@ -75,6 +76,8 @@ enum Command {
     List(shown::List),
     /// Make a stored label set the current one, which the views show
     Use(shown::Use),
+    /// Delete a stored label set with its labels, its scores, and the logits that only it needs
+    Drop(dropped::Drop),
 }
 
 /// Flags of commands that score from what is stored.
@@ -93,7 +96,7 @@ impl Labels {
     /// Whether the command has something in hand that a signal lets it finish.
     pub fn drains(&self) -> bool {
         match &self.command {
-            Command::WhatIf(_) => true,
+            Command::WhatIf(_) | Command::Drop(_) => true,
             Command::Evaluate(evaluate) => evaluate.drains(),
             _ => false,
         }
@@ -111,6 +114,7 @@ impl Labels {
             Command::Suggest(command) => command.run(setup).await,
             Command::List(command) => command.run(setup).await,
             Command::Use(command) => command.run(setup).await,
+            Command::Drop(command) => command.run(setup).await,
         }
     }
 }
@@ -233,7 +237,7 @@ fn key_of(rows: &[LabelSetRow], set: &LabelSet) -> Option<i64> {
 }
 
 /// The one model that a word means.
-fn named_model<'a>(
+pub(super) fn named_model<'a>(
     rows: &'a [(i64, ModelRow)],
     word: &str,
 ) -> Result<&'a (i64, ModelRow), CliError> {
@@ -260,7 +264,7 @@ fn named_model<'a>(
 }
 
 /// A model for people: names are those of folders, so two may have the same.
-fn told_apart(row: &ModelRow) -> String {
+pub(super) fn told_apart(row: &ModelRow) -> String {
     let ModelRow {
         name,
         precision,
@@ -307,6 +311,7 @@ async fn label_vectors(
             None => None,
         });
     }
+    // All is stored, or there is nothing to compare with: no model need be loaded.
     if known.iter().all(Option::is_some) || !store.has_vectors(model).await? {
         return Ok(None);
     }

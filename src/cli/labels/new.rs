@@ -124,6 +124,7 @@ impl New {
 
     fn write(&self, text: &str) -> Result<(), CliError> {
         let path = self.file.display();
+        // In one step: between a look and an opening, somebody else could make the file.
         let opened = OpenOptions::new()
             .write(true)
             .create_new(true)

@@ -112,6 +112,7 @@ impl Suggest {
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
         let named = Named::find(setup, &WhichModel::default(), Some(&store), word).await?;
+        // Before the search, which may take long: a file that cannot be copied is told at once.
         let base = match &self.out {
             Some(_) => Some(self.base(setup, &named.set)?),
             None => None,

@@ -84,6 +84,7 @@ impl WhatIf {
         if self.save.is_some() {
             refuse_current(&context.store, &set).await?;
         }
+        // Before a model runs: gold labels that cannot be read are told at once.
         let before = self.before(&context.store, &set).await?;
         if self.compute {
             let engines = setup.engines(&self.which.flags(), None)?;

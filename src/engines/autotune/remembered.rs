@@ -85,6 +85,7 @@ impl Remembered {
         let folder = self.0.parent().expect("the file is in a folder");
         std::fs::create_dir_all(folder)?;
         // Beside it first, so that no reader sees half a file.
+        // The process's number keeps two processes from writing into one file.
         let partial = self.0.with_extension(std::process::id().to_string());
         let text = serde_json::to_string_pretty(&entries).expect("text and numbers");
         std::fs::write(&partial, text + "\n")?;

@@ -11,7 +11,7 @@ const RANGE: Range = Range {
 };
 
 /// Searches on a curve; also the largest budget that was asked for.
-fn on(range: Range, curve: impl Fn(usize) -> Trial) -> (Found, usize) {
+fn on(range: Range, mut curve: impl FnMut(usize) -> Trial) -> (Found, usize) {
     let mut largest = 0;
     let found = search(range, &mut |budget| {
         largest = largest.max(budget);
@@ -87,15 +87,9 @@ fn what_needs_too_much_memory_is_never_taken() {
 #[test]
 fn noise_costs_little() {
     for seed in 0..200_u64 {
-        let state = std::cell::Cell::new(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
         let noisy = |budget| {
-            let next = state
-                .get()
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            state.set(next);
-            #[expect(clippy::cast_precision_loss, reason = "a fraction")]
-            let noise = (next >> 40) as f64 / (1_u64 << 24) as f64;
+            let noise = random.f64();
             match peak(4_000.0)(budget) {
                 Trial::Speed(speed) => Trial::Speed(speed * (0.96 + 0.08 * noise)),
                 other => other,

@@ -64,6 +64,7 @@ impl SplitMix {
     /// A number from 0 to `n` - 1.
     #[expect(clippy::cast_possible_truncation, reason = "less than `n`")]
     fn below(&mut self, n: usize) -> usize {
+        // The high half of a product: a remainder would favour small numbers.
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 }
@@ -75,6 +76,7 @@ pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: us
         let (value, low, high) = (None, -1.0, 1.0);
         return Estimate { value, low, high };
     }
+    // One answer is added to each side (Agresti and Min), so that an interval without differences has a width, too.
     let n = float(posts) + 2.0;
     let (a, b) = (
         (float(only_first) + 1.0) / n,
@@ -91,6 +93,7 @@ pub(super) fn paired_difference(only_first: usize, only_second: usize, posts: us
 /// McNemar's exact test, two-sided: how likely heads and tails of a fair coin come out as uneven as this, or more so.
 pub(super) fn mcnemar(only_first: usize, only_second: usize) -> f64 {
     let (n, fewer) = (only_first + only_second, only_first.min(only_second));
+    // In logarithms: 0.5 to the power of the differences is 0 in floats where there are over a thousand.
     let mut log = -float(n) * std::f64::consts::LN_2;
     let mut tail = log.exp();
     for k in 0..fewer {

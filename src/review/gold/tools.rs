@@ -85,6 +85,7 @@ fn label_studio(row: &Row) -> Result<Found, String> {
         let at = one["updated_at"].as_str().or(one["created_at"].as_str());
         answers.push(Answer {
             label,
+            // With the tool's name in front, because the numbers of two tools mean different people.
             reviewer: email.or(number.map(|id| format!("label-studio:{id}"))),
             answered_at: at.map(time).transpose()?,
             chosen,
@@ -187,6 +188,7 @@ fn said_in_argilla<'a>(
         answers.push(Answer {
             label: value.as_str().ok_or("a response is no text")?.to_owned(),
             reviewer: user.as_str().map(|user| format!("argilla:{user}")),
+            // Argilla's records do not say when somebody answered.
             answered_at: None,
             chosen: parsed(&metadata["chosen"]),
             text_hash: parsed(&metadata["text_hash"]),

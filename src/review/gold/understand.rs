@@ -40,6 +40,7 @@ pub fn understand(
         return Err(unknown(&found.foreign, sets));
     }
     let nothing = vec![None; sets.len()];
+    // Only in multi mode may several labels be right. If one set is not, two labels of a post contradict each other.
     let several = sets.iter().all(|set| set.mode == Mode::Multi);
     let mut posts: BTreeMap<Fullname, GoldPost> = BTreeMap::new();
     let mut conflicts: Vec<String> = Vec::new();

@@ -72,6 +72,7 @@ impl Distinct {
                 }
                 found.before.push(distance);
             }
+            // All earlier ones were far enough away; otherwise the loop broke off, and what it noted is taken back.
             if found.before.len() - at == found.places.len() {
                 found.places.push(place);
             } else {
@@ -97,6 +98,7 @@ pub(super) fn cluster(vectors: &[Vec<f32>], distinct: Distinct, fewest: usize) -
     }
     let mut condensed = distinct.condensed();
     let vectors: Vec<&[f32]> = distinct.places.iter().map(|at| &vectors[*at][..]).collect();
+    // Two copies of all distances would be in memory while the tree is made.
     drop(distinct.before);
     let tree = linkage(&mut condensed, n, Method::Average);
     drop(condensed);

@@ -100,6 +100,7 @@ pub(super) fn terms(classes: &[Vec<Text<'_>>]) -> Vec<Vec<Term>> {
                 (share * rare, term.as_str(), *count)
             })
             .collect();
+        // By the term where scores are equal, so that the same posts give the same words.
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(b.1)));
         let kept = tidy(&scored).into_iter().take(KEPT);
         let term = |term: &str| Term {

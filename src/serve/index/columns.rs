@@ -155,6 +155,7 @@ impl Columns {
         let topic = post.topic.map_or(NONE, |topic| self.topics.number(topic));
         self.topic.push(topic);
         let votes = post.reddit_score.map(|votes| {
+            // The lowest number of all stands for no votes.
             i32::try_from(votes).unwrap_or(if votes < 0 { i32::MIN + 1 } else { i32::MAX })
         });
         self.votes.push(votes.unwrap_or(NO_VOTES));
@@ -180,6 +181,7 @@ impl Columns {
 
     /// Puts the posts into the order of their keys, after the last ones were added.
     pub fn sort(&mut self) {
+        // Posts may come in this order anyway; then nothing has to be moved.
         if self.keys.is_sorted() {
             return;
         }
@@ -349,6 +351,7 @@ impl Best {
 
     fn offer(&mut self, place: Place) {
         self.total += 1;
+        // By its place and not by how many posts come before it: new posts do not shift the pages behind.
         if self.after.is_some_and(|after| place >= after) {
             return;
         }
@@ -458,6 +461,7 @@ impl Passes {
 fn key(fullname: &str) -> Option<i64> {
     let id = fullname.strip_prefix("t3_")?;
     let is_plain = (1..=DIGITS).contains(&id.len())
+        // `t3_01` and `t3_1` would be one number, and upper case another spelling of it.
         && !id.starts_with('0')
         && !id.bytes().any(|byte| byte.is_ascii_uppercase());
     if !is_plain || id.starts_with(['+', '-']) {

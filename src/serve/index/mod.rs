@@ -112,6 +112,7 @@ impl Index {
         let (mut times, mut failed) = (self.times.subscribe(), self.failed.subscribe());
         // The senders live as long as this index does.
         tokio::select! {
+            // An index that was read once stays useful, whatever the last look met.
             biased;
             _ = times.wait_for(|times| *times > 0) => Ok(()),
             failed = failed.wait_for(Option::is_some) => {
@@ -161,6 +162,7 @@ impl Index {
             return Ok(Arc::clone(found));
         }
         let words = self.words.lock().expect("no holder of this lock panics");
+        // One more than lists have says that there are more.
         let found = words.find(search, MATCHES + 1);
         let found = Arc::new(found.map_err(|error| failed(&error))?);
         // Under the lock of the words, so that nobody forgets what is not there yet.
@@ -172,6 +174,7 @@ impl Index {
 
     /// Changes the words, and forgets what was found among those before.
     fn change(&self, change: impl FnOnce(&mut Words) -> rusqlite::Result<()>) -> Result<()> {
+        // Changing the words takes the processor for long, and the lock belongs to a thread.
         tokio::task::block_in_place(|| {
             let mut words = self.words.lock().expect("no holder of this lock panics");
             let changed = change(&mut words);
@@ -213,14 +216,18 @@ impl Index {
     /// Reads everything again if something was written since; whether it was.
     async fn look(&self, store: &Store, read: &mut Option<News>) -> Result<bool> {
         store.usable().await?;
+        // Asked before the posts are read. What is written meanwhile is then news for the next look, and nothing is
+        // missed.
         let news = store.news().await?;
         if read.as_ref() == Some(&news) {
             return Ok(false);
         }
         let columns = Arc::new(outline::read(store).await?);
         *self.columns.write().expect("no holder of this lock panics") = Arc::clone(&columns);
+        // Before the texts are read: lists can be made now, and their words take longer.
         self.times.send_modify(|times| *times += 1);
         self.read_texts(store, &columns).await?;
+        // Last: a look that fails half-way is done again as a whole.
         *read = Some(news);
         Ok(true)
     }
@@ -256,6 +263,7 @@ impl Index {
             match self.put_texts(store, columns, segment).await {
                 Ok(read) => put.extend(read),
                 Err(error) => {
+                    // What was put in stays there, so that the next look does not put it in again.
                     self.remember(known, &wanted[..i * SEGMENT], &put);
                     return Err(error);
                 }
@@ -290,6 +298,7 @@ impl Index {
         read.sort_unstable();
         let is_read = |key: i64| read.binary_search_by_key(&key, |(key, _)| *key).is_ok();
         let keys = segment.iter().map(|(key, _)| *key);
+        // Purged, or without a text, since the columns were read.
         let gone: Vec<i64> = keys.filter(|key| !is_read(*key)).collect();
         self.change(|words| {
             words.take(&gone)?;

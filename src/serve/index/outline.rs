@@ -27,6 +27,7 @@ pub async fn read(store: &Store) -> Result<Columns> {
         at_most: None,
         patience: None,
         longest: None,
+        // The statement is our own, so the rights of the database's user are no danger here.
         any_user: true,
         stop: CancellationToken::new(),
     };
@@ -77,6 +78,7 @@ fn post(row: &[Value]) -> Result<Outlined<'_>> {
 /// The second of 1970 of a time as SQLite holds it, or as PostgreSQL prints it.
 fn seconds(text: &str) -> Option<i64> {
     let time = DateTime::parse_from_rfc3339(text)
+        // PostgreSQL prints the zone as `+00`, without minutes.
         .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
     time.ok().map(|time| time.timestamp())
 }

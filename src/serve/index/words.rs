@@ -9,6 +9,8 @@ use rusqlite::{Connection, params};
 /// Bytes of a text that are searched: far more than Reddit's 40,000 characters.
 const BYTES: usize = 200_000;
 /// Emoji and other signs are words, too.
+/// No copy of the texts is kept (`content=''`), and posts can be taken out all the same (`contentless_delete`). Of
+/// letters with two marks, `remove_diacritics 1` would take none.
 const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
 
@@ -18,6 +20,7 @@ pub struct Words(Connection);
 impl Words {
     pub fn new() -> rusqlite::Result<Self> {
         let connection = Connection::open_in_memory()?;
+        // Nothing is ever rolled back, and no text may reach a disk.
         connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
         connection.execute_batch(TABLE)?;
         Ok(Self(connection))
@@ -61,6 +64,7 @@ impl Words {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = select.query_map(params![query, limit], |row| row.get(0))?;
         let mut keys: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
+        // The limit takes the highest keys, and `choose` wants them from the lowest on.
         keys.reverse();
         Ok(keys)
     }

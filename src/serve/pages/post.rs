@@ -107,10 +107,12 @@ fn shown(post: &WholePost) -> PostPage {
     let permalink = post
         .permalink
         .as_deref()
+        // A path from a file may be anything; with two slashes, it would name another host.
         .filter(|path| path.starts_with('/') && !path.starts_with("//"));
     let link = post
         .url
         .as_deref()
+        // `javascript:` and the like must not become a link.
         .filter(|url| url.starts_with("https://") || url.starts_with("http://"));
     let outcome = listed.outcome.as_deref();
     let is_cut = body.len() < post.selftext.len();

@@ -57,6 +57,7 @@ pub async fn page(
     Words(asked): Words<Asked>,
 ) -> Result<Response, PageError> {
     let listed = listing::list(&serving, &asked).await?;
+    // `list` does not wait for it where the search has no word.
     serving.index.ready().await?;
     let standing = serving.index.standing();
     let text = |word: &Option<String>| given(word).unwrap_or_default().to_owned();

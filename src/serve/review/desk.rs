@@ -202,6 +202,7 @@ impl Desk {
         let more = u32::try_from(taken.len()).unwrap_or(u32::MAX);
         let store = &self.store;
         if chosen == Chosen::Random || reviewer.is_some() {
+            // So many may be taken at most, so one more is free, if there is any.
             let limit = more.saturating_add(1);
             let found = match chosen {
                 Chosen::Random => store.random_posts(target, reviewer, limit).await?,
@@ -211,6 +212,7 @@ impl Desk {
             let free: Vec<Fullname> = free.into_iter().collect();
             return Ok(store.review_posts(target, &free).await?.pop());
         }
+        // Refilled once: a fresh window without a free post means that there is none.
         for may_refill in [true, false] {
             while let Some(at) = asked.closest.iter().position(|post| !taken.contains(post)) {
                 let post = asked.closest.remove(at).expect("it was found there");
@@ -251,6 +253,7 @@ impl Desk {
         if person.in_hand.as_ref().is_some_and(|one| one.post == *post) {
             person.in_hand = None;
         }
+        // People judge the text that they saw; another one may deserve another label.
         if shown.is_none_or(|shown| shown.text_hash != text) {
             return Ok(Said::Gone);
         }
@@ -269,6 +272,7 @@ impl Desk {
         if !saved.missing.is_empty() {
             return Ok(Said::Gone);
         }
+        // A form that is sent twice, or an answer that is corrected at once, is one question.
         if person.said.last() != Some(post) {
             person.said.push(post.clone());
             person.answers += 1;

@@ -257,6 +257,7 @@ async fn answer(
     };
     let chosen = match form.chosen.as_deref() {
         Some("random") => Chosen::Random,
+        // Whatever else a form says: only what was drawn at random may stand for all posts.
         _ => Chosen::Closest,
     };
     let answer = Answer {
@@ -361,6 +362,7 @@ impl Review {
         set: &LabelSet,
         who: &str,
     ) -> Result<Done, PageError> {
+        // An address picks one of these sentences and says nothing itself: anybody can write one.
         let text = match asking.did.as_deref() {
             Some("answered") => {
                 let post = asking.post.as_ref().and_then(|post| post.parse().ok());
@@ -420,6 +422,7 @@ impl Ask {
             text_hash,
             ..
         } = post;
+        // A `javascript:` link would run in this page.
         let link = url.filter(|url| url.starts_with("https://") || url.starts_with("http://"));
         let host = link.as_deref().and_then(|link| link.split('/').nth(2));
         Self {

@@ -216,6 +216,7 @@ impl Blocks {
             }
         };
         let mut position = self.rows.position();
+        // The reader of lines counts what it passed over unparsed; this adds what was parsed and then left out.
         position.left_out += self.left_out;
         Block {
             records,
@@ -275,6 +276,7 @@ pub fn blocks(path: &Path, reading: &Reading) -> Result<Blocks, DumpError> {
         FileFormat::Listing => Box::new(Children::new(read_listing(path)?)),
         FileFormat::Ndjson => Box::new(Lines::new(open(path, &read)?, filter.clone())),
         FileFormat::Dump => {
+            // Before the rows are opened: nothing may be stored of a file of comments.
             check_first_row(path)?;
             Box::new(Lines::new(unpacked(path, &read)?, filter.clone()))
         }
@@ -319,6 +321,7 @@ fn probe(path: &Path) -> Result<File, DumpError> {
     if about.is_dir() {
         return Err(DumpError::Directory(path.to_owned()));
     }
+    // Only of a plain file: the length of a pipe is 0 as well.
     if about.is_file() && about.len() == 0 {
         return Err(DumpError::Empty(path.to_owned()));
     }
@@ -369,10 +372,12 @@ fn unpacked(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send
     let (packing, reader) = packed(path, read)?;
     match packing {
         Packing::Plain => Ok(Box::new(reader)),
+        // This always fails: `open` says what to do about a file that is packed with gzip.
         Packing::Gzip => open(path, read).map(|reader| Box::new(reader) as _),
         Packing::Zstd => {
             let io_error = DumpError::of(path);
             let mut decoder = zstd::Decoder::with_buffer(reader).map_err(&io_error)?;
+            // zstd refuses windows over 128 MiB unless it is told otherwise.
             decoder.window_log_max(LARGEST_WINDOW).map_err(&io_error)?;
             Ok(Box::new(BufReader::with_capacity(1 << 20, decoder)))
         }
@@ -388,6 +393,7 @@ fn check_first_row(path: &Path) -> Result<(), DumpError> {
         .read_until(b'\n', &mut first);
     match read {
         Ok(0) => return Err(DumpError::Empty(path.to_owned())),
+        // zstd's crate gives its errors as words only.
         Err(source) if source.to_string().contains("Allocation error") => {
             return Err(DumpError::Window {
                 path: path.to_owned(),

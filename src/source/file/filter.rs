@@ -58,6 +58,7 @@ impl Filter {
                 .iter()
                 .map(|name| String::from_utf8_lossy(name))
                 .collect();
+            // A set has no order of its own, and these words are the key under which an import goes on.
             names.sort_unstable();
             names.join(",")
         });
@@ -95,6 +96,7 @@ impl Filter {
                         Some(b'.') => digits + 1 + leading_digits(&value[digits + 1..]),
                         _ => digits,
                     };
+                    // Anything else, such as an exponent, is left to the parser.
                     let whole = matches!(value.get(end), Some(b',' | b'}' | b'"' | b' '));
                     let secs = std::str::from_utf8(&value[..digits]).ok();
                     match secs.and_then(|secs| secs.parse().ok()) {
@@ -109,6 +111,7 @@ impl Filter {
             return true;
         };
         let mut lower = [0; LONGEST_NAME];
+        // On the stack, because this runs for each of forty million rows.
         let Some(lower) = lower.get_mut(..name.len()) else {
             return names.contains(&name.to_ascii_lowercase());
         };

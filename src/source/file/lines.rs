@@ -73,6 +73,7 @@ impl<R: BufRead> Lines<R> {
                 let skipped = chunk
                     .len()
                     .min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+                // The file is shorter than it was: `read_line` meets its end.
                 if skipped == 0 {
                     return Ok(false);
                 }
@@ -95,6 +96,7 @@ impl<R: BufRead> Lines<R> {
             self.reader.consume(passed);
             self.position.bytes += passed as u64;
             quiet += passed as u64;
+            // A line that may be wanted, or no whole line in the buffer: `read_line` takes over.
             if wanted || passed == 0 {
                 return Ok(false);
             }
@@ -115,6 +117,7 @@ impl<R: BufRead> Lines<R> {
             ended = newline.is_some();
             let taken = newline.map_or(chunk.len(), |at| at + 1);
             length += taken;
+            // A longer line is read to its end without being held, so that the next one is found.
             if length <= LONGEST_LINE {
                 self.line.extend_from_slice(&chunk[..taken]);
             }
@@ -126,6 +129,7 @@ impl<R: BufRead> Lines<R> {
         self.position.rows += 1;
         self.position.bytes += length as u64;
         if length > LONGEST_LINE {
+            // Gives the memory back, which `clear` would not.
             self.line = Vec::new();
             return Ok(Line::TooLong);
         }
@@ -195,6 +199,7 @@ impl<R: BufRead + Send> Rows for Lines<R> {
 
     fn resume(&mut self, position: Position) {
         self.position = position;
+        // Unpacked again and thrown away: in a zstd stream nothing can be jumped over.
         self.skip = position.bytes;
     }
 

@@ -14,7 +14,10 @@ pub(crate) const LARGEST_ANSWER: usize = 32 << 20;
 pub(crate) const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// No window is longer; a larger number is none that was meant, and would overflow a date.
-pub(crate) const LONGEST_WINDOW: Duration = Duration::from_hours(24);
+pub const LONGEST_WINDOW: Duration = Duration::from_hours(24);
+
+/// The longest wait that an answer can ask for: a year. Nobody waits as long, and more would overflow a date.
+pub const LONGEST_WAIT: Duration = Duration::from_hours(24 * 366);
 
 /// An answer, read to its end.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ impl Answer {
     pub(crate) async fn read(request: RequestBuilder) -> Result<Option<Self>, reqwest::Error> {
         let mut response = request.send().await?;
         let declared = response.content_length().unwrap_or(0);
+        // The header may be missing or wrong, so it only saves the reading; the bytes are counted below all the same.
         if declared > LARGEST_ANSWER as u64 {
             return Ok(None);
         }
@@ -94,19 +98,22 @@ fn asked_wait(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
 }
 
 /// `Retry-After` in either of its forms: seconds, or a date.
-pub(crate) fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+pub fn retry_after(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if let Ok(secs) = text.parse::<f64>() {
-        Duration::try_from_secs_f64(secs).ok()?
+        // A header may hold a negative or an endless number.
+        let is_wait = secs.is_finite() && secs >= 0.0;
+        Duration::from_secs_f64(is_wait.then(|| secs.min(LONGEST_WAIT.as_secs_f64()))?)
     } else {
         let until = DateTime::parse_from_rfc2822(text).ok()?;
+        // A date in the past means no wait, and becomes the shortest one.
         (until.to_utc() - now).to_std().unwrap_or_default()
     };
-    Some(wait.max(SHORTEST_WAIT))
+    Some(wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
 }
 
 /// The time until the site's window ends: a number of seconds, or a time of day in seconds or milliseconds since 1970.
-pub(crate) fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
+pub fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration> {
     /// More seconds than any wait, fewer than any time of day since 2001.
     const A_TIME_OF_DAY: f64 = 1e9;
     let mut secs = number(headers, "x-ratelimit-reset")?;
@@ -127,7 +134,7 @@ pub(crate) fn reset(headers: &HeaderMap, now: DateTime<Utc>) -> Option<Duration>
 }
 
 /// A header that is an int in one answer and a float in the next.
-pub(crate) fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
+pub fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
     let number: f64 = headers.get(name)?.to_str().ok()?.trim().parse().ok()?;
     number.is_finite().then_some(number.max(0.0))
 }
@@ -135,6 +142,26 @@ pub(crate) fn number(headers: &HeaderMap, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_is_bounded_whatever_is_asked_for() {
+        let now = DateTime::from_timestamp(1_790_000_000, 0).unwrap();
+        for (given, wait) in [
+            ("0", Some(SHORTEST_WAIT)),
+            ("7.5", Some(Duration::from_millis(7_500))),
+            // The greatest number that a `Duration` holds: added to what a clock says it overflows.
+            ("18446744073709549568", Some(LONGEST_WAIT)),
+            ("1e300", Some(LONGEST_WAIT)),
+            ("Thu, 01 Jan 9998 00:00:00 GMT", Some(LONGEST_WAIT)),
+            ("-5", None),
+            ("inf", None),
+            ("NaN", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(RETRY_AFTER, given.parse().unwrap());
+            assert_eq!(retry_after(&headers, now), wait, "{given}");
+        }
+    }
 
     #[test]
     fn the_end_of_a_quota_is_read_in_each_of_its_forms() {

@@ -220,6 +220,11 @@ impl PoliteClient {
         self.meter.so_far()
     }
 
+    /// What counts its traffic.
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+
     /// From now on the quota is shared with other processes, through `keeper`. The first one stays.
     pub fn share_quota(&self, keeper: Keeper) {
         self.quota.keep_with(keeper);
@@ -236,6 +241,7 @@ impl PoliteClient {
         let no_slot = |no_slot| self.no_slot(what, no_slot);
         let mut backoff = backoff(self.tries);
         let mut tries = 0;
+        // Held until the answer is taken or given up: while one request waits for its next try, no other one leaves.
         let mut turn = match &self.turn {
             Some((distance, next_at)) => Some((*distance, next_at.lock().await)),
             None => None,
@@ -249,6 +255,7 @@ impl PoliteClient {
                 }
             }
             self.quota.slot().await.map_err(no_slot)?;
+            // Counted from when the request leaves, because the wait for a slot may have been longer.
             if let Some((distance, next_at)) = &mut turn {
                 **next_at = self.clock.elapsed() + *distance;
             }
@@ -262,15 +269,19 @@ impl PoliteClient {
                 },
                 Err(trouble) => trouble,
             };
+            // The number of waits also bounds the number of tries.
             let next = backoff.next().or(trouble.last_resort);
             let (wait, cause) = match trouble.wait {
                 Some(wait) => (wait, Cause::RetryAfter),
                 None => (next.unwrap_or_default(), Cause::Backoff),
             };
+            // Before anything is given up here: whoever asks next, in any process, has to wait as well.
             if trouble.is_rate_limit {
                 self.quota.hold(wait).await.map_err(no_slot)?;
             }
             match self.quota.affords(wait) {
+                // This error names the setting that allows a longer wait. For other troubles, a longer wait would not
+                // help.
                 Err(over) if trouble.is_rate_limit && next.is_some() => {
                     return Err(no_slot(over).into());
                 }

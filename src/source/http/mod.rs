@@ -7,7 +7,7 @@
 //! it all (`traffic`). What a site's answers mean is not known here.
 
 mod address;
-mod answer;
+pub mod answer;
 mod client;
 pub mod keeper;
 mod quota;
@@ -17,4 +17,5 @@ pub(crate) use address::{base_url, extend, is_loopback};
 pub(crate) use answer::{Answer, Meaning, retry_after};
 pub use client::{HttpError, PoliteClient, Site, Timeouts, install_tls};
 pub(crate) use client::{Judgement, Manners, Purpose, Trouble, backoff};
+pub(crate) use traffic::Meter;
 pub use traffic::{QuotaLeft, Traffic, Waited, Waits};

@@ -80,9 +80,11 @@ impl Quota {
     /// Waits for a slot and takes it.
     pub(crate) async fn slot(&self) -> Result<(), NoSlot> {
         let _turn = self.turn.lock().await;
+        // Looked at again after each wait: an answer to another request may have held everybody meanwhile.
         while let Err((wait, cause)) = self.try_take() {
             self.pause(wait, cause).await?;
         }
+        // The keeper comes last: a slot reserved there and then not used would be lost to all processes.
         let Some(keeper) = self.keeper.get() else {
             return Ok(());
         };
@@ -111,6 +113,7 @@ impl Quota {
         if !wait.is_zero() {
             return Err((wait, cause));
         }
+        // The site first: `check` takes a slot of ours, which would be lost where the site allows none.
         self.own
             .check()
             .map_err(|until| (until.wait_time_from(now), Cause::OwnPace))?;
@@ -140,6 +143,7 @@ impl Quota {
         let until = self.clock.elapsed() + wait;
         {
             let mut pace = self.pace();
+            // In a block of its own: the lock of a thread must not be held while the keeper is told.
             pace.held_until = pace.held_until.max(until);
         }
         self.tell(wait).await
@@ -152,6 +156,7 @@ impl Quota {
         let (Some(left), Some(reset)) = (left, reset(headers, now)) else {
             return Ok(());
         };
+        // Without this header nobody knows what half of the window is, so nothing is spread.
         let used = number(headers, "x-ratelimit-used").unwrap_or(0.0);
         self.meter.told(QuotaLeft {
             remaining: left,

@@ -30,6 +30,24 @@ pub struct Traffic {
     pub quota: Option<QuotaLeft>,
 }
 
+impl Traffic {
+    /// Adds what another client did after this one.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.retries += other.retries;
+        self.token_requests += other.token_requests;
+        for (status, requests) in &other.by_status {
+            *self.by_status.entry(*status).or_default() += requests;
+        }
+        self.no_answer += other.no_answer;
+        self.waits.own_pace.add(other.waits.own_pace);
+        self.waits.their_quota.add(other.waits.their_quota);
+        self.waits.retry_after.add(other.waits.retry_after);
+        self.waits.backoff.add(other.waits.backoff);
+        self.quota = other.quota.or(self.quota);
+    }
+}
+
 /// Waits by their cause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Waits {
@@ -52,10 +70,9 @@ impl Waits {
             self.retry_after,
             self.backoff,
         ];
-        all.iter().fold(Waited::default(), |sum, one| Waited {
-            times: sum.times + one.times,
-            sum: sum.sum + one.sum,
-        })
+        let mut sum = Waited::default();
+        all.into_iter().for_each(|one| sum.add(one));
+        sum
     }
 }
 
@@ -67,6 +84,13 @@ pub struct Waited {
     /// How long they were together.
     #[serde(rename = "secs", serialize_with = "as_secs")]
     pub sum: Duration,
+}
+
+impl Waited {
+    fn add(&mut self, other: Self) {
+        self.times += other.times;
+        self.sum += other.sum;
+    }
 }
 
 fn as_secs<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {

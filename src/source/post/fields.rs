@@ -60,6 +60,7 @@ impl Field {
         reason = "a fraction of a vote is noise, and the cast saturates"
     )]
     pub(super) fn integer(&self) -> Option<i64> {
+        // First as a whole number: a float would lose the last digits of a large one.
         let exact = self.0.as_ref().and_then(Value::as_i64);
         exact.or_else(|| self.number().map(|number| number as i64))
     }
@@ -254,6 +255,7 @@ impl Fields {
         .into_iter()
         .flatten()
         .filter_map(|name| name.parse().ok())
+        // A damaged row may name the post itself, which shows no other.
         .find(|name| name != own)
     }
 }

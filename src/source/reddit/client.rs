@@ -151,6 +151,7 @@ impl Reddit {
     pub async fn posts(&self, fullnames: &[Fullname]) -> Result<Found, SourceError> {
         let decode = |body: &[u8]| {
             Ok(Found {
+                // The same answer twice: what is no whole post any more still has a fate.
                 page: parse_listing(body, self.kind)?,
                 fates: info::parse_info(body)?,
             })
@@ -214,6 +215,7 @@ impl Reddit {
         };
         let token = self.token(None).await?;
         match ask(&token).await {
+            // Only once: a fresh token that is refused, too, says that the application may not read.
             Err(SourceError::Unauthorized(_)) => ask(&*self.token(Some(&token)).await?).await,
             answer => answer,
         }

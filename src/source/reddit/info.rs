@@ -56,6 +56,7 @@ pub(super) fn parse_info(bytes: &[u8]) -> Result<Option<Fates>, ListingError> {
         if !shown.is_empty() {
             shows.push((fullname.clone(), shown));
         }
+        // After the parent's word, which it overwrites where both speak of one post.
         fates.insert(fullname, fate);
     }
     Ok(Some(Fates { fates, shows }))

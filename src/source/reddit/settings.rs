@@ -60,6 +60,7 @@ impl fmt::Debug for RedditSettings {
 pub(super) fn check_numbers(settings: &RedditSettings) -> Result<(), SourceError> {
     const HOUR: u64 = 3_600;
     const DAY: u64 = 24 * HOUR;
+    // Rounded up, so that half a second counts as more than none.
     let at_least = |given: Duration| {
         given
             .as_secs()
@@ -121,6 +122,7 @@ pub(in crate::source) fn check_user_agent(text: &str) -> Result<(), SourceError>
             && name
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        // Reddit's rules ask clients not to pose as a browser.
         let browser = text.to_ascii_lowercase().contains("mozilla");
         (named && parts.next().is_none() && account && !browser).then_some(())
     };

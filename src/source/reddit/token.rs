@@ -64,6 +64,7 @@ impl Tokens {
         refused: Option<&Arc<Token>>,
         fetch: impl Future<Output = Result<Grant, SourceError>>,
     ) -> Result<Arc<Token>, SourceError> {
+        // Held while the token is fetched, so that all others wait for the same one. It is therefore a lock of tokio.
         let mut kept = self.kept.lock().await;
         if let Some(detail) = &kept.refusal {
             return Err(SourceError::Credentials(detail.clone()));
@@ -105,6 +106,7 @@ impl Grant {
         };
         // A lifetime of more than a year is none that Reddit gives, and would overflow the date.
         let lifetime = Duration::from_secs(self.expires_in.unwrap_or(USUAL_SECS).min(31_536_000));
+        // A margin longer than the token lives would have every request fetch a new one.
         let usable = lifetime.saturating_sub(margin.min(lifetime / 2));
         Ok(Token {
             bearer,

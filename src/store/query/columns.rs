@@ -232,6 +232,7 @@ impl Batch {
         let mut wrong = None;
         let mut unpacked: Vec<ColumnCells> = self.columns[first..]
             .iter()
+            // Only the columns that got no value yet are the ones that the packed lists fill.
             .take_while(|column| column.present.is_empty())
             .map(|_| ColumnCells::new(ColumnType::Number))
             .collect();
@@ -317,6 +318,7 @@ pub fn batches() -> (Batches, Incoming) {
 pub(super) fn json_numbers(text: &str) -> impl Iterator<Item = Option<f64>> {
     let inner = text.trim().strip_prefix('[');
     let inner = inner.and_then(|text| text.strip_suffix(']'));
+    // What is no array has to end as an error and not as an empty list: these words are no number.
     let numbers = inner.unwrap_or("no array").split(',');
     numbers
         .filter(|number| !number.is_empty())

@@ -93,8 +93,10 @@ impl<'k> Gathering<'k> {
 
     /// A value that is not of its column's type. It holds nothing of a text.
     pub fn wrong(&self, found: &str) -> StoreError {
+        // The debug form of a cell is `Kind(value)`. The value may be somebody's words, so only the kind is told.
         let found = found.split_once('(').map_or(found, |(kind, _)| kind);
         let first = self.batch.columns.first();
+        // The first column of every statement is the post's name, and the row that is being filled has it already.
         let name = first.and_then(|column| column.cells().nth(self.batch.rows));
         StoreError::Corrupt {
             table: "posts",

@@ -69,6 +69,7 @@ impl SqlStore<Postgres> {
         }
         let asked = tokio::select! {
             asked = answer(&mut connection, &inquiry, into) => asked,
+            // The driver cannot end a statement, so another connection asks the server to.
             () = stop.cancelled() => {
                 self.cancel(backend).await;
                 return Ok(Answered::Stopped);
@@ -149,6 +150,7 @@ async fn prepare(
         .bind(&patience)
         .fetch_one(&mut *connection)
         .await?;
+    // Its failure is none: an old server has no such setting.
     drop(connection.execute(WATCH_CLIENT).await);
     if let Some(patience) = patience {
         // This process may stand still itself, with rows on their way to it.
@@ -209,6 +211,7 @@ async fn read(
         declare(connection, sql)
             .await
             .map_err(|error| no_answer(sql, &error))?;
+        // The cursor has shown that the statement reads, and that it is one. It is not read from: see `query`.
         let closed = connection.execute("CLOSE topicmill").await;
         closed.map_err(|error| refused(&error))?;
         let mut gathering = Gathering::new(i, kinds);
@@ -260,6 +263,7 @@ fn put_row(gathering: &mut Gathering<'_>, row: &PgRow) -> Result<()> {
                 }
                 (ColumnType::Time, "TIMESTAMPTZ", Ok(bytes)) => {
                     let micros = i64::from_be_bytes(bytes);
+                    // `div_euclid` rounds times before 2000 down, as SQLite's texts do.
                     gathering.put(Cell::Time(micros.div_euclid(1_000) + MILLIS_OF_2000))
                 }
                 (ColumnType::Numbers(_), "FLOAT8[]", _) => gathering.put_numbers(numbers(bytes)),
@@ -276,6 +280,7 @@ const MILLIS_OF_2000: i64 = 946_684_800_000;
 /// The numbers of an array as the server sends it: dimensions, whether any is NULL, the type; length and first index;
 /// then each with its length before it (PostgreSQL, `array_send`).
 fn numbers(bytes: &[u8]) -> impl Iterator<Item = Option<f64>> {
+    // Three numbers of 4 bytes, then 2 × 4 for the one dimension; each element is 4 bytes of length and 8 of value.
     let elements = bytes.get(20..).unwrap_or_default().chunks(12);
     elements.map(|element| {
         let (length, number) = element.split_first_chunk::<4>()?;
@@ -409,6 +414,7 @@ impl<'p> Packer<'p> {
         mut rows: impl futures_util::Stream<Item = sqlx::Result<PgRow>> + Unpin,
     ) -> std::result::Result<Option<Answered>, Broken> {
         while let Some(row) = rows.try_next().await? {
+            // Only a row beyond the limit shows that there are more, so one row more is read than is sent.
             if self.left == 0 {
                 self.end().await?;
                 return Ok(Some(Answered::Cut));
@@ -464,6 +470,7 @@ fn value(row: &PgRow, i: usize) -> Value {
     match raw.type_info().name() {
         "BOOL" => Value::from(text == "t"),
         "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or(Value::Null, Value::from),
+        // As JSON reads them; NaN, which JSON lacks, stays a text.
         "INT2" | "INT4" | "INT8" | "NUMERIC" => {
             serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
         }

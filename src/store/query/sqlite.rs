@@ -13,7 +13,7 @@ use rusqlite::fallible_iterator::FallibleIterator;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
-use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement};
+use rusqlite::{Batch, Connection, Error, ErrorCode, OpenFlags, Row, Statement, ffi};
 use serde_json::Value;
 use sqlx::Sqlite;
 use tokio_util::sync::CancellationToken;
@@ -23,11 +23,15 @@ use super::columns::{Batches, Cell, ColumnType, Reading};
 use super::gathering::{Gathering, millis};
 use super::{
     Answered, Inquiry, Packing, Part, Parts, Result, SqlStore, StoreError, Table, check, names,
-    refusal, whole,
+    refusal, weight, whole,
 };
 
-/// The longest value, in bytes: SQLite's own bound is a gigabyte, and a statement may hold several.
+/// The longest value, in bytes, where rows have no bound: SQLite's own is a gigabyte, and a statement may hold several.
 const LONGEST: i32 = 256 * 1024 * 1024;
+/// Columns of a row that has a bound, at most, and what part of it one value may take: together sixteen times the bound,
+/// which SQLite may hold before a row is seen.
+const WIDEST: i32 = 256;
+const PARTS_OF_A_ROW: usize = 16;
 /// Instructions of SQLite between two looks at whether to stop: well under a millisecond.
 const LOOK_EVERY: i32 = 20_000;
 /// PRAGMAs that tell and change nothing, whatever their argument.
@@ -100,8 +104,9 @@ fn answer(path: &Path, inquiry: &Inquiry, into: &Parts) -> Result<Answered> {
     check(&inquiry.sql)?;
     let connection = open(path).map_err(|error| refused(&error))?;
     lock(&connection, &inquiry.stop, inquiry.longest).map_err(|error| refused(&error))?;
+    // The locks are on before this compiles the statement: the authorizer works while SQLite compiles.
     let mut statement = the_only_one(&connection, &inquiry.sql)?;
-    match rows(&mut statement, inquiry.limit, into) {
+    match rows(&mut statement, inquiry, into) {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
             Ok(Answered::Stopped)
         }
@@ -199,6 +204,7 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
 /// Opens the file for reading. Even a reader keeps notes beside it; where it may not, and no log waits to be
 /// read, the file is taken as it is.
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    // One thread has this connection to itself, so SQLite need not lock it.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let opened = Connection::open_with_flags(path, flags).and_then(readable);
     if opened.is_err() && dialect::is_settled(path) {
@@ -210,6 +216,7 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 fn readable(connection: Connection) -> rusqlite::Result<Connection> {
+    // SQLite opens a file when it first reads it: only this shows whether it can be read.
     connection.query_row("SELECT COUNT(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(connection)
 }
@@ -231,22 +238,28 @@ fn lock(
     stop: &CancellationToken,
     longest: Option<usize>,
 ) -> rusqlite::Result<()> {
-    let longest = longest.and_then(|longest| i32::try_from(longest).ok());
-    let longest = longest.map_or(LONGEST, |longest| longest.min(LONGEST));
+    let longest_value = longest.and_then(|bytes| i32::try_from(bytes / PARTS_OF_A_ROW).ok());
+    let longest_value = longest_value.map_or(LONGEST, |bytes| bytes.min(LONGEST));
+    if longest.is_some() {
+        connection.set_limit(Limit::SQLITE_LIMIT_COLUMN, WIDEST)?;
+    }
     connection.busy_timeout(dialect::BUSY_TIMEOUT)?;
     connection.pragma_update(None, "cache_size", dialect::READER_CACHE)?;
     connection.pragma_update(None, "query_only", "ON")?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    // `query_only` does not stop ATTACH, which would open any other file of the user.
     connection.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, longest_value)?;
     let stop = stop.clone();
     connection.progress_handler(LOOK_EVERY, Some(move || stop.is_cancelled()))?;
+    // Last: it would refuse the settings above.
     connection.authorizer(Some(allowed))
 }
 
 fn allowed(context: AuthContext<'_>) -> Authorization {
     let reads = match context.action {
         AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => true,
+        // Both run code that a statement names: `load_extension` from a file, `fts3_tokenizer` at an address.
         AuthAction::Function { function_name } => !["load_extension", "fts3_tokenizer"]
             .iter()
             .any(|name| function_name.eq_ignore_ascii_case(name)),
@@ -297,7 +310,7 @@ fn refused(error: &Error) -> StoreError {
 
 fn rows(
     statement: &mut Statement<'_>,
-    limit: Option<u64>,
+    inquiry: &Inquiry,
     into: &Parts,
 ) -> rusqlite::Result<Answered> {
     let columns = names(statement.column_names().into_iter());
@@ -312,11 +325,18 @@ fn rows(
         let Some(row) = rows.next()? else {
             break Answered::Whole;
         };
-        if limit.is_some_and(|limit| n >= limit) {
+        if inquiry.limit.is_some_and(|limit| n >= limit) {
             break Answered::Cut;
         }
         n += 1;
-        let part = packing.add(values(row, width)?);
+        let values = values(row, width)?;
+        if inquiry
+            .longest
+            .is_some_and(|longest| values.iter().map(weight).sum::<usize>() > longest)
+        {
+            return Err(too_long());
+        }
+        let part = packing.add(values);
         if part.is_some_and(|part| into.blocking_send(part).is_err()) {
             return Ok(Answered::Stopped);
         }
@@ -324,6 +344,11 @@ fn rows(
     // Whoever does not listen any more has all that was asked for.
     drop(into.blocking_send(packing.rest()));
     Ok(ended)
+}
+
+fn too_long() -> Error {
+    let text = "a row of the answer is too long for a page; ask for fewer columns, or for parts of them with substr()";
+    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_TOOBIG), Some(text.to_owned()))
 }
 
 fn values(row: &Row<'_>, width: usize) -> rusqlite::Result<Vec<Value>> {

@@ -112,6 +112,7 @@ where
         .fetch_optional(&self.pool)
         .await
         .doing(WHAT)?;
+        // A purge may come between the two statements.
         let Some(row) = row else { return Ok(None) };
         let hash: Vec<u8> = row.try_get(8).doing(WHAT)?;
         let mut post = Self::decode_whole(&row, listed).doing(WHAT)?;
@@ -128,6 +129,7 @@ where
             let time = row.try_get::<Option<DateTime<Utc>>, _>(i);
             time.map(|time| time.map(Timestamp::from))
         };
+        // A list shortens titles; the page of one post shows all of it.
         listed.title = row.try_get(14)?;
         Ok(WholePost {
             listed,
@@ -200,6 +202,7 @@ where
             verdict.scores = self.scores_of(target, fullname).await?;
             all.push(verdict);
         }
+        // The sort is stable: the others stay in the order of the statement, the newest first.
         all.sort_by_key(|verdict| !verdict.is_current);
         Ok(all)
     }

@@ -72,6 +72,7 @@ where
     async fn try_decode_texts(&self, after: &str, limit: u32, write: bool) -> Result<Decoded> {
         if !write {
             let mut connection = self.pool.acquire().await.doing(WHAT)?;
+            // A dry run only counts, so it must not stop writers with a lock.
             let marked = Self::marked(&mut connection, after, limit, "").await?;
             return Ok(Self::decode(&marked).0);
         }
@@ -82,6 +83,8 @@ where
         let marked = Self::marked(&mut tx, after, limit, DB::LOCK_POSTS).await?;
         let (done, changed) = Self::decode(&marked);
         Self::store_decoded(&mut tx, &changed).await?;
+        // Also for texts without anything to decode: their marks go, too, and the next run does not read them
+        // again.
         let clear = format!(
             "UPDATE posts SET is_escaped = FALSE WHERE fullname IN {}",
             DB::AMONG

@@ -120,6 +120,7 @@ where
             .execute(&mut *tx)
             .await
             .doing(WHAT)?;
+            // Deleted and recorded anew: `from_at` is a part of the key, and what is left may be two pieces.
             for (from_at, until_at) in gap.without(filled) {
                 sqlx::query::<DB>(RECORD)
                     .bind(gap.source.as_str())

@@ -73,6 +73,8 @@ where
                     saved.missing.push(answer.fullname.clone());
                     continue;
                 };
+                // Without a hash (a table that somebody wrote by hand), the answer is taken to be about the
+                // present text.
                 let seen = answer.text_hash.as_ref();
                 let seen = seen.map_or(hash.as_slice(), TextHash::as_bytes);
                 let stored = Self::save_answer(&mut tx, answer, seen).await?;
@@ -93,6 +95,7 @@ where
         if let Some(drawn) = drawn {
             Self::mark_sample(&mut tx, &drawn).await?;
         }
+        // Several people may have answered about one post that is gone; the answers are sorted by it.
         saved.missing.dedup();
         tx.commit().await.doing("store what people said")?;
         Ok(saved)
@@ -316,6 +319,7 @@ where
         posts: &[Fullname],
     ) -> Result<Vec<ReviewPost>> {
         const WHAT: &str = "read posts to ask people about";
+        // The caller's order is the order in which posts are asked about, and IN does not keep it.
         let mut found: HashMap<Fullname, ReviewPost> = HashMap::with_capacity(posts.len());
         for chunk in posts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(

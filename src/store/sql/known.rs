@@ -29,8 +29,10 @@ const BESIDE: [&str; 9] = [
 static CONTENT: LazyLock<String> = LazyLock::new(|| {
     let columns = insert_posts(&[]).columns;
     let columns = columns.iter().map(|(column, _)| *column);
+    // Made from the columns of the INSERT, so that a new column counts as content without a second list.
     let content = columns.filter(|column| !BESIDE.contains(column));
     let texts = content
+        // When a post was removed does not change what it says; that it was removed does.
         .chain(["removed_at IS NULL"])
         .map(|column| format!("COALESCE(CAST(({column}) AS TEXT), '')"));
     texts.collect::<Vec<_>>().join(" || '\n' || ")
@@ -101,6 +103,7 @@ where
         if before.is_empty() {
             return Ok(());
         }
+        // Read again and not computed: `ON CONFLICT` decides in SQL what stays of the old row.
         let now = Self::known_posts(tx, before.keys().map(String::as_str)).await?;
         let changed = before
             .iter()

@@ -43,6 +43,7 @@ where
         .fetch_optional(&self.pool)
         .await
         .doing(WHAT)?;
+        // Nothing was labelled yet. The posts still count, because this is what a first `status` shows.
         let Some(target) = target else {
             let open = sqlx::query::<DB>(
                 "SELECT COUNT(*), MIN(collected_at) FROM posts WHERE text_purged_at IS NULL",

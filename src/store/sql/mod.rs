@@ -3,9 +3,11 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`,
-//! `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `work`, `looking`, `outlook`, `browsing`, `report`.
+//! `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `looking`,
+//! `outlook`, `browsing`, `report`.
 
 mod browsing;
+mod dropping;
 mod escaped;
 mod gaps;
 mod gold;
@@ -17,8 +19,11 @@ mod posts;
 mod predictions;
 mod purging;
 mod quotas;
+mod renaming;
 mod report;
 mod runs;
+mod slots;
+mod thinning;
 mod unlabelled;
 mod vectors;
 mod versions;
@@ -41,11 +46,12 @@ const POSTS_A_STATEMENT: usize = 500;
 /// Rows of one INSERT of short rows (at most 13 columns).
 const ROWS_A_STATEMENT: usize = 2_000;
 
-pub(super) const TABLES: [&str; 21] = [
+pub(super) const TABLES: [&str; 24] = [
     "gaps",
     "posts",
     "sightings",
     "runs",
+    "run_days",
     "watermarks",
     "imports",
     "models",
@@ -63,6 +69,8 @@ pub(super) const TABLES: [&str; 21] = [
     "backlog",
     "tombstones",
     "quotas",
+    "schedules",
+    "slots",
 ];
 
 /// A database behind a pool of connections.
@@ -74,6 +82,7 @@ pub struct SqlStore<DB: Dialect> {
     pub(super) on_given_time: bool,
 }
 
+// By hand: what is derived would ask for a `DB` that can be cloned.
 impl<DB: Dialect> Clone for SqlStore<DB> {
     fn clone(&self) -> Self {
         Self {
@@ -173,7 +182,7 @@ where
     }
 
     /// Latest schema version that this program has.
-    fn latest() -> i64 {
+    pub(super) fn latest() -> i64 {
         DB::migrator()
             .iter()
             .map(|migration| migration.version)
@@ -182,7 +191,7 @@ where
     }
 
     /// Schema version of the database; 0 if it has none.
-    async fn schema(&self) -> Result<i64> {
+    pub(super) async fn schema(&self) -> Result<i64> {
         const WHAT: &str = "read the schema version";
         if self.number(DB::HAS_SCHEMA, WHAT).await? == 0 {
             return Ok(0);

@@ -28,6 +28,8 @@ where
     usize: ColumnIndex<DB::Row>,
 {
     pub(in crate::store) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
+        // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
+        // because a folder may be renamed; what makes scores differ is in the key.
         sqlx::query::<DB>(
             "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \
@@ -91,6 +93,7 @@ where
                         .push_bind(Json(Value::from(label.descriptions.clone())));
                 },
             );
+            // The hash of the set covers its labels, so labels that are there already are the same.
             insert.push(" ON CONFLICT DO NOTHING");
             insert.build().execute(&mut *tx).await.doing(WHAT)?;
         }
@@ -160,6 +163,38 @@ where
         .await
         .doing("keep what was found")?;
         Ok(())
+    }
+
+    pub(in crate::store) async fn keep_new(&self, key: &str, value: &str) -> Result<bool> {
+        let kept = sqlx::query::<DB>(
+            "INSERT INTO meta (key, value) VALUES ($1, $2) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE meta.value <> excluded.value \
+             RETURNING key",
+        )
+        .bind(key)
+        .bind(value)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("keep what is new")?;
+        Ok(kept.is_some())
+    }
+
+    pub(in crate::store) async fn keep_instead(
+        &self,
+        key: &str,
+        former: &str,
+        value: &str,
+    ) -> Result<bool> {
+        let kept = sqlx::query::<DB>(
+            "UPDATE meta SET value = $3 WHERE key = $1 AND value = $2 RETURNING key",
+        )
+        .bind(key)
+        .bind(former)
+        .bind(value)
+        .fetch_optional(&self.pool)
+        .await
+        .doing("keep what is new")?;
+        Ok(kept.is_some())
     }
 
     pub(in crate::store) async fn kept(&self, key: &str) -> Result<Option<String>> {

@@ -6,7 +6,7 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
 
 use super::super::dialect::Dialect;
-use super::super::{About, Beside, LastRun, Newest, Result, StageRuns, Standing, Target};
+use super::super::{About, Beside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target};
 use super::work::most_deaths;
 use super::{Doing, SqlStore, at};
 use crate::domain::{RunStatus, Stage, Timestamp};
@@ -62,11 +62,17 @@ where
         const WHAT: &str = "estimate how far the labelling is";
         let named = self.named_target().await?;
         let target = named.as_ref().map_or(NOBODY, |(target, ..)| *target);
+        // The first 8 bytes of a random hash are a number that is equally often anywhere in its range. The share
+        // of them below this bound is therefore the share of posts that is wanted.
         let below = u64::MAX / (posts / SAMPLE).max(1).unsigned_abs();
         let mut below = below.to_be_bytes().to_vec();
         below.resize(16, 0);
         let sampled = "FROM posts WHERE text_hash < $4 ORDER BY text_hash LIMIT $3";
+        // Twice as many as expected, in case many posts have one of these texts: the hash is the text's, not the
+        // post's.
         let sample = self.look(target, 2 * SAMPLE, sampled, Some(&below)).await?;
+        // A few new posts among a million would be in no sample, and whether they are labelled is what people
+        // look for.
         let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
         let newest = self.look(target, NEWEST, newest, None).await?;
         let backlog = sqlx::query::<DB>(
@@ -81,6 +87,7 @@ where
         .doing(WHAT)?;
         let (held, set_aside) = self.held_and_set_aside(target, max_attempts, now).await?;
         let of_all = |part: i64| scaled(part, sample.posts, posts);
+        // Each of the three can miss posts that another one sees, so the largest is taken.
         let unlabelled = of_all(sample.unlabelled)
             .max(newest.unlabelled)
             .max(backlog);
@@ -191,6 +198,7 @@ where
         const WHAT: &str = "count who holds the backlog";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
+        // Two counts, without deaths and with them, because that is how the index of claimable posts is sorted.
         sqlx::query::<DB>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
                       WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
@@ -229,6 +237,36 @@ where
             collected_at: time(0)?,
             created_at: time(1)?,
         })
+    }
+
+    pub(in crate::store) async fn recent_mix(
+        &self,
+        newer: u32,
+        older: u32,
+    ) -> Result<Vec<MixPart>> {
+        let decode = |row: &DB::Row| -> Result<MixPart, sqlx::Error> {
+            Ok(MixPart {
+                label: row.try_get(0)?,
+                newer: row.try_get::<i64, _>(1)?.cast_unsigned(),
+                older: row.try_get::<i64, _>(2)?.cast_unsigned(),
+            })
+        };
+        sqlx::query::<DB>(
+            "SELECT outcome, COUNT(CASE WHEN place <= $1 THEN 1 END), COUNT(CASE WHEN place > $1 THEN 1 END) FROM ( \
+               SELECT CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome, \
+                      ROW_NUMBER() OVER (ORDER BY p.created_at DESC) AS place \
+                 FROM (SELECT fullname, text_hash, created_at FROM posts ORDER BY created_at DESC LIMIT $2) p \
+                 JOIN current_target t ON TRUE \
+                 JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id \
+                      AND c.fullname = p.fullname AND c.text_hash = p.text_hash) labelled \
+              GROUP BY outcome ORDER BY outcome",
+        )
+        .bind(i64::from(newer))
+        .bind(i64::from(newer) + i64::from(older))
+        .fetch_all(&self.pool)
+        .await
+        .and_then(|rows| rows.iter().map(decode).collect())
+        .doing("read the labels of the newest posts")
     }
 
     pub(in crate::store) async fn beside(&self) -> Result<Vec<Beside>> {
@@ -309,6 +347,8 @@ where
             let (run, is_good) = Self::last_run(row).doing(WHAT)?;
             let good_at = is_good.then_some(run.finished_at);
             match stages.iter_mut().find(|known| known.stage == run.stage) {
+                // The newest run of a stage comes first. A later row of the same stage only says when one last
+                // went well.
                 Some(known) => known.good_at = known.good_at.or(good_at),
                 None => stages.push(LastRun { good_at, ..run }),
             }

@@ -31,7 +31,7 @@ static ON_KNOWN_POST: LazyLock<String> = LazyLock::new(|| {
      topic = COALESCE(excluded.topic, posts.topic), \
      title = CASE WHEN posts.text_purged_at IS NULL THEN excluded.title ELSE posts.title END, \
      selftext = CASE WHEN posts.text_purged_at IS NULL THEN excluded.selftext ELSE posts.selftext END, \
-     crosspost_parent = CASE WHEN excluded.source IN ('reddit', 'sample') THEN excluded.crosspost_parent \
+     crosspost_parent = CASE WHEN excluded.source IN {live} THEN excluded.crosspost_parent \
        ELSE COALESCE(excluded.crosspost_parent, posts.crosspost_parent) END, \
      url = CASE WHEN posts.text_purged_at IS NULL THEN COALESCE(excluded.url, posts.url) END, \
      permalink = CASE WHEN posts.text_purged_at IS NULL \
@@ -99,6 +99,7 @@ where
         pages: &[Page<'_>],
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
+        // Outside the loop: sorting and hashing are the same in each attempt.
         let rows = rows_of(pages);
         let mut attempts = Attempts::default();
         loop {
@@ -129,6 +130,7 @@ where
                     _ => round.push(row),
                 }
             }
+            // Tombstones are locked before posts, as a purge locks them.
             let purged = Self::tombstoned(&mut tx, &round).await?;
             // Nor what shows a post that was purged; where an earlier version stored it, it was not known to.
             let refused = round.extract_if(.., |row| row.names().any(|name| purged.contains(name)));
@@ -147,10 +149,13 @@ where
             Self::insert_sightings(&mut tx, round).await?;
         }
         for page in pages {
+            // Only a listing of Reddit or of an archive is read from a watermark on. A file stores its own state.
             if let (Some(topic), Some(_)) = (page.topic, page.listing) {
                 Self::upsert_watermark(&mut tx, page, topic).await?;
             }
         }
+        // In the same transaction as the posts: a process that dies never leaves a file marked as read whose
+        // posts are missing.
         if let Some(state) = state {
             Self::upsert_import_state(&mut tx, state).await?;
         }
@@ -171,6 +176,7 @@ where
             DB::AMONG,
             DB::FOR_UPDATE
         );
+        // The posts that crossposts show are asked for, too: a purged post must not come back inside another one.
         let among = names(rows.iter().flat_map(|row| row.names()));
         let rows_found = sqlx::query::<DB>(AssertSqlSafe(known))
             .bind(among)
@@ -180,6 +186,7 @@ where
         if rows_found.is_empty() {
             return Ok(HashSet::new());
         }
+        // Only Reddit itself says that a post is there again. A file may be older than the purge.
         let mut alive: HashMap<&str, Option<&str>> = rows
             .iter()
             .filter(|row| row.post.source.is_live() && !row.post.removed)
@@ -230,6 +237,7 @@ where
             .filter(|row| row.shown().is_some_and(|shown| purged.contains(shown)));
         let late: BTreeMap<&str, &Row<'_>> =
             late.map(|row| (row.post.fullname.as_str(), *row)).collect();
+        // Any of the pages will do: all pages of a block are of one run and of one moment.
         let Some(page) = late.values().next().map(|row| row.page) else {
             return Ok(0);
         };
@@ -376,6 +384,7 @@ where
         upserted: &mut Upserted,
     ) -> Result<()> {
         let fullnames = rows.iter().map(|row| row.post.fullname.as_str());
+        // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
         let known = Self::known_posts(tx, fullnames).await?;
         let mut edited = Vec::new();
         let mut before_edits: Vec<&[u8]> = Vec::new();
@@ -427,9 +436,12 @@ where
         }
         if !edited.is_empty() {
             if let Some(lock) = DB::LOCK_EDITS {
+                // Two transactions may each edit away one of two posts with the same text. Without the lock, each
+                // would still see the other one's old post, and nobody would delete the logits.
                 let locked = sqlx::query::<DB>(lock).execute(&mut **tx).await;
                 locked.doing("wait for others who edit posts")?;
             }
+            // After the upsert, so that the posts have their new hashes when somebody looks who has the old one.
             Self::forget_logits(tx, &before_edits).await?;
             Self::forgive_failures(tx, &edited).await?;
         }
@@ -547,6 +559,8 @@ where
         DB::insert(&mut *tx, insert).await.doing("store sightings")
     }
 
+    // The mark only grows, because two runs may end in either order. A mark in the future is the one that may
+    // fall: otherwise, one wrong date would hide every later post.
     async fn upsert_watermark(
         tx: &mut Transaction<'static, DB>,
         page: &Page<'_>,
@@ -600,6 +614,8 @@ where
         Ok(newest.flatten().map(Timestamp::from))
     }
 
+    // A post with a date in the future (a wrong clock, a forged file) must not become the mark up to which a
+    // listing was read. This finds the newest post from before the first such post was stored.
     pub(in crate::store) async fn newest_before_future(
         &self,
         source: SourceKind,

@@ -39,6 +39,8 @@ where
         posts: &[Fullname],
     ) -> Result<Vec<LookedUp>> {
         const WHAT: &str = "look up labels";
+        // Without a target the posts are still looked up, so that the caller can tell unknown posts from
+        // unlabelled ones.
         let target = target.unwrap_or(Target {
             model: NO_ROW,
             label_set: NO_ROW,
@@ -46,6 +48,7 @@ where
         let decode = |row: &DB::Row| -> Result<LookedUp, sqlx::Error> {
             let label: Option<String> = row.try_get(3)?;
             let labelled = match label {
+                // First: retention leaves the label, but without its text nobody can say whether it is right.
                 _ if row.try_get(2)? => LabelState::TextPurged,
                 None => LabelState::Not,
                 Some(_) if !row.try_get::<bool, _>(6)? => LabelState::BeforeAnEdit,

@@ -125,13 +125,17 @@ where
         Self::lock_tombstones(&mut tx).await?;
         let showing = Self::showing(&mut tx, &gone, &checked.shows).await?;
         let out = gone.keys().copied().chain(showing.iter().copied());
+        // Under the lock on tombstones: nobody can store another crosspost of these posts after this look.
         let mut crossposts = Self::crossposts_of(&mut tx, out).await?;
         crossposts.extend(showing.into_iter().map(str::to_owned));
+        // A crosspost may be gone itself. Its own reason says more than `shown`.
         crossposts.retain(|name| !gone.contains_key(name.as_str()));
         let names = crossposts.iter().map(String::as_str);
         let out: BTreeSet<&str> = gone.keys().copied().chain(names).collect();
         let stay = checked.alive.iter().chain(&checked.authorless);
         let all = out.iter().copied().chain(stay.map(Fullname::as_str));
+        // All posts of this transaction at once, because locks are taken in the order of the names. Chunk by chunk,
+        // and first the dead and then the living, would be another order.
         Self::lock_posts(&mut tx, all).await?;
         let mut purged = Purged::default();
         let gone: Vec<(&str, PurgeReason)> = gone.into_iter().collect();
@@ -141,6 +145,7 @@ where
         }
         purged.crossposts = Self::purge_crossposts(&mut tx, run, &crossposts, now).await?;
         for chunk in gone.chunks(POSTS_A_STATEMENT) {
+            // Also for posts that are not stored: an import of an old file must not bring them in later.
             Self::leave_tombstones(&mut tx, run, chunk, now).await?;
         }
         for chunk in checked.alive.chunks(POSTS_A_STATEMENT) {
@@ -168,6 +173,7 @@ where
                 .doing("forget authors whose accounts are gone")?;
         }
         forgotten += Self::learn_what_is_shown(&mut tx, &checked.shows, now).await?;
+        // A rewrite of all files is too dear for a purge that found nothing.
         if purged != Purged::default() || forgotten > 0 {
             Self::note_rewrite_due(&mut tx).await?;
         }
@@ -214,6 +220,7 @@ where
         const WHAT: &str = "store what crossposts show";
         let mut late = Vec::new();
         for (name, parents) in shows {
+            // The first one is the post whose text the crosspost shows.
             let Some(parent) = parents.first() else {
                 continue;
             };
@@ -310,6 +317,7 @@ where
         tx: &mut Transaction<'static, DB>,
         posts: impl Iterator<Item = &str>,
     ) -> Result<()> {
+        // SQLite has one writer at a time, so the statement would read the posts for nothing.
         if DB::LOCK_POSTS.is_empty() {
             return Ok(());
         }
@@ -347,6 +355,7 @@ where
         const WHAT: &str = "purge posts";
         let mut select = QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
         push_list(&mut select, fullnames.iter().copied());
+        // Read before the posts go: afterwards nobody knows which texts they had.
         let mut hashes = Self::hashes(tx, select).await?;
         // And of earlier texts that were scored.
         let mut scored =
@@ -376,6 +385,8 @@ where
         texts: &[&[u8]],
     ) -> Result<()> {
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
+            // `model_id IN (SELECT …)` changes nothing in the result. It lets both databases search the primary key, which
+            // begins with the model, instead of reading the whole table.
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
                    SELECT 1 FROM posts p WHERE p.text_hash = pair_logits.text_hash) AND text_hash IN (",
@@ -510,6 +521,7 @@ where
             let mut select =
                 QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
             push_list(&mut select, chunk.iter().copied());
+            // The hash stays when the text goes: it still says which text the label belongs to.
             let hashes = Self::hashes(tx, select).await?;
             let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
             Self::forget_vectors(tx, &hashes).await?;

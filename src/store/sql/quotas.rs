@@ -97,8 +97,11 @@ where
             };
             if let Some(row) = taken {
                 let (next_at, held_until) = both(&row)?;
+                // RETURNING gives the row as it is now, one interval later than the slot that was taken.
                 return Ok(slot(next_at - interval, held_until));
             }
+            // The statement changed nothing, so the slot is further away than anybody waits. A second look says
+            // how far.
             let row = sqlx::query::<DB>(LOOK)
                 .bind(id)
                 .fetch_one(&mut *connection)
@@ -126,6 +129,7 @@ where
         sqlx::query::<DB>(HOLD)
             .bind(id)
             .bind(now)
+            // Bounded, so that one wrong `Retry-After` cannot stop every process for days.
             .bind(now + micros(wait.min(LONGEST_HOLD)))
             .bind(now + micros(LONGEST_HOLD))
             .execute(&mut *connection)
@@ -136,5 +140,6 @@ where
 }
 
 fn micros(duration: Duration) -> i64 {
+    // An eighth of the range, so that sums of a few such values do not overflow.
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX / 8)
 }

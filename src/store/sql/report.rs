@@ -59,6 +59,7 @@ where
             sums.closest = Self::closest(&mut tx, question).await?;
             sums.surest = Self::surest(&mut tx, question, &sums).await?;
         }
+        // Nothing was written, so there is nothing to commit.
         tx.rollback().await.doing(WHAT)?;
         Ok(sums)
     }
@@ -296,6 +297,7 @@ where
             let Some(row) = row else { continue };
             let packed: String = row.try_get(0).doing(WHAT)?;
             let scores = packed
+                // SQLite has a JSON array here, and PostgreSQL one of its own arrays, which as a text has braces.
                 .trim_matches(['[', ']', '{', '}'])
                 .split(',')
                 .filter(|score| !score.is_empty())

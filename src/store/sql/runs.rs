@@ -30,6 +30,8 @@ where
         worker: &str,
         now: Timestamp,
     ) -> Result<RunId> {
+        // The heartbeat is the database's time, because others judge by it whether this worker lives, and clocks
+        // differ.
         let insert = format!(
             "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) \
              VALUES ($1, $2, $3, $4, {}) RETURNING id",
@@ -79,6 +81,7 @@ where
                 worker: row.try_get(1)?,
                 seen_at: seen.unwrap_or(started).into(),
                 beats: seen.is_some(),
+                // A negative time is the difference of two clocks, where `started` is the worker's own.
                 silent: (now - seen.unwrap_or(started)).to_std().unwrap_or_default(),
             })
         };
@@ -91,6 +94,7 @@ where
     }
 
     pub(in crate::store) async fn note_death(&self, run: RunId, why: &str) -> Result<()> {
+        // The end is its last sign of life. Only where it still runs: it may have ended while somebody judged it.
         sqlx::query::<DB>(
             "UPDATE runs SET status = $2, finished_at = COALESCE(heartbeat_at, started_at), error = $3 \
               WHERE id = $1 AND status = $4",

@@ -11,6 +11,7 @@ use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::is_placeholder;
 
 /// The values of `classifications.other` of posts with an outcome.
+/// Two values for one column, so that the statement has the same text for each outcome.
 fn other(outcome: NoLabel) -> (bool, bool) {
     match outcome {
         NoLabel::Other => (true, true),
@@ -118,6 +119,7 @@ where
                 found.push(StoredText {
                     text_hash: Self::text_hash(row, 1, &fullname)?,
                     title: row.try_get(2).doing(WHAT)?,
+                    // `[removed]` would otherwise be the word that such posts have most in common.
                     body: if is_placeholder(&body) {
                         String::new()
                     } else {

@@ -76,6 +76,8 @@ where
             .copied()
             .zip(bytes.iter().map(Vec::as_slice))
             .collect();
+        // In one order for everybody; two labels with the same words have one hypothesis, which an INSERT may
+        // have once.
         rows.sort_unstable();
         rows.dedup_by_key(|(id, _)| *id);
         let mut tx = self.begin().await?;
@@ -268,6 +270,7 @@ where
             if chunk.is_empty() {
                 continue;
             }
+            // Before the look at who holds what: what is still in the backlog afterwards is in a worker's hands.
             Self::take_free_posts(&mut tx, target, &chunk).await?;
             let others = Self::others_posts(&mut tx, target, &chunk).await?;
             chunk.retain(|one| !others.contains(&one.fullname));

@@ -210,6 +210,7 @@ where
                       CASE WHEN EXISTS (SELECT 1 FROM text_vectors v WHERE v.text_hash = t.text_hash \
                                            AND v.model_id = ",
         );
+        // A text with a vector needs no inference for any label: all its pairs count as stored.
         let labels = i64::try_from(hypotheses.len()).unwrap_or(i64::MAX);
         select
             .push_bind(model)
@@ -221,8 +222,10 @@ where
             );
         select.push_bind(model).push(" AND l.hypothesis_id IN (");
         let stored = hypotheses.iter().flatten().copied();
+        // `IN ()` is no SQL for PostgreSQL, so there is always one key in the list.
         push_list(&mut select, std::iter::once(NO_ROW).chain(stored));
         select.push(
+            // PostgreSQL's sum of `BIGINT`s is a `NUMERIC`, which cannot be read as an `i64`: hence the casts.
             " GROUP BY t.text_hash, t.posts) \
              SELECT COUNT(*), CAST(COALESCE(SUM(posts), 0) AS BIGINT), \
                     CAST(COALESCE(SUM(pairs), 0) AS BIGINT), \
@@ -255,6 +258,7 @@ where
         hypotheses: &[String],
     ) -> Result<Sought> {
         const WHAT: &str = "look for the model and the label set";
+        // Only looked for: a command that shows what something would cost must not record it.
         let model = sqlx::query::<DB>(
             "SELECT id FROM models WHERE manifest_hash = $1 AND precision = $2 AND max_tokens = $3",
         )

@@ -63,6 +63,9 @@ where
     usize: ColumnIndex<DB::Row>,
 {
     pub(in crate::store) async fn enqueue_missing(&self, target: Target) -> Result<u64> {
+        // The hash is compared, too, so an edited post comes back by itself. The posts are held in the order of
+        // their names, so that retention cannot take a text between this SELECT and the row of the backlog. Two
+        // workers may look at once: the second one finds the row and does nothing.
         let insert = format!(
             "INSERT INTO backlog (model_id, label_set_id, fullname) \
              SELECT $1, $2, p.fullname FROM posts p WHERE p.text_purged_at IS NULL AND NOT EXISTS ( \
@@ -78,6 +81,8 @@ where
             .await
             .map(|done| DB::rows_affected(&done))
             .doing("find unlabelled posts")?;
+        // Only after a big look: ANALYZE reads a part of the table, which would be too much after each small
+        // page.
         if added >= MANY
             && let Some(count) = DB::COUNT_BACKLOG
         {
@@ -98,6 +103,8 @@ where
         const WHAT: &str = "count the backlog";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
+        // An expired lease does not count as held, because the next claim takes its posts over. A SUM over no
+        // rows is NULL.
         let row = sqlx::query::<DB>(
             "SELECT COUNT(*), \
                     COALESCE(SUM(CASE WHEN l.expires_at > $4 THEN 1 ELSE 0 END), 0), \
@@ -120,6 +127,8 @@ where
         };
         let (all, held, set_aside) = (number(0)?, number(1)?, number(2)?);
         Ok(Waiting {
+            // Workers may run with different `max_attempts`, so that a post is held by one and set aside for
+            // another.
             claimable: all.saturating_sub(held + set_aside),
             held,
             set_aside,
@@ -171,6 +180,8 @@ where
         deaths: &Range<i64>,
     ) -> Result<Claim> {
         loop {
+            // An empty claim would mean that nothing is left, so what only turned out to be labelled is tried
+            // again. Each round takes rows out of the backlog, so the loop ends.
             let claimed = self.try_claim(target, claimant, limit, now, deaths).await?;
             if let Some(claim) = claimed {
                 return Ok(claim);
@@ -190,6 +201,7 @@ where
         const WHAT: &str = "claim posts";
         let mut tx = self.begin().await?;
         let now = self.shared_time(&mut tx, at(now)).await?;
+        // First, so that the posts of a worker that died are free for this very claim.
         Self::bury_expired(&mut tx, now).await?;
         // The least suspected first; the lock keeps others from taking the last of them until they are picked.
         let least = format!(
@@ -207,11 +219,16 @@ where
             .await
             .and_then(|row| row.map(|row| row.try_get(0)).transpose())
             .doing(WHAT)?;
+        // Committed and not rolled back: leases may have been buried above.
         let Some(deaths) = least else {
             tx.commit().await.doing(WHAT)?;
             return Ok(Some(Claim::NOTHING));
         };
+        // The lease comes before its posts, because `backlog.lease_id` refers to it.
         let id = Self::begin_lease(&mut tx, claimant, now).await?;
+        // MATERIALIZED: the rows are picked once. If a planner ran the inner SELECT several times, it could pick
+        // other rows each time, and the claim would take more posts than its limit. Only posts of one number of
+        // deaths: that number decides how many of them may share a lease.
         let pick = format!(
             "WITH picked AS MATERIALIZED ( \
                SELECT fullname FROM backlog WHERE model_id = $2 AND label_set_id = $3 AND lease_id IS NULL \
@@ -247,6 +264,7 @@ where
         .await
         .map(|done| DB::rows_affected(&done))
         .doing(WHAT)?;
+        // A lease without posts would lie in the table until its time is up.
         if picked == done {
             Self::end_lease(&mut tx, id).await?;
             tx.commit().await.doing(WHAT)?;
@@ -262,6 +280,8 @@ where
         .await
         .doing(WHAT)?;
         let posts: Vec<ClaimedPost> = rows.iter().map(Self::claimed_post).collect::<Result<_>>()?;
+        // Logits are stored by the hash of a text. If a text had another hash, all posts that really have that
+        // hash would get its logits.
         let (posts, odd): (Vec<_>, Vec<_>) = posts.into_iter().partition(ClaimedPost::is_whole);
         for post in &odd {
             Self::set_aside(
@@ -360,6 +380,7 @@ where
         texts: &[TextHash],
     ) -> Result<Vec<Vec<Option<PairLogits>>>> {
         const WHAT: &str = "read stored logits";
+        // The database answers in any order, and not every pair is stored.
         let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
         let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
         let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
@@ -398,6 +419,8 @@ where
         const WHAT: &str = "renew a lease";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
+        // Also a lease whose time is up: as long as nobody took it over, its row is there, and the row alone
+        // decides.
         sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1")
             .bind(lease_id.0)
             .bind(now + lease)
@@ -419,6 +442,7 @@ where
         const WHAT: &str = "store labels";
         let mut tx = self.begin_labels().await?;
         if !Self::hold_lease(&mut tx, lease_id).await? {
+            // Somebody else has these posts now. Dropping the transaction rolls it back.
             return Ok(Written::LeaseLost);
         }
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
@@ -540,6 +564,8 @@ where
                     .map(move |(model, id, logits)| (*model, &one.text_hash, *id, logits))
             })
             .collect();
+        // In PostgreSQL, an insert waits for another transaction that inserts the same key. In one order for
+        // everybody, two workers that score the same text never wait in a circle.
         rows.sort_unstable_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
         let real = |of: fn(&PairLogits) -> Option<f32>| {
             let values = rows.iter().map(|(.., logits)| of(logits).map(f64::from));
@@ -565,6 +591,8 @@ where
                 ("contradiction", real(|logits| logits.contradiction)),
                 ("neutral", real(|logits| logits.neutral)),
             ],
+            // What is stored for a text and a hypothesis was computed by the same model, so there is nothing to
+            // replace.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
         DB::insert(&mut *tx, insert).await.doing("store logits")
@@ -582,6 +610,8 @@ where
                 Some((*model, &one.text_hash, vector))
             })
             .collect();
+        // In one order for everybody, as the logits are. Several posts may have one text, and an INSERT may have
+        // a key once.
         rows.sort_unstable_by_key(|(model, hash, _)| (*model, **hash));
         rows.dedup_by_key(|(model, hash, _)| (*model, **hash));
         let insert = Insert {
@@ -701,6 +731,7 @@ where
         if !Self::hold_lease(&mut tx, lease_id).await? {
             return Ok(());
         }
+        // Only rows that are still under this lease: a purge may have taken a post away meanwhile.
         for (fullname, error) in failed {
             sqlx::query::<DB>(
                 "UPDATE backlog SET lease_id = NULL, attempts = attempts + 1, error = $3 \
@@ -735,6 +766,7 @@ where
         Ok(())
     }
 
+    // A death is no attempt: it does not say which of the posts is to blame.
     async fn bury_lease(tx: &mut Transaction<'static, DB>, id: i64) -> Result<()> {
         const WHAT: &str = "take posts back from a worker that died";
         sqlx::query::<DB>(
@@ -758,6 +790,8 @@ where
             .doing("take posts back from a worker that died")
     }
 
+    // The foreign key sets `lease_id` of its posts to NULL: they are free at once, with neither a death nor an
+    // attempt.
     pub(in crate::store) async fn release(&self, lease_id: Lease) -> Result<()> {
         sqlx::query::<DB>("DELETE FROM leases WHERE id = $1")
             .bind(lease_id.0)

@@ -133,6 +133,18 @@ fn a_few_large_values_end_an_answer_too() {
             let large = served.get(&path("SELECT length(zeroblob(20000000))"));
             assert_eq!(large.status, 400, "{}", large.body);
             assert!(large.body.contains("too big"), "{}", large.body);
+            // Many values that are each small enough.
+            let wide = vec!["hex(zeroblob(500000))"; 20].join(", ");
+            let wide = served.get(&path(&format!("SELECT {wide}")));
+            assert_eq!(wide.status, 400, "{}", wide.body);
+            assert!(wide.body.contains("too long for a page"), "{}", wide.body);
+            let columns = vec!["1"; 257].join(", ");
+            let columns = served.get(&path(&format!("SELECT {columns}")));
+            assert!(
+                columns.body.contains("too many columns"),
+                "{}",
+                columns.body
+            );
             continue;
         }
         let json = "SELECT json_build_array(repeat('x', 1000000)) FROM generate_series(1, 100)";

@@ -3,6 +3,7 @@
 pub mod arctic_shift;
 pub mod browser;
 pub mod engine;
+pub mod exposition;
 pub mod hub;
 pub mod mutate;
 pub mod postgres;

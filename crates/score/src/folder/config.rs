@@ -154,6 +154,7 @@ impl Config {
                 .join(", ")
         };
         let (_, entailment) =
+            // As the pipeline finds it, whatever else the class is called.
             classes.iter().find(|(name, _)| name.to_lowercase().starts_with("entail")).ok_or_else(|| {
                 format!(
                     "none of its classes ({}) is called `entailment`; take a model trained on NLI, such as facebook/bart-large-mnli, or correct `label2id`",
@@ -215,6 +216,7 @@ impl Config {
             .into_iter()
             .flatten()
             .filter(|n| (1..MOST_TOKENS).contains(n))
+            // The shortest of the three: beyond it, either positions or the training end.
             .min()
             .unwrap_or(DEFAULT_MAX_TOKENS)
     }

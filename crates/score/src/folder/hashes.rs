@@ -110,6 +110,7 @@ fn write(memory: &Path, known: &BTreeMap<String, Remembered>) -> io::Result<()> 
     let text = toml::to_string(known).map_err(io::Error::other)?;
     let scratch = memory.with_extension(format!("{}.tmp", std::process::id()));
     fs::write(&scratch, text)?;
+    // Two processes may load one model at the same time, and neither may read half a file.
     fs::rename(&scratch, memory)
 }
 

@@ -136,7 +136,11 @@ impl Manifest {
     }
 
     /// Reads and checks what a manifest says of itself.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // The format alone first: of another one, a key that is missing would be told as a mistake.
         let format = toml::from_str::<Format>(text).map_err(|error| said(&error))?;
         if format.format != FORMAT {
             return Err(format!(
@@ -165,6 +169,7 @@ impl Manifest {
             .graphs
             .values()
             .flat_map(|graph| graph.session.keys());
+        // Other entries could make the runtime load a library or write a file.
         if let Some(key) = entries.find(|key| !key.starts_with(SESSION)) {
             return Err(format!(
                 "its entry `{key}` of `session` is none of those that begin with `{SESSION}`"
@@ -360,6 +365,7 @@ impl Verified {
     pub fn read(dir: &Path) -> Option<Self> {
         let bytes = bounds::read(&dir.join(VERIFIED_FILE)).ok()?;
         let verified: Self = toml::from_slice(&bytes).ok()?;
+        // A verification says nothing about a manifest that was changed since.
         (file_hash(&dir.join(MANIFEST_FILE)).ok()? == verified.manifest).then_some(verified)
     }
 

@@ -105,6 +105,7 @@ pub(super) fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
         files.push(required(folder, &name)?);
     }
     files.sort();
+    // A file may be found by its name and named by the graph.
     files.dedup();
     Ok(files)
 }

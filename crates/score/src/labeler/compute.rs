@@ -27,6 +27,7 @@ impl Labeler {
             if stop() {
                 return Ok(Ended::Stopped);
             }
+            // A text that failed has been reported, and its other rows may wait in later batches.
             rows.retain(|row| !failed.contains(&row.text));
             let Some(longest) = rows.iter().map(|row| row.len).max() else {
                 continue;
@@ -34,6 +35,8 @@ impl Labeler {
             let mut halve = |mut rows: Vec<BatchRow>| {
                 let rest = rows.split_off(rows.len() / 2);
                 queue.push_front(rest);
+                // At the front, so that texts that were begun are finished before others. They hold memory until their
+                // last row.
                 queue.push_front(rows);
             };
             // Planned when the budget was larger.
@@ -45,8 +48,12 @@ impl Labeler {
                 .iter()
                 .map(|row| sequence(&self.encoder, *row))
                 .collect();
+            let began = self.watch.as_ref().map(|watch| watch());
             let error = match self.infer(&Batch::new(&sequences, self.encoder.pad_id())) {
                 Ok(logits) => {
+                    if let (Some(began), Some(watch)) = (began, &self.watch) {
+                        self.computed.batches.add(watch().saturating_sub(began));
+                    }
                     let rows = rows.iter().enumerate();
                     rows.for_each(|(i, row)| done(*row, Ok(logits.row(i))));
                     continue;
@@ -58,6 +65,7 @@ impl Labeler {
                 self.engine.restart()?;
             }
             if let [row] = rows[..] {
+                // One text at fault must not end a run, and a broken engine must not fail every text one by one.
                 if !self.engine_works() {
                     return Err(error);
                 }
@@ -70,6 +78,7 @@ impl Labeler {
                 done(row, Err(error));
             } else {
                 if out_of_memory {
+                    self.computed.oom_splits += 1;
                     self.set_batch_tokens(longest * rows.len() / 2);
                 }
                 tracing::warn!(
@@ -92,6 +101,7 @@ impl Labeler {
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => self.encoder.single(&nothing),
         };
         let computed = self.infer(&Batch::new(&[row], self.encoder.pad_id()));
+        // Numbers that are not finite were computed, too.
         matches!(computed, Ok(_) | Err(EngineError::NotFinite(_)))
     }
 

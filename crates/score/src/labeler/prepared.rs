@@ -63,6 +63,14 @@ impl Prepared {
         }
     }
 
+    /// The hypotheses, one an owner; none where the model has vectors.
+    pub(super) fn hypotheses(&self) -> &[EncodedText] {
+        match &self.labels {
+            Labels::Hypotheses(hypotheses) => hypotheses,
+            Labels::Vectors(_) | Labels::Classes(_) => &[],
+        }
+    }
+
     /// Scores of a text by its vector, as [`Labeler::score`] makes them; `None` where the model has no vectors, or others.
     ///
     /// # Panics
@@ -108,6 +116,7 @@ impl Prepared {
             .unzip();
         let other = logits.get(self.count).copied().flatten();
         some.extend(other);
+        // Where the shortlist left the background out, the last logit is a label's and must not be taken for it.
         let prior = self.prior.filter(|_| other.is_some());
         let scores = score::evidence_beside(kind, self.mode, &some, prior)
             .scores(self.temperature, self.threshold);
@@ -147,6 +156,25 @@ impl Labeler {
         set: &LabelSet,
         known: &[Option<LabelVector>],
     ) -> Result<Prepared, LabelerError> {
+        if let Some(background) = &set.background {
+            let left_out = set.left_out();
+            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
+            tracing::info!(
+                background = background.tag(),
+                topics = set.background_for(&self.folder.kind).len(),
+                left_out = left_out.join(", "),
+                "a post that fits the background better than every label is other"
+            );
+        }
+        self.make_ready(set, known)
+    }
+
+    /// The same, without a word about it.
+    pub(super) fn make_ready(
+        &mut self,
+        set: &LabelSet,
+        known: &[Option<LabelVector>],
+    ) -> Result<Prepared, LabelerError> {
         set.validate()?;
         if let Some(head) = self.folder.kind.head() {
             return self.prepare_classes(set, head);
@@ -175,16 +203,6 @@ impl Labeler {
                     window: self.encoder.max_tokens(),
                 });
             }
-        }
-        if let Some(background) = &set.background {
-            let left_out = set.left_out();
-            let left_out: Vec<&str> = left_out.iter().map(|(topic, _)| *topic).collect();
-            tracing::info!(
-                background = background.tag(),
-                topics = set.background_for(kind).len(),
-                left_out = left_out.join(", "),
-                "a post that fits the background better than every label is other"
-            );
         }
         let (keys, prior) = (hypothesis::keys(kind, set), set.prior_for(kind));
         let labels = if nli {
@@ -238,7 +256,7 @@ impl Labeler {
     }
 
     /// What each place is compared with: for each of its owners the mean of the vectors of its texts.
-    fn label_vectors(
+    pub(super) fn label_vectors(
         &mut self,
         name: &dyn Fn(usize) -> String,
         owners: &[usize],
@@ -264,6 +282,7 @@ impl Labeler {
             &|| false,
             &mut |row, computed| match computed {
                 Ok(vector) => {
+                    // To length 1 before the mean, so that each text of a label counts as much.
                     vectors[row.text] = unit(vector.iter().map(|x| f64::from(*x)).collect());
                 }
                 Err(source) => failed = Some((row.text, source)),

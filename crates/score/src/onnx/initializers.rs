@@ -96,6 +96,7 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
         .filter(multiply)
         .flat_map(|node| node.inputs.iter().map(String::as_str))
         .collect();
+    // Many matrices lie in one file, which is opened once.
     let mut files = BTreeMap::new();
     let mut found = Vec::new();
     for tensor in graph.initializers {
@@ -124,6 +125,7 @@ pub fn matrices(graph: &Path) -> io::Result<Vec<Matrix>> {
 impl Tensor {
     /// How many bytes its numbers take; `None` where it is no large matrix of a type that is read here.
     fn bytes(&self) -> Option<usize> {
+        // `FLOAT`, and `UINT8` and `INT8`, as the format numbers them.
         let size = match self.data_type {
             1 => 4,
             2 | 3 => 1,
@@ -142,6 +144,7 @@ impl Tensor {
     fn numbers(&self, raw: &[u8]) -> Option<StoredNumbers> {
         Some(match self.data_type {
             1 => {
+                // The format has the lowest byte first, on every machine.
                 let (numbers, _) = raw.as_chunks();
                 StoredNumbers::F32(
                     numbers
@@ -170,6 +173,7 @@ impl Tensor {
         let Some(location) = told("location") else {
             return Ok(None);
         };
+        // A graph of a stranger must not name any file of this machine.
         let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         if !Path::new(location).components().all(inside) {
             return Ok(None);

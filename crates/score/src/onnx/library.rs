@@ -3,8 +3,9 @@
 //! It is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
 //! shipped but looked for: where the caller says, where `ORT_DYLIB_PATH` says, in a `.venv` beside the program or in
 //! its repository, among the Python packages where the program is installed (`PREFIX/bin/topicmill` and
-//! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, a system), in this user's data
-//! folder, in a `.venv` in the current folder, and by its name where the system looks.
+//! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, a system), in
+//! `PREFIX/lib/topicmill`, in this user's data folder, in a `.venv` in the current folder, and by its name where the
+//! system looks.
 //!
 //! Whoever says where the library is says what this process runs. So nothing is taken from a folder that somebody else
 //! could have put there, and nobody looks in the folders above the current one.
@@ -30,7 +31,7 @@ pub enum FoundBy {
     Variable,
     /// A `.venv` beside the program or in its repository.
     Program,
-    /// The Python packages where the program is installed.
+    /// Where the program is installed: the Python packages there, or [`system_folder`].
     Prefix,
     /// This user's data folder, see [`data_folder`].
     DataFolder,
@@ -46,7 +47,7 @@ impl fmt::Display for FoundBy {
             Self::Caller => "the caller",
             Self::Variable => "`ORT_DYLIB_PATH`",
             Self::Program => "a `.venv` of the program's folders",
-            Self::Prefix => "the Python packages beside the program",
+            Self::Prefix => "the prefix of the program",
             Self::DataFolder => "this user's data folder",
             Self::CurrentFolder => "the `.venv` of the current folder",
             Self::System => "the system's folders",
@@ -97,6 +98,19 @@ pub fn data_folder() -> Option<PathBuf> {
     Some(data.join("topicmill"))
 }
 
+/// Where libraries lie for all users of an installed program: `lib/topicmill` beside the folder `bin` that it lies in.
+/// `None` where it lies in no such folder.
+pub fn system_folder(program: &Path) -> Option<PathBuf> {
+    Some(prefix_of(program)?.join("lib").join("topicmill"))
+}
+
+/// The folder that holds the folder `bin` of a program.
+pub fn prefix_of(program: &Path) -> Option<&Path> {
+    let bin = program.parent()?;
+    let name = bin.file_name()?;
+    (name == "bin" || name == "Scripts").then(|| bin.parent())?
+}
+
 impl Start {
     /// Where this process starts from.
     pub fn of_the_process() -> Self {
@@ -128,12 +142,12 @@ pub fn place(
         let folders = program.ancestors().skip(1).take(ABOVE_PROGRAM);
         folders.map(move |folder| (folder.join(".venv"), owner, FoundBy::Program))
     });
-    let prefix = start.program.iter().filter_map(|program| {
-        let bin = program.parent()?;
-        let is_bin = bin
-            .file_name()
-            .is_some_and(|name| name == "bin" || name == "Scripts");
-        is_bin.then(|| bin.parent().map(Path::to_owned))?
+    let prefix = start.program.iter().flat_map(|program| {
+        let folders = [
+            prefix_of(program).map(Path::to_owned),
+            system_folder(program),
+        ];
+        folders.into_iter().flatten()
     });
     let prefix = prefix.map(|prefix| (prefix, owner, FoundBy::Prefix));
     let data = start.data.iter();
@@ -180,6 +194,7 @@ fn library_in(capi: &Path) -> Option<PathBuf> {
             || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
             || name == "onnxruntime.dll"
     });
+    // Of several versions, the last of the sorted names: the one with its number written out.
     files.pop()
 }
 
@@ -305,8 +320,10 @@ mod tests {
         let users = touch(data.join(NATIVE).join(name));
         let by = FoundBy::DataFolder;
         assert_eq!(found(), Place::Found { path: users, by });
-        let beside = touch(prefix.join("lib/python3/dist-packages").join(name));
         let by = FoundBy::Prefix;
+        let system = touch(prefix.join("lib/topicmill").join(NATIVE).join(name));
+        assert_eq!(found(), Place::Found { path: system, by });
+        let beside = touch(prefix.join("lib/python3/dist-packages").join(name));
         assert_eq!(found(), Place::Found { path: beside, by });
     }
 }

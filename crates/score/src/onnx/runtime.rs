@@ -42,6 +42,7 @@ impl Runtime {
 /// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
 pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    // `OnceLock` has no way to begin that may fail, so a lock keeps two threads from loading the library at once.
     static LOADING: Mutex<()> = Mutex::new(());
 
     let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);

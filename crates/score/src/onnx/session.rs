@@ -73,6 +73,7 @@ impl Source {
         let mut builder = Session::builder(&runtime.environment)?
             .with_optimization_level(GraphOptimizationLevel::Level3)?
             .with_intra_threads(self.threads)?
+            // Nodes of a graph run one after the other, so threads between nodes would have nothing to do.
             .with_inter_threads(1)?
             // Threads that spin between batches take the core from the tokenizer.
             .with_intra_op_spinning(false)?
@@ -85,6 +86,8 @@ impl Source {
         if let Some(number) = cuda {
             let provider = ep::CUDA::default()
                 .with_device_id(i32::from(number))
+                // By default, each growth of the arena takes more than was asked for. Batches have many shapes, so it
+                // would grow often.
                 .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
                 // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
                 .with_tf32(false)
@@ -164,6 +167,7 @@ pub(super) fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Inpu
                 sizes.join(" × ")
             ));
         }
+        // Found out here and not with the first batch: `Input::of` relies on it.
         if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
             return Err(
                 "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"

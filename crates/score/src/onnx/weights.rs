@@ -50,8 +50,11 @@ impl SharedWeights {
         mut builder: SessionBuilder,
         graph: &Path,
     ) -> ort::Result<SessionBuilder> {
+        // Size and time as well: a graph may be replaced while a process runs, and old weights must not serve the new
+        // one.
         let file = File::of(graph);
         let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock: engines that start together wait for the first one to read the graph.
         let loaded = loaded.get_or_insert_with(|| {
             let matrices = read(graph).unwrap_or_else(|error| {
                 let graph = graph.display();

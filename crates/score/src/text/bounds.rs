@@ -82,6 +82,7 @@ fn growth(step: &Value) -> Result<usize, String> {
     } else if let Some(charsmap) = map.get("precompiled_charsmap").and_then(Value::as_str) {
         own = longest_replacement(charsmap)?;
     } else if map.get("type").is_some_and(|kind| kind == "ByteLevel") {
+        // Each byte becomes a letter of its own, and most of these letters take two bytes.
         own = 2;
     }
     Ok(own.saturating_mul(all(map.values())?))
@@ -95,6 +96,7 @@ fn longest_replacement(charsmap: &str) -> Result<usize, String> {
     let bytes = bytes.map_err(|error| format!("its charsmap is damaged: {error}"))?;
     let texts = bytes.split_first_chunk::<4>().and_then(|(size, rest)| {
         let size = usize::try_from(u32::from_le_bytes(*size)).ok()?;
+        // The library reads a trie as whole numbers of four bytes.
         rest.get(size / 4 * 4..).filter(|_| size > 0)
     });
     let texts = texts.ok_or("its charsmap is cut off")?;

@@ -52,6 +52,7 @@ pub(super) fn square(of: &Evaluation, set: &LabelSet) -> Option<String> {
             .iter()
             .map(|posts| match posts {
                 0 => format!("{:>cell$}", "·"),
+                // No row without posts comes here: it has nothing but zeros.
                 posts if is_share => format!("{:>cell$}", (100 * posts + all / 2) / all),
                 posts => format!("{posts:>cell$}"),
             })

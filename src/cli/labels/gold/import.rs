@@ -29,8 +29,8 @@ Examples:\n\
 \x20 topicmill labels gold import label-studio-export.json")]
 pub struct Import {
     /// Read this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a label; empty, none
-    /// or other means none of these) and perhaps `reviewer` and `answered_at`, or what Label Studio or Argilla exported;
-    /// - reads stdin
+    /// or other means none of these) and perhaps `reviewer`, `answered_at` and `text_hash` (of the text that was seen; without
+    /// it, the stored text), or what Label Studio or Argilla exported; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Name who said it, where the file does not [default: your login name]
@@ -203,6 +203,8 @@ async fn said(
             Some((place, line, dated)) => {
                 let before = &mut said.answers[*place];
                 let differs = before.label != answer.label;
+                // Somebody may change their mind, and the later answer counts. Without times, nobody knows which one
+                // that is.
                 if differs && !(*dated && is_dated && before.answered_at != answer.answered_at) {
                     said.twice
                         .push(format!("{} in lines {line} and {}", row.id, row.line));

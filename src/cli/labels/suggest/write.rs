@@ -10,6 +10,7 @@ use super::super::calibrate::whole_background;
 use crate::cli::CliError;
 use crate::domain::Listing;
 use crate::pipeline_file::{Pipeline, SIXTEEN_TOPICS, read_text, slug};
+use crate::placing::{Standing, put};
 use crate::review::suggest::Suggestion;
 use topicmill_score::Label;
 
@@ -53,7 +54,7 @@ impl Base {
             return Ok(());
         }
         let text = self.with(out, clusters)?;
-        std::fs::write(out, text).map_err(|error| {
+        put(out, text, Standing::Replaced).map_err(|error| {
             CliError::Usage(format!("write `{}`: {error}; correct --out", out.display()))
         })?;
         tracing::info!(

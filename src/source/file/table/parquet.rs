@@ -41,6 +41,7 @@ impl Parquet {
     /// # Errors
     /// When a column is missing or holds no plain values, or the file is not Parquet.
     pub fn new(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
+        // The reader of Parquet may panic on a damaged file.
         caught(|| Self::open(file, wanted, read))
             .unwrap_or_else(|panic| Err(ParquetFault::from(panic).into()))
     }

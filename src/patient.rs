@@ -26,6 +26,7 @@ pub struct Patient {
 }
 
 impl Patient {
+    /// Takes those of a listener.
     pub fn new(listener: TcpListener) -> Self {
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         Self { listener, places }
@@ -37,6 +38,7 @@ impl Listener for Patient {
     type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
+        // Before `accept`: without a place, further connections wait in the system's queue and take no file here.
         let place = Arc::clone(&self.places).acquire_owned().await;
         let (stream, address) = Listener::accept(&mut self.listener).await;
         // An answer is written at once; waiting for more would only delay it.
@@ -80,6 +82,7 @@ impl Connection {
             self.patience = patience();
             return moved;
         }
+        // Polled only where no byte moves, so that the timer wakes the task then.
         ready!(self.patience.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Soak: `classify --watch` for an hour while posts arrive and the server restarts; what it leaks, misses or does twice.
+
+    scripts/with-postgres python3 benches/soak/run.py TOPICMILL FOLDER [--minutes 60] [--every-secs 10] [--restarts 2]
+
+`make soak` calls it so. TEST_DATABASE_URL and TEST_POSTGRES_CONTROL name a server that this script alone uses. Every few
+seconds `import` brings posts of random length. Of each delivery some posts came before, unchanged, and some came before
+and were edited since. The restarts are spread evenly; the first is orderly, the second a crash, and so on in turns, and
+the server is away for half a minute each time. Every two seconds the script reads resident memory, file handles and
+threads of `classify` from /proc. At the end it stops the arrivals, waits until nothing waits for a label, and sends a
+SIGTERM.
+
+It prints a table and exits with 1 if memory grew by more than a tenth from the first quarter to the last (medians,
+without the first two minutes), if file handles or threads grew, if a post has no label or the label of a former text, or
+if more posts were labelled than texts arrived.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WORDS = (Path(__file__).resolve().parent / "../../docs/words.md").read_text(encoding="utf-8").split()
+SUBREDDITS = ["gaming", "food", "movies", "finance", "sports"]
+SAMPLE_SECS = 2.0
+AWAY_SECS = 30.0
+WARM_UP_SECS = 120.0
+
+
+class Arrivals:
+    """Posts as they come: new ones, ones that came before, and edited ones."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.posts: dict[str, dict] = {}
+        self.edits = 0
+        self.repeats = 0
+
+    def text(self) -> str:
+        """Of 5 to 400 words, short ones more often."""
+        return " ".join(self.random.choices(WORDS, k=int(5 * 80 ** self.random.random())))
+
+    def delivery(self, size: int) -> list[dict]:
+        """`size` new posts, two old ones, and an edited one."""
+        old = self.random.sample(sorted(self.posts), k=min(3, len(self.posts)))
+        for _ in range(size):
+            name = f"t3_soak{len(self.posts):07x}"
+            self.posts[name] = {
+                "name": name,
+                "title": f"{len(self.posts)} {self.text()}"[:280],
+                "selftext": self.text(),
+                "subreddit": self.random.choice(SUBREDDITS),
+                "created_utc": int(time.time()),
+            }
+            old.append(name)
+        if len(old) > size:
+            self.edits += 1
+            self.repeats += len(old) - size - 1
+            self.posts[old[0]]["selftext"] = f"edit {self.edits}: {self.text()}"
+        return [self.posts[name] for name in old]
+
+
+class Soak:
+    """The program under test, its database and what was seen of both."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.control = os.environ.get("TEST_POSTGRES_CONTROL") or sys.exit("run this under scripts/with-postgres")
+        self.environment = dict(os.environ) | {
+            "DATABASE_URL": os.environ["TEST_DATABASE_URL"],
+            "TOPICMILL__DATABASE__ALLOW_SUPERUSER": "true",
+        }
+        self.arrivals = Arrivals(arguments.seed)
+        self.samples: list[tuple[float, int, int, int]] = []
+        self.refused = 0
+        self.restarts: list[str] = []
+        self.begun = time.monotonic()
+
+    def command(self, *words: str) -> list[str]:
+        return [str(self.arguments.topicmill), *words]
+
+    def call(self, *words: str, check: bool = True) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            self.command(*words),
+            check=check, capture_output=True, text=True, env=self.environment, cwd=self.arguments.folder,
+        )  # fmt: skip
+
+    def number(self, statement: str) -> int:
+        """The one number that a query answers."""
+        return int(next(iter(json.loads(self.call("sql", "--format", "json", statement).stdout)[0].values())))
+
+    def bring(self) -> None:
+        """One delivery, again and again until the database takes it."""
+        file = self.arguments.folder / "arrivals.ndjson"
+        posts = self.arrivals.delivery(self.arguments.posts)
+        file.write_text("".join(json.dumps(post) + "\n" for post in posts), encoding="utf-8")
+        while (done := self.call("import", "--format", "ndjson", "--again", str(file), check=False)).returncode:
+            self.refused += 1
+            if done.returncode != 4:
+                sys.exit(f"import ended with {done.returncode}: {done.stderr}")
+            self.rest(5)
+
+    def rest(self, secs: float) -> None:
+        """Wait, and look at the program meanwhile."""
+        until = time.monotonic() + secs
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(SAMPLE_SECS, left))
+            self.look()
+
+    def look(self) -> None:
+        """One sample: seconds, resident KiB, file handles, threads."""
+        if self.program.poll() is not None:
+            sys.exit(f"classify --watch ended with {self.program.returncode}: see {self.arguments.folder}/classify.log")
+        at = time.monotonic() - self.begun
+        if self.samples and at - self.samples[-1][0] < SAMPLE_SECS / 2:
+            return
+        folder = Path(f"/proc/{self.program.pid}")
+        fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+        handles = len(os.listdir(folder / "fd"))
+        self.samples.append((at, int(fields["VmRSS"].split()[0]), handles, int(fields["Threads"])))
+
+    def restart(self) -> None:
+        """The server goes, orderly or as in a crash, and comes back after a while."""
+        mode = ["fast", "immediate"][len(self.restarts) % 2]
+        self.restarts.append(f"{mode} after {(time.monotonic() - self.begun) / 60:.0f} min")
+        subprocess.run([self.control, "stop", mode], check=True)
+        self.rest(AWAY_SECS)
+        subprocess.run([self.control, "start"], check=True)
+
+    def run(self) -> None:
+        """The hour."""
+        arguments = self.arguments
+        self.call("db", "create")
+        log = (arguments.folder / "classify.log").open("w")
+        record = arguments.folder / "record.json"
+        words = ["--run-json", str(record), "--threads", str(arguments.threads), "--device", "cpu"]
+        if arguments.model:
+            words += ["--model", str(arguments.model)]
+        self.bring()
+        self.program = subprocess.Popen(
+            self.command("--log-format", "json", "classify", "--watch", *words),
+            stdout=log, stderr=log, env=self.environment, cwd=arguments.folder,
+        )  # fmt: skip
+        try:
+            self.begun = time.monotonic()
+            length = arguments.minutes * 60
+            due = [length * (i + 1) / (arguments.restarts + 1) for i in range(arguments.restarts)]
+            while (at := time.monotonic() - self.begun) < length:
+                if due and at >= due[0]:
+                    due.pop(0)
+                    self.restart()
+                self.bring()
+                self.rest(arguments.every_secs)
+            self.drain()
+            self.program.terminate()
+            self.program.wait(timeout=120)
+        finally:
+            self.program.kill()
+        sys.exit(self.tell(json.loads(record.read_text())))
+
+    def drain(self) -> None:
+        """Until nothing waits for a label, or for five minutes."""
+        for _ in range(60):
+            if self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL") == 0:
+                return
+            self.rest(5)
+
+    def tell(self, record: dict) -> int:
+        """The table, and whether all is well."""
+        warm = [sample for sample in self.samples if sample[0] >= min(WARM_UP_SECS, self.samples[-1][0] / 4)]
+        quarter = max(1, len(warm) // 4)
+        first, last = warm[:quarter], warm[-quarter:]
+        stored = self.number("SELECT count(*) FROM posts")
+        missed = self.number("SELECT count(*) FROM labeled_posts WHERE label IS NULL") + (
+            len(self.arrivals.posts) - stored
+        )
+        texts = len(self.arrivals.posts) + self.arrivals.edits
+        labelled = record["counts"]["posts"]
+        (self.arguments.folder / "samples.csv").write_text(
+            "seconds,resident_kib,file_handles,threads\n"
+            + "".join(f"{at:.1f},{resident},{handles},{threads}\n" for at, resident, handles, threads in self.samples)
+        )
+        print(f"restarts: {', '.join(self.restarts)}; imports that were refused meanwhile: {self.refused}")
+        print(f"exit code of classify: {self.program.returncode}; samples: {len(self.samples)}")
+        print("\n| | first quarter, median | last quarter, median | smallest | largest |\n|---|---|---|---|---|")
+        grown = []
+        for column, (name, allowed) in enumerate([("resident, MiB", 1.1), ("file handles", 1.0), ("threads", 1.0)], 1):
+            scale = 1024 if column == 1 else 1
+            early, late = (statistics.median(row[column] for row in rows) / scale for rows in (first, last))
+            values = [row[column] / scale for row in warm]
+            print(f"| {name} | {early:.0f} | {late:.0f} | {min(values):.0f} | {max(values):.0f} |")
+            if late > early * allowed:
+                grown.append(name)
+        print("\n| posts | edits | unchanged repeats | missed | texts to label | labelled | labelled twice |")
+        print("|---|---|---|---|---|---|---|")
+        print(
+            f"| {len(self.arrivals.posts):,} | {self.arrivals.edits:,} | {self.arrivals.repeats:,} | {missed} "
+            f"| {texts:,} | {labelled:,} | {max(0, labelled - texts)} |"
+        )
+        if grown:
+            print(f"\nGREW: {', '.join(grown)}")
+        return int(bool(grown) or missed > 0 or labelled > texts or self.program.returncode != 143)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("topicmill", type=lambda path: Path(path).resolve())
+    parser.add_argument("folder", type=lambda path: Path(path).resolve(), help="for logs and samples; is made")
+    parser.add_argument("--model", type=lambda path: Path(path).resolve())
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--every-secs", type=float, default=10)
+    parser.add_argument("--posts", type=int, default=4, help="new ones in a delivery")
+    parser.add_argument("--restarts", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    return arguments
+
+
+if __name__ == "__main__":
+    Soak(parse()).run()

@@ -1,0 +1,22 @@
+"""Ray Data: python with_ray.py IN OUT labels a folder of Parquet, and writes the rows whose label is sure."""
+
+import sys
+
+import ray
+from ray.data import ActorPoolStrategy
+
+from topicmill import Labeler
+
+if __name__ == "__main__":
+    source, target = sys.argv[1:]
+    posts = ray.data.read_parquet(source)
+    settings = {"labels": ["cooking", "travel"], "threads": 1}
+    # Half a core each, so that on two cores one is left to write.
+    labeled = posts.map_batches(
+        Labeler,
+        fn_constructor_kwargs=settings,
+        batch_format="pyarrow",
+        compute=ActorPoolStrategy(size=2),
+        num_cpus=0.5,
+    )
+    labeled.filter(expr="score >= 0.7").write_parquet(target)

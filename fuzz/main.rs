@@ -1,0 +1,109 @@
+//! Every parser that reads what somebody else wrote, against inputs that a fuzzer makes of a small corpus.
+//!
+//! A target is a function that takes bytes and panics where a promise is broken: not only that nothing panics, but that
+//! what was read is sound, within bounds, and the same when it is written and read again. Plain `cargo test` replays
+//! `__fuzz__/TARGET/corpus` and `__fuzz__/TARGET/crashes`, and breaks these inputs in a few hundred ways, in seconds.
+//! `scripts/fuzz TARGET SECONDS` lets libFuzzer search, guided by the code that an input reaches, and `make fuzz` does so
+//! with all targets. `benches/results/fuzz.md` says what was found.
+
+mod models;
+#[path = "../tests/it/support/mutate.rs"]
+#[expect(
+    dead_code,
+    reason = "files in which offsets are written down are attacked in `it`"
+)]
+mod mutate;
+mod pictures;
+mod schedules;
+mod tables;
+mod wire;
+mod words;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Long enough for every corpus; bolero stops after a second unless told otherwise.
+const LONGEST_REPLAY: Duration = Duration::from_mins(5);
+
+/// Declares a test for each target. Its name is also the name of its folder.
+macro_rules! targets {
+    ($($name:ident => $check:path),+ $(,)?) => {
+        const TARGETS: &[&str] = &[$(stringify!($name)),+];
+
+        $(
+            #[test]
+            fn $name() {
+                replay(stringify!($name), $check);
+                bolero::check!(name = stringify!($name))
+                    .with_test_time(LONGEST_REPLAY)
+                    .with_iterations(64)
+                    .for_each(|bytes: &[u8]| $check(bytes));
+            }
+        )+
+    };
+}
+
+targets! {
+    listing => wire::listing,
+    dump_line => wire::dump_line,
+    headers => wire::headers,
+    entities => wire::entities,
+    csv_with_map => tables::csv_with_map,
+    csv => tables::csv,
+    ndjson => tables::ndjson,
+    json_array => tables::json_array,
+    pipeline_file => words::pipeline_file,
+    label_set => words::label_set,
+    row_labels => words::row_labels,
+    cron => schedules::cron,
+    manifest => models::manifest,
+    tokenizer => models::tokenizer,
+    drawn_text => pictures::drawn_text,
+}
+
+fn folder(target: &str) -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("__fuzz__");
+    here.join(target)
+}
+
+/// The inputs of a folder, in the order of their names.
+fn inputs(folder: &Path) -> Vec<Vec<u8>> {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).unwrap())
+        .collect()
+}
+
+/// Breaks the inputs of a target in a few hundred ways. bolero reads them as they are.
+fn replay(target: &str, check: fn(&[u8])) {
+    if std::env::var_os("BOLERO_LIBFUZZER_ARGS").is_some() {
+        return;
+    }
+    let seeds = inputs(&folder(target).join("corpus"));
+    assert!(!seeds.is_empty(), "`{target}` has no corpus");
+    mutate::fuzz(target, 300, |mutator| mutator.broken(&seeds), check);
+}
+
+#[test]
+fn every_corpus_belongs_to_a_target_and_is_small() {
+    let entries = std::fs::read_dir(folder("")).unwrap();
+    let found: BTreeSet<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let expected: BTreeSet<String> = TARGETS.iter().map(ToString::to_string).collect();
+    assert_eq!(found, expected);
+    for target in TARGETS {
+        let bytes: usize = ["corpus", "crashes"]
+            .iter()
+            .flat_map(|part| inputs(&folder(target).join(part)))
+            .map(|input| input.len())
+            .sum();
+        assert!(bytes < 200 << 10, "{target}: {bytes} bytes");
+    }
+}

@@ -1,0 +1,42 @@
+//! What a folder of a model says, which somebody else made.
+
+use std::path::Path;
+
+use topicmill_score::folder::manifest::Manifest;
+use topicmill_score::text::Encoder;
+
+/// A manifest that is taken names no file outside of its folder, and only vectors that its model can read.
+pub fn manifest(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let manifest = match Manifest::parse(text) {
+        Ok(manifest) => manifest,
+        Err(detail) => {
+            assert!(!detail.is_empty() && !detail.contains('\n'), "{detail}");
+            return;
+        }
+    };
+    assert_eq!(Manifest::parse(text), Ok(manifest.clone()));
+    let files = manifest.graphs.values().flat_map(|graph| graph.files());
+    for name in files.chain(manifest.files.keys().map(String::as_str)) {
+        assert!(
+            !name.is_empty() && !name.contains(['/', '\0']) && name != "..",
+            "{name:?}"
+        );
+    }
+}
+
+/// A tokenizer that is taken makes a text no longer than its bound says.
+pub fn tokenizer(bytes: &[u8]) {
+    const TEXT: &str = "Rye \u{fb01} caf\u{e9}, don't [SEP] 12,5";
+    let Ok(encoder) = Encoder::from_bytes(bytes, Path::new("tokenizer.json"), 64, None) else {
+        return;
+    };
+    let texts = [TEXT.to_owned(), TEXT.repeat(200)];
+    if let Ok(encoded) = encoder.encode(&texts) {
+        for text in encoded {
+            assert!(text.len() <= encoder.room());
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Texts of strangers in pictures and on pages.
+
+use topicmill::look;
+use topicmill::report::svg::{escape, fit, width};
+
+/// A text that is drawn stays on its line and in its room, and says nothing to whoever reads the file but itself.
+pub fn drawn_text(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let most = usize::from(bytes.first().copied().unwrap_or(0)) / 4;
+    let line = look::line(&text, most);
+    assert!(!line.contains(|c: char| c.is_control()), "{line:?}");
+    assert!(!line.starts_with(' ') && !line.ends_with(' '), "{line:?}");
+    let shown = line.chars().filter(|c| !look::is_mark(*c)).count();
+    assert!(shown <= most + 1, "{shown} of {most}: {line:?}");
+    assert_eq!(look::line(&line, most + 1), line, "a line stays as it is");
+
+    let room = f64::from(u8::try_from(bytes.len() % 256).unwrap());
+    let fitted = fit(&text, room);
+    assert!(width(&fitted) <= room.max(width("…")), "{fitted:?}");
+
+    let escaped = escape(&text);
+    assert!(!escaped.contains(['<', '>', '"', '\'']));
+    for part in escaped.split('&').skip(1) {
+        let known = ["amp;", "lt;", "gt;", "quot;", "#39;"];
+        assert!(
+            known.iter().any(|known| part.starts_with(known)),
+            "{part:?}"
+        );
+    }
+    assert!(!escaped.contains(|c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}')));
+    let back = html_escape::decode_html_entities(&escaped);
+    let same = |c: char| !(c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}'));
+    let expected: String = text
+        .chars()
+        .map(|c| if same(c) { c } else { ' ' })
+        .collect();
+    assert_eq!(back, expected);
+}

@@ -1,0 +1,166 @@
+//! Rows of tables: posts from CSV with a map, and the rows that `score` reads.
+
+use std::io::{BufRead, Cursor};
+
+use serde::de::IgnoredAny;
+use topicmill::source::file::row::{FileRow, Rows as _};
+use topicmill::source::file::table::columns::{Column, FIELDS};
+use topicmill::source::file::table::csv::Csv as Posts;
+use topicmill::tables::csv::Csv;
+use topicmill::tables::json::{Elements, Lines, Members};
+use topicmill::tables::{Cell, Row, Rows, bytes};
+
+use super::wire::is_sound;
+
+/// The first line is a map, `field=column` and so on, separated by blanks; what follows is the file.
+pub fn csv_with_map(bytes: &[u8]) {
+    let (map, file) = match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (&bytes[..end], &bytes[end + 1..]),
+        None => (&b""[..], bytes),
+    };
+    let map = String::from_utf8_lossy(map);
+    let column = |pair: &str| {
+        let (field, name) = pair.split_once('=')?;
+        let field = FIELDS.iter().find(|known| **known == field)?;
+        Some(Column {
+            field,
+            name: name.to_owned(),
+        })
+    };
+    let wanted: Vec<Column> = map.split(' ').filter_map(column).collect();
+    let mut rows = match Posts::new(Cursor::new(file), &wanted) {
+        Ok(rows) => rows,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return;
+        }
+    };
+    let (mut count, mut before) = (0, 0);
+    while let Some(row) = rows.next_row() {
+        count += 1;
+        match row {
+            FileRow::Record(record) => {
+                is_sound(&record.post);
+                let topic = record.topic.as_ref();
+                assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
+            }
+            FileRow::Rejected(rejected) => assert!(!rejected.reason.is_empty()),
+            FileRow::Quiet => {}
+        }
+        let position = rows.position();
+        assert!(position.rows == count && position.bytes >= before);
+        before = position.bytes;
+    }
+    assert!(count <= file.len() as u64);
+}
+
+/// The text of a file as `score` reads it, packed or not. What is packed may be any amount of text: a megabyte is enough.
+fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
+    use std::io::Read;
+    let text = bytes::text(Box::new(Cursor::new(bytes.to_vec()))).ok()?;
+    Some(Box::new(std::io::BufReader::new(text.take(1 << 20))))
+}
+
+/// Reads a table to its end. Its rows have numbers that grow, and cells that are JSON on one line.
+fn read(mut rows: impl Rows) -> Vec<Row> {
+    let (mut read, mut line) = (Vec::new(), 0);
+    while let Ok(Some(row)) = rows.next_row() {
+        assert!(row.line > line, "{} after {line}", row.line);
+        line = row.line;
+        for (_, cell) in &row.cells {
+            let mut json = String::new();
+            cell.write_json(&mut json);
+            assert!(!json.contains(['\n', '\r']), "{json}");
+            assert!(serde_json::from_str::<IgnoredAny>(&json).is_ok(), "{json}");
+        }
+        assert!(
+            row.problem
+                .as_ref()
+                .is_none_or(|problem| problem.len() < 300)
+        );
+        read.push(row);
+    }
+    read
+}
+
+/// Rows that were read, written as lines of JSON and read again, are the same rows.
+fn round_trip(rows: &[Row]) {
+    let whole: Vec<&Row> = rows.iter().filter(|row| row.problem.is_none()).collect();
+    let mut written = String::new();
+    for row in &whole {
+        let cells = row.cells.iter().map(|(name, cell)| {
+            let mut json = serde_json::to_string(&**name).unwrap() + ":";
+            cell.write_json(&mut json);
+            json
+        });
+        let cells: Vec<String> = cells.collect();
+        written.push_str(&format!("{{{}}}\n", cells.join(",")));
+    }
+    let again = read(Lines::new(Box::new(Cursor::new(written.into_bytes()))));
+    assert_eq!(again.len(), whole.len());
+    for (row, again) in whole.into_iter().zip(again) {
+        assert_eq!(again.problem, None);
+        assert_eq!(again.cells.len(), row.cells.len());
+        for ((name, cell), (name_again, cell_again)) in row.cells.iter().zip(&again.cells) {
+            assert_eq!(name_again, name);
+            assert_eq!(cell_again.text(), cell.text());
+            let is_null = |cell: &Cell| matches!(cell, Cell::Null);
+            assert_eq!(is_null(cell_again), is_null(cell));
+        }
+    }
+}
+
+/// CSV and TSV, whatever separates their values.
+pub fn csv(bytes: &[u8]) {
+    for delimiter in [None, Some(b'\t')] {
+        let Some(text) = text(bytes) else { return };
+        let Ok(rows) = Csv::new(text, delimiter) else {
+            continue;
+        };
+        let names: Vec<_> = rows.names().unwrap().to_vec();
+        let distinct: std::collections::HashSet<_> = names.iter().collect();
+        assert_eq!(
+            distinct.len(),
+            names.len(),
+            "each column has a name of its own"
+        );
+        let rows = read(rows);
+        for row in rows.iter().filter(|row| row.problem.is_none()) {
+            assert_eq!(row.cells.len(), names.len());
+        }
+        round_trip(&rows);
+    }
+}
+
+/// Lines of JSON.
+pub fn ndjson(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let rows = read(Lines::new(text));
+    assert!(rows.len() <= 1 << 20);
+    round_trip(&rows);
+    if let Ok(members) = serde_json::from_slice::<Members>(bytes) {
+        let names: std::collections::HashSet<_> = members.0.iter().map(|(name, _)| name).collect();
+        assert_eq!(names.len(), members.0.len());
+    }
+}
+
+/// An array of JSON.
+pub fn json_array(bytes: &[u8]) {
+    let Some(text) = text(bytes) else { return };
+    let mut rows = Elements::new(text);
+    let (mut read, mut line) = (Vec::new(), 0);
+    while let Ok(Some(row)) = rows.next_row() {
+        assert!(row.line >= line);
+        line = row.line;
+        read.push(row);
+    }
+    round_trip(&read);
+    // Where the whole is an array of objects, none of them is lost.
+    if let Ok(whole) = serde_json::from_slice::<Vec<Members>>(bytes) {
+        assert_eq!(read.len(), whole.len());
+        for (row, members) in read.iter().zip(whole) {
+            assert!(row.problem.is_none(), "{:?}", row.problem);
+            assert_eq!(row.cells.len(), members.0.len());
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! What comes over the wire: listings, lines of dumps, headers, and texts escaped for HTML.
+
+use std::io::Cursor;
+use std::time::Duration;
+
+use chrono::DateTime;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use topicmill::domain::{Fullname, Post, SourceKind, Timestamp, unescaped};
+use topicmill::source::file::filter::Filter;
+use topicmill::source::file::lines::Lines;
+use topicmill::source::file::row::{FileRow, Record, Rows};
+use topicmill::source::http::answer::{LONGEST_WAIT, LONGEST_WINDOW, number, reset, retry_after};
+use topicmill::source::listing::parse_listing;
+
+/// What the store takes for granted of every post, wherever it comes from.
+pub fn is_sound(post: &Post) {
+    let id = post.fullname.as_str().strip_prefix("t3_").unwrap();
+    assert!((1..=16).contains(&id.len()) && !id.starts_with('0'), "{id}");
+    assert!(
+        id.bytes()
+            .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+    );
+    let again: Fullname = post.fullname.as_str().parse().unwrap();
+    assert_eq!(again, post.fullname);
+    let optional = [&post.url, &post.permalink, &post.author, &post.flair];
+    let texts = optional.into_iter().flatten();
+    for text in texts.chain([&post.title, &post.selftext, &post.subreddit]) {
+        assert!(!text.contains('\0') && text.len() <= 64 << 20);
+    }
+    assert!(!(post.title.trim().is_empty() && post.selftext.trim().is_empty()));
+    let secs = post.created_at.as_datetime().timestamp();
+    assert!((0..=253_402_300_799).contains(&secs));
+    assert!(
+        post.upvote_ratio
+            .is_none_or(|ratio| (0.0..=1.0).contains(&ratio))
+    );
+}
+
+/// A post as a listing has it.
+pub fn thing(post: &Post) -> Value {
+    json!({"kind": "t3", "data": {
+        "name": post.fullname.as_str(), "subreddit": post.subreddit, "title": post.title,
+        "selftext": post.selftext, "url": post.url, "permalink": post.permalink, "author": post.author,
+        "score": post.score, "upvote_ratio": post.upvote_ratio, "num_comments": post.num_comments,
+        "link_flair_text": post.flair, "over_18": post.over_18, "is_self": post.is_self,
+        "stickied": post.stickied, "created_utc": post.created_at.as_datetime().timestamp(),
+        "removed_by_category": post.removed.then_some("moderator"),
+        "crosspost_parent": post.crosspost_parent.as_ref().map(Fullname::as_str),
+    }})
+}
+
+/// What is read of a listing is sound, and the same when it is written as a listing and read again.
+pub fn listing(bytes: &[u8]) {
+    // Reddit's texts are not escaped for HTML, so that what is written is what is read.
+    let Ok(page) = parse_listing(bytes, SourceKind::Reddit) else {
+        return;
+    };
+    page.posts.iter().for_each(is_sound);
+    assert!(
+        page.after
+            .as_ref()
+            .is_none_or(|after| !after.is_empty() && !after.contains('\0'))
+    );
+    assert!(page.posts.len() + page.rejected.len() <= bytes.len());
+    for rejected in &page.rejected {
+        assert!(rejected.reason.len() < 300, "{}", rejected.reason);
+    }
+    let children: Vec<Value> = page.posts.iter().map(thing).collect();
+    let written = json!({"kind": "Listing", "data": {"after": page.after, "children": children}});
+    let again = parse_listing(written.to_string().as_bytes(), SourceKind::Reddit).unwrap();
+    assert!(again.rejected.is_empty(), "{:?}", again.rejected);
+    assert_eq!(again.after, page.after);
+    for (post, again) in page.posts.iter().zip(&again.posts) {
+        // A number that is written and read may differ in its last bit.
+        let ratios = post.upvote_ratio.zip(again.upvote_ratio);
+        assert!(ratios.is_none_or(|(a, b)| (a - b).abs() < 1e-15));
+        let again = Post {
+            upvote_ratio: post.upvote_ratio,
+            ..again.clone()
+        };
+        assert_eq!(&again, post);
+    }
+    assert_eq!(again.posts.len(), page.posts.len());
+    // The same from a source that escapes its texts.
+    let escaped = parse_listing(bytes, SourceKind::Import).unwrap();
+    escaped.posts.iter().for_each(is_sound);
+}
+
+/// Every row of some lines: posts, and how many others there are.
+fn rows(bytes: &[u8], filter: Filter) -> (Vec<Record>, usize) {
+    let mut lines = Lines::new(Cursor::new(bytes), filter);
+    let (mut records, mut rejected, mut before) = (Vec::new(), 0, 0);
+    while let Some(row) = lines.next_row() {
+        match row {
+            FileRow::Record(record) => records.push(record),
+            FileRow::Rejected(_) => rejected += 1,
+            FileRow::Quiet => {}
+        }
+        let position = lines.position();
+        assert!(position.bytes >= before && position.bytes <= bytes.len() as u64);
+        before = position.bytes;
+    }
+    assert!(!lines.broken());
+    assert_eq!(lines.position().bytes, bytes.len() as u64);
+    (records, rejected)
+}
+
+/// Lines of a dump are sound posts, and the search that passes lines over loses none that is wanted.
+pub fn dump_line(bytes: &[u8]) {
+    let (all, rejected) = rows(bytes, Filter::default());
+    let lines = bytes.split(|byte| *byte == b'\n').count();
+    assert!(all.len() + rejected <= lines);
+    for record in &all {
+        is_sound(&record.post);
+        let topic = record.topic.as_ref();
+        assert!(topic.is_none_or(|topic| !topic.contains('\0') && !topic.is_empty()));
+    }
+    let secs = Timestamp::from_epoch_secs;
+    for filter in [
+        Filter::new(Some(["food", "a"]), None, None),
+        Filter::new(None::<[&str; 0]>, secs(1_000), secs(1_700_000_002)),
+    ] {
+        let wanted = all.iter().filter(|record| filter.takes(&record.post));
+        let wanted: Vec<Record> = wanted.cloned().collect();
+        let (mut found, _) = rows(bytes, filter.clone());
+        found.retain(|record| filter.takes(&record.post));
+        assert_eq!(found, wanted);
+    }
+}
+
+/// A header a line, as `name: value`.
+fn header_map(bytes: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in bytes.split(|byte| *byte == b'\n').take(20) {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            continue;
+        };
+        let name = HeaderName::from_bytes(line[..colon].trim_ascii());
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    headers
+}
+
+/// Whatever an answer asks for, the wait is one that a clock can be moved by.
+pub fn headers(bytes: &[u8]) {
+    let headers = header_map(bytes);
+    let whole = |name: &str| -> Option<u64> { headers.get(name)?.to_str().ok()?.parse().ok() };
+    for secs in [0, 1_790_000_000, 253_402_300_799] {
+        let now = DateTime::from_timestamp(secs, 0).unwrap();
+        if let Some(wait) = retry_after(&headers, now) {
+            assert!(
+                (Duration::from_secs(1)..=LONGEST_WAIT).contains(&wait),
+                "{wait:?}"
+            );
+            if let Some(secs) = whole("retry-after") {
+                assert_eq!(wait, Duration::from_secs(secs.max(1)).min(LONGEST_WAIT));
+            }
+        }
+        if let Some(wait) = reset(&headers, now) {
+            assert!(wait <= LONGEST_WINDOW, "{wait:?}");
+        }
+    }
+    for name in ["x-ratelimit-remaining", "x-ratelimit-used"] {
+        if let Some(number) = number(&headers, name) {
+            assert!(number.is_finite() && number >= 0.0);
+        }
+        if let Some(whole) = whole(name) {
+            #[expect(clippy::cast_precision_loss, reason = "as the header is read")]
+            let expected = whole as f64;
+            assert_eq!(
+                number(&headers, name).map(f64::to_bits),
+                Some(expected.to_bits())
+            );
+        }
+    }
+}
+
+/// References become what they stand for, and nothing else changes.
+pub fn entities(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let plain = unescaped(&text);
+    assert!(plain.len() <= text.len());
+    if !text.contains('&') {
+        assert_eq!(plain, text);
+    }
+    let controls = |text: &str| text.chars().filter(|c| c.is_control()).count();
+    let blanks = |text: &str| text.matches(['\n', '\t', '\r']).count();
+    assert!(
+        controls(&plain) - blanks(&plain) <= controls(&text) - blanks(&text),
+        "a reference became a control character"
+    );
+    let mut escaped = text.replace('&', "&amp;");
+    escaped = escaped.replace('<', "&lt;").replace('>', "&gt;");
+    assert_eq!(unescaped(&escaped), text);
+}

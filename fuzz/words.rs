@@ -1,0 +1,137 @@
+//! What people write: pipeline files, templates and labels.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use topicmill::domain::Listing;
+use topicmill::files::RowLabels;
+use topicmill::pipeline_file::{Pipeline, slug};
+use topicmill::tables::Cell;
+use topicmill_score::folder::NliClasses;
+use topicmill_score::{Label, LabelSet, Mode, ModelKind, hypothesis};
+
+/// A pipeline file that is taken is one that every stage can use.
+pub fn pipeline_file(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let parse = || Pipeline::parse(&text, Path::new("p.toml"), Listing::Hot, 100);
+    let pipeline = match parse() {
+        Ok(pipeline) => pipeline,
+        Err(error) => {
+            let said = error.to_string();
+            assert!(!said.is_empty() && said.len() < 64 * (1_000 + text.len()));
+            return;
+        }
+    };
+    assert_eq!(parse().unwrap(), pipeline);
+    let set = &pipeline.label_set;
+    set.validate().unwrap();
+    assert_eq!(set.hash().len(), 64);
+    let mut slugs: Vec<&str> = pipeline.topics.iter().map(|topic| &*topic.slug).collect();
+    slugs.sort_unstable();
+    slugs.dedup();
+    assert_eq!(slugs.len(), pipeline.topics.len());
+    for topic in &pipeline.topics {
+        assert!((1..=1_000).contains(&topic.limit));
+    }
+    for read in pipeline.reads() {
+        assert!((1..=1_000).contains(&read.limit));
+    }
+    for (topic, shares) in &pipeline.shares {
+        assert!(slugs.contains(&topic.as_str()) && !shares.is_empty());
+    }
+}
+
+/// The first line is a template, each other one a label. A set that is taken makes one hypothesis of each label, and
+/// never two of one name.
+pub fn label_set(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut lines = text.split('\n');
+    let template = lines.next().unwrap_or_default().to_owned();
+    let labels: Vec<Label> = lines
+        .take(50)
+        .map(|line| Label {
+            slug: slug(line),
+            label: line.to_owned(),
+            descriptions: Vec::new(),
+        })
+        .collect();
+    for label in &labels {
+        assert_eq!(slug(&label.slug), label.slug, "a slug is its own slug");
+        assert!(label.slug.len() <= 4 * label.label.len() + 16);
+    }
+    let set = LabelSet {
+        name: "fuzz".to_owned(),
+        template,
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels,
+        background: None,
+    };
+    let faults = set.faults();
+    assert_eq!(faults.is_empty(), set.validate().is_ok());
+    if !faults.is_empty() {
+        return;
+    }
+    let kind = ModelKind::Nli(NliClasses {
+        count: 3,
+        entailment: 2,
+        contradiction: 0,
+        neutral: Some(1),
+    });
+    let (before, after) = set.template.split_once("{}").unwrap();
+    for label in &set.labels {
+        let hypothesis = set.hypothesis(label);
+        assert_eq!(hypothesis, format!("{before}{}{after}", label.label));
+    }
+    let keys = hypothesis::keys(&kind, &set);
+    assert_eq!(keys.len(), set.labels.len());
+    let mut distinct: Vec<&String> = keys.iter().collect();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let mut texts: Vec<&str> = set.labels.iter().map(|label| &*label.label).collect();
+    texts.sort_unstable();
+    texts.dedup();
+    assert_eq!(distinct.len(), texts.len(), "another label, another key");
+    assert!(hypothesis::twins(&kind, &set).len() < set.labels.len());
+}
+
+/// Labels that a row brings are none, or a list without blanks and without a label twice; written as JSON they are the
+/// same list.
+pub fn row_labels(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    for separator in [',', '|', 'é'] {
+        let labels = RowLabels {
+            column: "labels".to_owned(),
+            separator,
+        };
+        let json = serde_json::from_str::<serde_json::Value>(&text);
+        let cells = [
+            Some(Cell::Text(text.clone())),
+            json.ok().map(|json| Cell::Json(json.to_string())),
+        ];
+        for cell in cells.into_iter().flatten() {
+            let found = match labels.of(Some(&cell)) {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    assert!(text.trim().is_empty());
+                    continue;
+                }
+                Err(problem) => {
+                    assert!(problem.len() < 120, "{problem}");
+                    continue;
+                }
+            };
+            assert!((1..=1_000).contains(&found.len()));
+            for label in &found {
+                assert!(!label.is_empty() && label.trim() == label && label.len() <= 2_000);
+            }
+            let distinct: HashSet<&String> = found.iter().collect();
+            assert_eq!(distinct.len(), found.len());
+            let written = serde_json::to_string(&found).unwrap();
+            for again in [Cell::Json(written.clone()), Cell::Text(written)] {
+                assert_eq!(labels.of(Some(&again)).unwrap().as_ref(), Some(&found));
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! What a model computes of texts, a row a text, in the order in which they came.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::Duration;
+
+use rayon::ThreadPool;
+use topicmill_score::labeler::{Ended, Prepared};
+use topicmill_score::text::{EncodedText, Encoder, TokenizeError};
+use topicmill_score::{Labeler, LabelerError, TextError, TextResult};
+
+/// Texts that are put into batches together: as many as `topicmill score` takes, so that both compute the same batches.
+const WINDOW_ROWS: usize = 4_096;
+
+/// Texts that are tokenised before somebody asks whether to go on.
+const TOKENISED_TOGETHER: usize = 512;
+
+/// How long a wait for tokenised texts lasts before somebody asks whether to go on: short to a person, long to a machine.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What is said of each text. A text that was not scored has the label -1 and no numbers.
+#[derive(Default)]
+pub struct Rows {
+    /// Place of the label; -1 where there is none, or its score lies under the threshold.
+    pub label: Vec<i32>,
+    pub score: Vec<f64>,
+    pub margin: Vec<f64>,
+    /// A score for each label, text after text, where asked for.
+    pub scores: Option<Vec<f32>>,
+    /// The logit of each label, text after text, where asked for.
+    pub logits: Option<Vec<f32>>,
+    /// Rows whose text could not be scored, and why.
+    pub failed: Vec<(usize, String)>,
+    labels: usize,
+}
+
+impl Rows {
+    /// Rows of texts that nothing is known of.
+    pub fn new(texts: usize, labels: usize, with_scores: bool, with_logits: bool) -> Self {
+        let matrix = |asked: bool| asked.then(|| vec![f32::NAN; texts * labels]);
+        Self {
+            label: vec![-1; texts],
+            score: vec![f64::NAN; texts],
+            margin: vec![f64::NAN; texts],
+            scores: matrix(with_scores),
+            logits: matrix(with_logits),
+            failed: Vec::new(),
+            labels,
+        }
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "scores are handed over in single precision, and labels are few"
+    )]
+    fn put(&mut self, row: usize, outcome: Result<TextResult, TextError>) {
+        let TextResult { scores, logits, .. } = match outcome {
+            Ok(result) => result,
+            Err(error) => return self.failed.push((row, error.to_string())),
+        };
+        if !scores.abstained {
+            self.label[row] = scores.best as i32;
+        }
+        self.score[row] = scores.scores[scores.best];
+        self.margin[row] = scores.margin;
+        let places = row * self.labels..(row + 1) * self.labels;
+        if let Some(matrix) = &mut self.scores {
+            let of_row = matrix[places.clone()].iter_mut().zip(&scores.scores);
+            of_row.for_each(|(place, score)| *place = *score as f32);
+        }
+        if let Some(matrix) = &mut self.logits {
+            for (place, logits) in matrix[places].iter_mut().zip(&logits) {
+                *place = logits.map_or(f32::NAN, |logits| logits.entailment);
+            }
+        }
+    }
+}
+
+/// A model with labels that are ready, and threads that tokenise for it.
+pub struct Model {
+    pub labeler: Labeler,
+    pub prepared: Prepared,
+    pub pool: ThreadPool,
+}
+
+/// Texts that are put into batches together.
+struct Window {
+    /// The row of each.
+    rows: Vec<usize>,
+    texts: Vec<EncodedText>,
+}
+
+impl Model {
+    /// Scores the texts that have a word. Between batches `stop` is asked whether to go on.
+    pub fn score(
+        &mut self,
+        texts: &[Option<&str>],
+        rows: &mut Rows,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Ended, LabelerError> {
+        let Self {
+            labeler,
+            prepared,
+            pool,
+        } = self;
+        let encoder = labeler.encoder();
+        let stopped = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // One window waits while one is computed.
+            let (send, windows) = mpsc::sync_channel(1);
+            scope.spawn(|| tokenise(texts, &encoder, pool, &stopped, send));
+            let mut ended = Ok(Ended::Done);
+            while matches!(ended, Ok(Ended::Done)) {
+                let window: Result<Window, TokenizeError> = match windows.recv_timeout(PATIENCE) {
+                    Ok(window) => window,
+                    Err(RecvTimeoutError::Disconnected) => break,
+                    Err(RecvTimeoutError::Timeout) if stop() => {
+                        ended = Ok(Ended::Stopped);
+                        break;
+                    }
+                    Err(RecvTimeoutError::Timeout) => continue,
+                };
+                ended = window.map_err(LabelerError::from).and_then(|window| {
+                    labeler.score(prepared, &window.texts, &[], stop, &mut |text, outcome| {
+                        rows.put(window.rows[text], outcome);
+                    })
+                });
+            }
+            stopped.store(true, Ordering::Relaxed);
+            ended
+        })
+    }
+}
+
+/// Sends windows of tokenised texts until the end, an error, or until nobody wants them. Takes `windows` by value: the
+/// receiver learns of the end when it is dropped.
+fn tokenise(
+    texts: &[Option<&str>],
+    encoder: &Encoder,
+    pool: &ThreadPool,
+    stopped: &AtomicBool,
+    windows: SyncSender<Result<Window, TokenizeError>>,
+) {
+    for (at, window) in texts.chunks(WINDOW_ROWS).enumerate() {
+        let filled = window.iter().enumerate().filter_map(|(row, text)| {
+            let text = text.filter(|text| !text.trim().is_empty())?;
+            Some((at * WINDOW_ROWS + row, text))
+        });
+        let (rows, plain): (Vec<usize>, Vec<&str>) = filled.unzip();
+        let mut encoded = Vec::with_capacity(plain.len());
+        for some in plain.chunks(TOKENISED_TOGETHER) {
+            if stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            match pool.install(|| encoder.encode(some)) {
+                Ok(some) => encoded.extend(some),
+                Err(error) => {
+                    // If nobody receives it, there is an earlier error.
+                    let _ = windows.send(Err(error));
+                    return;
+                }
+            }
+        }
+        let texts = encoded;
+        if windows.send(Ok(Window { rows, texts })).is_err() {
+            return;
+        }
+    }
+}

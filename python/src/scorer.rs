@@ -1,0 +1,217 @@
+//! A loaded model as a Python class.
+
+use std::sync::{Mutex, PoisonError};
+
+use numpy::{PyArray1, PyArray2, PyArrayMethods};
+use pyo3::prelude::*;
+use rayon::ThreadPoolBuilder;
+use topicmill_score::labeler::Ended;
+use topicmill_score::scorer::batch_tokens_for;
+use topicmill_score::{Labeler, OnnxEngine};
+
+use crate::Error;
+use crate::rows::{Model, Rows};
+use crate::settings::{Settings, of_labeler, of_onnx};
+use crate::texts::Texts;
+
+/// A model with labels that are ready. It never changes, and any thread may call it; calls wait for each other.
+#[pyclass(frozen, module = "topicmill._native")]
+pub struct Scorer {
+    /// `None` once it was dropped.
+    model: Mutex<Option<Model>>,
+    about: About,
+    /// The process that loaded the model: another one has none of its threads.
+    process: u32,
+}
+
+/// What is said of a model.
+struct About {
+    labels: Vec<String>,
+    model: String,
+    hash: String,
+    kind: &'static str,
+    precision: String,
+    device: String,
+    reason: String,
+    threads: usize,
+}
+
+/// What [`Scorer::score`] gives: label, score, margin, scores, logits, failures.
+type Scored<'py> = (
+    Bound<'py, PyArray1<i32>>,
+    Bound<'py, PyArray1<f64>>,
+    Bound<'py, PyArray1<f64>>,
+    Option<Bound<'py, PyArray2<f32>>>,
+    Option<Bound<'py, PyArray2<f32>>>,
+    Vec<(usize, String)>,
+);
+
+#[pymethods]
+impl Scorer {
+    /// Loads a model and makes labels ready; other Python threads go on meanwhile.
+    #[new]
+    fn new(py: Python<'_>, settings: Settings) -> PyResult<Self> {
+        py.detach(|| load(&settings))
+    }
+
+    /// Scores texts: Arrow strings, or a sequence of str, bytes and None. Other Python threads go on meanwhile. With
+    /// `interruptible`, which is for the main thread, signals are heard between batches.
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        texts: &Bound<'py, PyAny>,
+        with_scores: bool,
+        with_logits: bool,
+        interruptible: bool,
+    ) -> PyResult<Scored<'py>> {
+        let texts = Texts::of(texts)?;
+        let labels = self.about.labels.len();
+        let rows = py.detach(|| -> PyResult<Rows> {
+            let texts = texts.borrowed()?;
+            let mut rows = Rows::new(texts.len(), labels, with_scores, with_logits);
+            let interrupt: Mutex<Option<PyErr>> = Mutex::new(None);
+            let stop = || {
+                interruptible && {
+                    let heard = Python::attach(|py| py.check_signals().err());
+                    let is_heard = heard.is_some();
+                    if is_heard {
+                        *interrupt.lock().unwrap_or_else(PoisonError::into_inner) = heard;
+                    }
+                    is_heard
+                }
+            };
+            let mut model = self.model.lock().unwrap_or_else(PoisonError::into_inner);
+            let model = model.as_mut().ok_or_else(|| forked(self.process))?;
+            let ended = model.score(&texts, &mut rows, &stop).map_err(of_labeler)?;
+            let interrupt = interrupt.into_inner();
+            match (ended, interrupt.unwrap_or_else(PoisonError::into_inner)) {
+                (Ended::Stopped, Some(interrupt)) => Err(interrupt),
+                _ => Ok(rows),
+            }
+        })?;
+        let matrix = |numbers: Option<Vec<f32>>| {
+            let numbers = numbers.map(|numbers| PyArray1::from_vec(py, numbers));
+            let count = rows.label.len();
+            numbers
+                .map(|numbers| numbers.reshape([count, labels]))
+                .transpose()
+        };
+        Ok((
+            PyArray1::from_slice(py, &rows.label),
+            PyArray1::from_slice(py, &rows.score),
+            PyArray1::from_slice(py, &rows.margin),
+            matrix(rows.scores)?,
+            matrix(rows.logits)?,
+            rows.failed,
+        ))
+    }
+
+    /// The process that loaded the model.
+    #[getter]
+    fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The short names of the labels, in their order.
+    #[getter]
+    fn labels(&self) -> Vec<String> {
+        self.about.labels.clone()
+    }
+
+    /// Name of the model's folder.
+    #[getter]
+    fn model(&self) -> &str {
+        &self.about.model
+    }
+
+    /// A hash of every file that decides a score.
+    #[getter]
+    fn model_hash(&self) -> &str {
+        &self.about.hash
+    }
+
+    /// `nli` or `embedding`.
+    #[getter]
+    fn kind(&self) -> &str {
+        self.about.kind
+    }
+
+    /// Precision of the graph.
+    #[getter]
+    fn precision(&self) -> &str {
+        &self.about.precision
+    }
+
+    /// `cpu` or `cuda:N`.
+    #[getter]
+    fn device(&self) -> &str {
+        &self.about.device
+    }
+
+    /// Why that device.
+    #[getter]
+    fn reason(&self) -> &str {
+        &self.about.reason
+    }
+
+    /// Threads that compute a batch.
+    #[getter]
+    fn threads(&self) -> usize {
+        self.about.threads
+    }
+}
+
+impl Drop for Scorer {
+    fn drop(&mut self) {
+        // A fork has none of the threads that a session waits for at its end, so it would wait for ever.
+        if std::process::id() != self.process {
+            let model = self.model.get_mut();
+            std::mem::forget(model.unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}
+
+fn load(settings: &Settings) -> PyResult<Scorer> {
+    let options = settings.engine()?;
+    let precision = settings.precision.as_deref();
+    let opened = OnnxEngine::open(&settings.model, precision, &options);
+    let (folder, engine) = opened.map_err(of_onnx)?;
+    let set = settings.label_set(&folder)?;
+    let (chosen, threads) = (engine.chosen().clone(), engine.threads());
+    let about = About {
+        labels: set.labels.iter().map(|label| label.slug.clone()).collect(),
+        model: folder.name.clone(),
+        hash: folder.manifest_hash.clone(),
+        kind: folder.kind.as_str(),
+        precision: folder.precision.clone(),
+        device: chosen.device.to_string(),
+        reason: chosen.reason,
+        threads,
+    };
+    let tokens = settings
+        .batch_tokens
+        .unwrap_or_else(|| batch_tokens_for(chosen.device));
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(settings.threads.unwrap_or(0))
+        .thread_name(|thread| format!("topicmill-tokens-{thread}"))
+        .build()
+        .map_err(|error| Error::new_err(format!("start threads that tokenise: {error}")))?;
+    let mut labeler = Labeler::load(folder, Box::new(engine), tokens).map_err(of_labeler)?;
+    let prepared = labeler.prepare(&set).map_err(of_labeler)?;
+    Ok(Scorer {
+        model: Mutex::new(Some(Model {
+            labeler,
+            prepared,
+            pool,
+        })),
+        about,
+        process: std::process::id(),
+    })
+}
+
+/// Python looks at the process before each call, so nobody gets here.
+fn forked(process: u32) -> PyErr {
+    Error::new_err(format!(
+        "the model was loaded by process {process}: make a new Labeler in this one"
+    ))
+}

@@ -1,0 +1,155 @@
+//! What Python asks for, into what the scoring crate takes.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde::Deserialize;
+use topicmill_score::{
+    Device, EngineOptions, Label, LabelSet, LabelerError, Mode, ModelFolder, OnnxError,
+};
+
+use crate::Error;
+
+/// The topics that the program labels where nobody names others.
+const DEFAULT_LABELS: &str = include_str!("../../pipelines/sixteen-topics.toml");
+
+/// The sentence for labels where neither the caller nor the model has one.
+const DEFAULT_TEMPLATE: &str = "This text is about {}.";
+
+/// The settings of a `Labeler`, as a dictionary.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Settings {
+    pub model: PathBuf,
+    /// Each with its descriptions; `None` for the default ones.
+    pub labels: Option<Vec<(String, Vec<String>)>>,
+    pub template: Option<String>,
+    pub mode: Option<String>,
+    pub threshold: f64,
+    pub device: String,
+    pub precision: Option<String>,
+    pub threads: Option<usize>,
+    pub batch_tokens: Option<usize>,
+    pub library: Option<PathBuf>,
+}
+
+/// The part of a pipeline's file that says what texts are labelled with.
+#[derive(Deserialize)]
+struct Pipeline {
+    name: String,
+    hypothesis_template: String,
+    mode: Mode,
+    threshold: f64,
+    temperature: f64,
+    topic: Vec<Topic>,
+}
+
+#[derive(Deserialize)]
+struct Topic {
+    slug: String,
+    label: String,
+    descriptions: Vec<String>,
+}
+
+impl Settings {
+    /// How the engine is to be opened.
+    pub fn engine(&self) -> PyResult<EngineOptions> {
+        let device: Device = self.device.parse().map_err(value_error)?;
+        if self.threads == Some(0) {
+            return Err(PyValueError::new_err(
+                "`threads` is 0: give a number from 1 on, or None for one thread a core",
+            ));
+        }
+        Ok(EngineOptions {
+            device,
+            threads: self.threads,
+            library: self.library.clone(),
+            weights: None,
+        })
+    }
+
+    /// What texts are labelled with, given the model.
+    pub fn label_set(&self, folder: &ModelFolder) -> PyResult<LabelSet> {
+        let mut set = match &self.labels {
+            None => default_labels(),
+            Some(labels) => LabelSet {
+                name: "python".to_owned(),
+                template: folder
+                    .template
+                    .clone()
+                    .unwrap_or_else(|| DEFAULT_TEMPLATE.to_owned()),
+                mode: Mode::Single,
+                threshold: 0.0,
+                temperature: 1.0,
+                labels: labels.iter().map(label).collect(),
+                background: None,
+            },
+        };
+        if let Some(mode) = &self.mode {
+            set.mode = mode
+                .parse()
+                .map_err(|error| PyValueError::new_err(format!("`mode`: {error}")))?;
+        }
+        if let Some(template) = &self.template {
+            set.template.clone_from(template);
+        }
+        set.threshold = self.threshold;
+        set.validate().map_err(value_error)?;
+        Ok(set)
+    }
+}
+
+fn label((label, descriptions): &(String, Vec<String>)) -> Label {
+    let mut descriptions = descriptions.clone();
+    descriptions.retain(|text| !text.trim().is_empty());
+    Label {
+        slug: label.clone(),
+        label: label.clone(),
+        descriptions,
+    }
+}
+
+fn default_labels() -> LabelSet {
+    let pipeline: Pipeline =
+        toml::from_str(DEFAULT_LABELS).expect("the program's own pipeline file can be read");
+    let labels = pipeline.topic.into_iter().map(|topic| Label {
+        slug: topic.slug,
+        label: topic.label,
+        descriptions: topic.descriptions,
+    });
+    LabelSet {
+        name: pipeline.name,
+        template: pipeline.hypothesis_template,
+        mode: pipeline.mode,
+        threshold: pipeline.threshold,
+        temperature: pipeline.temperature,
+        labels: labels.collect(),
+        background: None,
+    }
+}
+
+/// A value that the caller has to change.
+fn value_error(error: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// The model or ONNX Runtime, in words.
+pub fn of_onnx(error: OnnxError) -> PyErr {
+    let hint = match &error {
+        OnnxError::NotFound(_) => "; install the package `onnxruntime` beside topicmill",
+        OnnxError::Cuda { .. } => {
+            "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
+        }
+        _ => "",
+    };
+    Error::new_err(format!("{error}{hint}"))
+}
+
+/// The labels, the tokenizer or the engine, in words.
+pub fn of_labeler(error: LabelerError) -> PyErr {
+    match error {
+        LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => value_error(error),
+        error => Error::new_err(error.to_string()),
+    }
+}

@@ -1,0 +1,144 @@
+"""Lists of texts in, scores out."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import LABELS, texts
+
+import topicmill
+from topicmill import Labeler
+
+
+def test_a_text_gets_the_shape_of_the_reference_pipeline(labeler):
+    one = labeler.label("A recipe for bread and soup.")
+    assert list(one) == ["sequence", "labels", "scores"]
+    assert one["sequence"] == "A recipe for bread and soup."
+    assert one["labels"][0] == "cooking" and sorted(one["labels"]) == sorted(LABELS)
+    assert one["scores"] == sorted(one["scores"], reverse=True)
+    assert math.isclose(sum(one["scores"]), 1, abs_tol=1e-6)
+    assert labeler.label([one["sequence"]]) == [one]
+    assert labeler.label([]) == []
+
+
+def test_scores_keep_the_order_of_texts_and_labels(labeler):
+    some = texts(50)
+    scores = labeler.scores(some)
+    assert scores.dtype == np.float32 and scores.shape == (50, len(LABELS))
+    assert labeler.labels == LABELS
+    for row, one in zip(scores, labeler.label(some), strict=True):
+        assert [row[LABELS.index(label)] for label in one["labels"]] == pytest.approx(one["scores"])
+    assert np.abs(scores[::-1] - labeler.scores(some[::-1])).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        ["soup", None, " ", "", "soup"],
+        ("soup", float("nan"), "\n", b"", b"soup"),
+        np.array(["soup", None, "\t", "", "soup"], dtype=object),
+        np.array([b"soup", b"", b" ", b"", b"soup"]),
+        np.array(["soup", "", " ", "", "soup"]),
+        pa.array(["soup", None, " ", "", "soup"]),
+        pa.array(["soup", None, " ", "", "soup"], pa.large_string()),
+        pa.array(["soup", None, " ", "", "soup"], pa.string_view()),
+        pa.array(["soup", None, " ", "", "soup"]).dictionary_encode(),
+        pa.array([b"soup", None, b" ", b"", b"soup"], pa.binary()),
+        pa.chunked_array([["soup", None], [" "], [], ["", "soup"]]),
+        pa.array(["x", "soup", None, " ", "", "soup", "y"])[1:-1],
+    ],
+    ids=lambda column: str(getattr(column, "type", getattr(column, "dtype", type(column).__name__))),
+)
+def test_rows_without_a_word_stay_aligned_in_every_type_of_column(labeler, column):
+    scores = labeler.scores(column)
+    assert np.isnan(scores).all(axis=1).tolist() == [False, True, True, True, False]
+    assert (scores[0] == scores[4]).all()
+    assert (scores[0] == labeler.scores(["soup"])[0]).all()
+
+
+def test_columns_without_any_text_are_scored_as_such(labeler):
+    for column in (pa.nulls(3), pa.array([None] * 3, pa.string()).dictionary_encode(), [None] * 3):
+        assert np.isnan(labeler.scores(column)).all()
+    for nothing in ([], pa.array([], pa.string()), pa.chunked_array([], pa.string()), np.array([], str)):
+        assert labeler.scores(nothing).shape == (0, len(LABELS))
+    assert labeler.label([""]) == [{"sequence": "", "labels": [], "scores": []}]
+
+
+def test_what_is_no_text_is_refused_with_its_row(labeler):
+    for column, error, said in [
+        ("soup", TypeError, "put it into a list"),
+        (["soup", 5], TypeError, "row 1 is of type `int`"),
+        (["soup", "\ud800"], ValueError, "row 1 is not valid UTF-8"),
+        (["soup", b"\xff"], ValueError, "row 1 is not valid UTF-8"),
+        (pa.array([1, 2]), TypeError, "Arrow type Int64"),
+        (pa.array([["soup"]]), TypeError, "give a column of strings"),
+        (pa.array([b"soup", b"\xff"]), ValueError, "row 1 is not valid UTF-8"),
+        (pa.array([b"soup", b"\xff"]).view(pa.string()), ValueError, "row 1 is not valid UTF-8"),
+        (np.zeros((2, 2)), TypeError, "2 dimensions"),
+        (np.zeros(2), TypeError, "float64"),
+    ]:
+        with pytest.raises(error, match=said):
+            labeler.scores(column)
+
+
+def test_settings_that_cannot_be_used_are_refused(tmp_path):
+    for settings, error, said in [
+        ({"mode": "both"}, ValueError, "'single' or 'multi'"),
+        ({"threads": 0}, ValueError, "from 1 on"),
+        ({"batch_tokens": 0}, ValueError, "from 1 on"),
+        ({"labels": []}, ValueError, "at least one label"),
+        ({"labels": "cooking"}, TypeError, "a list of labels"),
+        ({"labels": [1]}, TypeError, "no str"),
+        ({"labels": {"cooking": [1]}}, TypeError, "no str"),
+        ({"text": []}, ValueError, "names no column"),
+        # What needs the model is told by the first call.
+        ({"labels": ["a", "a"]}, ValueError, "`a` is there twice"),
+        ({"labels": ["a"], "template": "no braces"}, ValueError, "exactly one"),
+        ({"labels": ["long " * 500]}, ValueError, "leaves no room"),
+        ({"threshold": 2}, ValueError, "not between 0 and 1"),
+        ({"device": "gpu"}, ValueError, "`gpu` is no device"),
+        ({"precision": "int3"}, topicmill.Error, "no graph of precision `int3`"),
+        ({"model": "no/such/folder"}, topicmill.Error, "no model folder `no/such/folder` on"),
+        ({"model": tmp_path}, topicmill.Error, "has no `config.json`"),
+    ]:
+        with pytest.raises(error, match=said):
+            Labeler(**settings).load()
+
+
+def test_labels_have_descriptions_templates_and_modes():
+    plain = Labeler(labels=["cooking", "travel"], threads=1)
+    described = Labeler(labels={"cooking": "Food.", "travel": ["Trips.", "Hotels."]}, threads=1)
+    other = Labeler(labels=["cooking", "travel"], template="I like {}.", threads=1)
+    multi = Labeler(labels=["cooking", "travel"], mode="multi", threads=1)
+    some = texts(5)
+    matrices = [labeler.scores(some) for labeler in (plain, described, other, multi)]
+    for at, matrix in enumerate(matrices):
+        assert all(np.abs(matrix - other).max() > 1e-3 for other in matrices[:at])
+    assert np.allclose(matrices[0].sum(axis=1), 1)
+    assert not np.allclose(matrices[3].sum(axis=1), 1)
+
+
+def test_the_default_labels_are_the_programs():
+    labeler = Labeler(threads=1)
+    assert len(labeler.labels) == 16 and "climate" in labeler.labels
+    assert labeler.label("The new console has better games.")["labels"][0] == "gaming"
+
+
+def test_a_labeler_never_changes(labeler):
+    with pytest.raises(AttributeError, match="never changes"):
+        labeler.device = "cpu"
+    with pytest.raises(AttributeError, match="never changes"):
+        del labeler._settings
+    with pytest.raises(AttributeError):
+        labeler.other = 1
+
+    class Theirs(Labeler):
+        def __init__(self):
+            super().__init__(labels=["cooking"])
+            self.other = 1
+
+    with pytest.raises(AttributeError, match="never changes"):
+        Theirs().labels = []
+    assert "cooking" in repr(labeler)
+    assert labeler.device == "cpu" and len(labeler.model_hash) == 64

@@ -1,0 +1,43 @@
+"""The package and the program say the same of the same texts."""
+
+import hashlib
+import os
+import subprocess
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import LABELS, REPOSITORY, texts
+
+from topicmill import Labeler
+
+
+def digest(table: pa.Table) -> str:
+    """A hash of labels, scores and margins, to the last bit."""
+    rows = table.select(["id", "label", "score", "margin"]).to_pylist()
+    return hashlib.sha256(repr(sorted(map(str, rows))).encode()).hexdigest()
+
+
+@pytest.mark.parametrize("labels", [LABELS, None], ids=["labels", "default labels"])
+def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
+    some = [*texts(700), None, " "]
+    posts = pa.table({"id": list(range(len(some))), "text": pa.array(some)})
+    pq.write_table(posts, tmp_path / "in.parquet")
+    command = [program, "score", "in.parquet", "out.parquet", "--model", REPOSITORY / "models/minilm-reddit-topics"]
+    command += [word for label in labels or [] for word in ("--label", label)]
+    if labels is None:
+        command += ["--pipeline", REPOSITORY / "pipelines/sixteen-topics.toml"]
+    # Another home: no settings and no remembered size of batches.
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+    ran = subprocess.run(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1, ran.stderr  # Two rows have no text.
+    theirs = pq.read_table(tmp_path / "out.parquet")
+    ours = Labeler(labels=labels).label_batch(posts)
+    assert digest(ours) == digest(theirs)
+    assert ours["label"].null_count == 2
+    # Parts of a table are put into other batches, which changes no label and hardly a score.
+    parts = [Labeler(labels=labels).label_batch(posts[at : at + 100]) for at in range(0, len(posts), 100)]
+    parts = pa.concat_tables(parts)
+    assert parts["label"] == ours["label"]
+    for one, other in zip(parts["score"].to_pylist(), ours["score"].to_pylist(), strict=True):
+        assert one == other or abs(one - other) < 1e-5

@@ -1,0 +1,44 @@
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__: str
+
+class Error(RuntimeError):
+    """The model, ONNX Runtime or a text's scores cannot be had; the message says what to do."""
+
+@final
+class Scorer:
+    """A model with labels that are ready. It never changes, and any thread may call it; calls wait for each other."""
+
+    def __new__(cls, settings: Mapping[str, Any]) -> Scorer: ...
+    def score(
+        self, texts: object, with_scores: bool, with_logits: bool, interruptible: bool
+    ) -> tuple[
+        NDArray[np.int32],
+        NDArray[np.float64],
+        NDArray[np.float64],
+        NDArray[np.float32] | None,
+        NDArray[np.float32] | None,
+        list[tuple[int, str]],
+    ]: ...
+    @property
+    def process(self) -> int: ...
+    @property
+    def labels(self) -> list[str]: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def model_hash(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def threads(self) -> int: ...

@@ -1,0 +1,259 @@
+"""Tables of pyarrow, pandas, polars and numpy: where their texts are, and how labels are put beside them.
+
+None of these libraries is imported here but numpy: a table of one comes from a program that has imported it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: What is said of each text: place of the label, score, margin, scores, logits; and the rows that failed.
+Computed: TypeAlias = tuple[
+    "NDArray[np.int32]",
+    "NDArray[np.float64]",
+    "NDArray[np.float64]",
+    "NDArray[np.float32] | None",
+    "NDArray[np.float32] | None",
+    list[tuple[int, str]],
+]
+
+#: What a removed post has for a body.
+_PLACEHOLDERS = ("[removed]", "[deleted]")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns are read and added."""
+
+    text: tuple[str, ...]
+    label_scores: bool
+    logits: bool
+    prefix: str
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ValueError("`text` names no column: give the column of texts")
+
+    def added(self, labels: list[str]) -> list[str]:
+        """The names of the new columns, in their order."""
+        names = ["label", "score", "margin"]
+        if self.label_scores:
+            names += [f"score_{label}" for label in labels]
+        if self.logits:
+            names += [f"logit_{label}" for label in labels]
+        return [self.prefix + name for name in names]
+
+
+def labelled(
+    batch: Any,
+    columns: Columns,
+    labels: list[str],
+    compute: Callable[[Any, bool, bool], Computed],
+    warn: Callable[[list[tuple[int, str]]], None],
+) -> Any:
+    """A table with the new columns."""
+    kind = _kind_of(batch)
+    added = _added(batch, kind, columns, labels)
+    if len(columns.text) == 1:
+        texts = texts_of(kind.column(batch, columns.text[0]), f"column `{columns.text[0]}`")
+    else:
+        texts = _joined([kind.column(batch, name) for name in columns.text])
+    codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits)
+    warn(failed)
+    numbers = [score, margin]
+    for matrix in (scores, logits):
+        if matrix is not None:
+            numbers += [np.ascontiguousarray(column) for column in matrix.T]
+    return kind.add(batch, (added[0], codes, labels), list(zip(added[1:], numbers, strict=True)))
+
+
+def without_rows(batch: Any, columns: Columns, labels: list[str]) -> Any:
+    """The table with the new columns, without its rows."""
+    kind = _kind_of(batch)
+    added = _added(batch, kind, columns, labels)
+    numbers = [np.empty(0, np.float64)] * 2 + [np.empty(0, np.float32)] * (len(added) - 3)
+    nothing = {name: values[:0] for name, values in batch.items()} if kind is _Numpy else batch[:0]
+    return kind.add(
+        nothing, (added[0], np.empty(0, np.int32), labels), list(zip(added[1:], numbers, strict=True))
+    )
+
+
+def _added(batch: Any, kind: Any, columns: Columns, labels: list[str]) -> list[str]:
+    """The names of the new columns, for a table that can have them."""
+    names = kind.names(batch)
+    for name in columns.text:
+        if (found := names.count(name)) != 1:
+            listed = ", ".join(map(str, names[:40])) or "none"
+            there = "no column" if found == 0 else f"{found} columns"
+            raise ValueError(f"the batch has {there} `{name}`; it has {listed}: name one with text=…")
+    added = columns.added(labels)
+    taken = [name for name in added if name in names]
+    if taken:
+        raise ValueError(
+            f"the batch has a column `{taken[0]}` already: drop or rename it, or give prefix=… for the new columns"
+        )
+    return added
+
+
+def texts_of(values: Any, place: str = "the array") -> Any:
+    """Values as the native module takes them: with the Arrow C data interface, or as a sequence."""
+    if isinstance(values, np.ndarray):
+        if values.ndim != 1:
+            raise TypeError(f"{place} has {values.ndim} dimensions: give one text a row")
+        if values.dtype.kind not in "SUOT":
+            raise TypeError(f"{place} has the type {values.dtype}, which is no text: give a column of strings")
+        return values.tolist()
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(
+        values, (pandas.Series, pandas.Index, pandas.api.extensions.ExtensionArray)
+    ):
+        values = pandas.Series(values)
+        # pandas needs pyarrow to export a column, and guesses the type of one of objects.
+        is_exported = hasattr(values, "__arrow_c_stream__") and importlib.util.find_spec("pyarrow")
+        if values.dtype == object or not is_exported:
+            return values.astype(object).where(values.notna(), None).tolist()
+    return values
+
+
+def _joined(columns: list[Any]) -> list[str | None]:
+    """The texts of several columns, row by row, with a blank line between them."""
+
+    def listed(values: Any) -> list[Any]:
+        values = texts_of(values)
+        for method in ("to_pylist", "to_list", "tolist"):
+            if hasattr(values, method):
+                return list(getattr(values, method)())
+        return list(values)
+
+    def joined(parts: tuple[Any, ...]) -> str | None:
+        texts = [part.decode() if isinstance(part, bytes) else part for part in parts]
+        texts = [text.strip() for text in texts if isinstance(text, str)]
+        return "\n\n".join(text for text in texts if text and text not in _PLACEHOLDERS) or None
+
+    return [joined(parts) for parts in zip(*map(listed, columns), strict=True)]
+
+
+# A kind of table: the names of its columns, a column, and the table with new columns. The label comes as its name, the
+# place of each row's label (-1 for none), and the labels; a number that is missing is NaN.
+
+
+class _Arrow:
+    @staticmethod
+    def names(batch: Any) -> list[str]:
+        return list(batch.schema.names)
+
+    @staticmethod
+    def column(batch: Any, name: str) -> Any:
+        return batch.column(name)
+
+    @staticmethod
+    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+        import pyarrow as pa
+
+        name, codes, labels = label
+        places = pa.array(codes, mask=codes < 0)
+        new = {name: pa.array(labels, pa.string()).take(places)}
+        new |= {name: pa.array(values, mask=np.isnan(values)) for name, values in numbers}
+        if isinstance(batch, pa.RecordBatch):
+            schema = batch.schema
+            for name, values in new.items():
+                schema = schema.append(pa.field(name, values.type))
+            return pa.RecordBatch.from_arrays([*batch.columns, *new.values()], schema=schema)
+        for name, values in new.items():
+            batch = batch.append_column(name, values)
+        return batch
+
+
+class _Pandas:
+    @staticmethod
+    def names(batch: Any) -> list[str]:
+        return list(batch.columns)
+
+    @staticmethod
+    def column(batch: Any, name: str) -> Any:
+        return batch[name]
+
+    @staticmethod
+    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+        import pandas as pd
+
+        name, codes, labels = label
+        values = pd.Series(_label_objects(codes, labels), index=batch.index, dtype=pandas_label_type())
+        return batch.assign(**{name: values}, **dict(numbers))
+
+
+class _Polars:
+    @staticmethod
+    def names(batch: Any) -> list[str]:
+        return list(batch.columns)
+
+    @staticmethod
+    def column(batch: Any, name: str) -> Any:
+        return batch.get_column(name)
+
+    @staticmethod
+    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+        import polars as pl
+
+        name, codes, labels = label
+        new = [pl.Series(name, _label_objects(codes, labels).tolist(), dtype=pl.String)]
+        new += [pl.Series(name, values, nan_to_null=True) for name, values in numbers]
+        return batch.with_columns(new)
+
+
+class _Numpy:
+    @staticmethod
+    def names(batch: Any) -> list[str]:
+        return list(batch)
+
+    @staticmethod
+    def column(batch: Any, name: str) -> Any:
+        return batch[name]
+
+    @staticmethod
+    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+        name, codes, labels = label
+        return {**batch, name: _label_objects(codes, labels), **dict(numbers)}
+
+
+def pandas_label_type() -> Any:
+    """The type of a column of labels in the installed pandas."""
+    import pandas as pd
+
+    # From pandas 3 on, strings have a type of their own.
+    return "str" if int(pd.__version__.split(".")[0]) >= 3 else object
+
+
+def _label_objects(codes: Any, labels: list[str]) -> Any:
+    """The label of each row, None where there is none."""
+    # The last item is the one that -1 means.
+    objects = np.array([*labels, None], dtype=object)
+    return objects[codes]
+
+
+def _kind_of(batch: Any) -> Any:
+    pyarrow, pandas, polars = map(sys.modules.get, ("pyarrow", "pandas", "polars"))
+    if pyarrow is not None and isinstance(batch, (pyarrow.Table, pyarrow.RecordBatch)):
+        return _Arrow
+    if pandas is not None and isinstance(batch, pandas.DataFrame):
+        return _Pandas
+    if polars is not None and isinstance(batch, polars.DataFrame):
+        return _Polars
+    if isinstance(batch, Mapping):
+        return _Numpy
+    hint = ""
+    if polars is not None and isinstance(batch, polars.LazyFrame):
+        hint = "; give it to the method `map_batches` of the LazyFrame, or collect it first"
+    raise TypeError(
+        f"`{type(batch).__module__}.{type(batch).__qualname__}` is no table that can be labelled: give a Table or "
+        f"RecordBatch of pyarrow, a DataFrame of pandas or polars, or a dictionary of numpy arrays{hint}"
+    )

@@ -1,0 +1,40 @@
+//! What a lane counts, told as it goes: the record of the run and a monitor read the same numbers.
+
+use super::{LabelStep, OnLabelStep};
+use crate::record::Labelled;
+
+/// Counts, each of which [`tell`](Self::tell) tells once.
+pub(super) struct Tally<'a> {
+    /// What was told.
+    sum: Labelled,
+    /// What was not yet: whoever counts adds to it.
+    pub new: Labelled,
+    listener: OnLabelStep<'a>,
+}
+
+impl<'a> Tally<'a> {
+    pub(super) fn new(listener: OnLabelStep<'a>) -> Self {
+        Self {
+            sum: Labelled::default(),
+            new: Labelled::default(),
+            listener,
+        }
+    }
+
+    /// Tells what was counted since it was called last.
+    pub(super) fn tell(&mut self) {
+        let new = std::mem::take(&mut self.new);
+        self.sum.add(&new);
+        (self.listener)(LabelStep::Counted(Box::new(new)));
+    }
+
+    /// All that was told.
+    pub(super) fn into_sum(self) -> Labelled {
+        self.sum
+    }
+
+    /// Posts that were labelled so far.
+    pub(super) fn posts(&self) -> u64 {
+        self.sum.posts + self.new.posts
+    }
+}

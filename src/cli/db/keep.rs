@@ -1,0 +1,140 @@
+//! `topicmill db backup`, `db restore`, `db check` and `db copy`
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::output::{self, OutputFormat};
+use super::super::setup::Setup;
+use super::super::{CliError, Exit};
+use crate::domain::redact_url;
+use crate::keeping::backup;
+use crate::keeping::restore::{self, Restore};
+use crate::store::checking::{Finding, Severity};
+use crate::store::{Access, Address, Store, StoreError, Table};
+use crate::telemetry::Progress;
+
+/// A run that showed life within this time is under way.
+const ALIVE: Duration = Duration::from_mins(10);
+
+pub async fn back_up(setup: &Setup, file: &Path) -> Result<Exit, CliError> {
+    let store = setup.store(Access::AnySchema).await?;
+    let address = Address::of(setup.settings().database.url.reveal())?;
+    let copied = backup::backup(&store, &address, file).await;
+    store.close().await?;
+    copied?;
+    tracing::info!(file = %file.display(), "the database is copied");
+    Ok(Exit::Done)
+}
+
+pub async fn restore(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
+    let url = setup.settings().database.url.reveal();
+    let shown = redact_url(url);
+    let order = Restore {
+        file,
+        url,
+        shown: &shown,
+        overwrite,
+    };
+    restore::restore(order).await?;
+    tracing::info!(file = %file.display(), database = %shown, "the database is restored");
+    let store = setup.store(Access::AnySchema).await?;
+    let info = store.schema_versions().await?;
+    store.close().await?;
+    if info.0 < info.1 {
+        tracing::warn!(
+            "the backup is of an earlier version of topicmill: `topicmill db migrate` upgrades the database"
+        );
+    }
+    Ok(Exit::Done)
+}
+
+pub async fn check(setup: &Setup, format: OutputFormat) -> Result<Exit, CliError> {
+    let store = setup.store(Access::ReadOnly).await?;
+    let bar = Progress::counter("check", "");
+    let found = store.check(&|what| bar.note(what)).await?;
+    drop(bar);
+    store.close().await?;
+    print_findings(&found, format)?;
+    let problems = found.iter().any(|one| one.severity == Severity::Problem);
+    Ok(if problems { Exit::Partial } else { Exit::Done })
+}
+
+fn print_findings(found: &[Finding], format: OutputFormat) -> Result<(), CliError> {
+    if format == OutputFormat::Table {
+        let mut text = String::new();
+        for one in found {
+            let word = match one.severity {
+                Severity::Problem => "problem",
+                Severity::Note => "note",
+            };
+            let count = output::thousands(one.count);
+            text += &output::wrapped(&format!(
+                "{word}: {} ({count}): {}.",
+                one.check, one.meaning
+            ));
+            text += &output::wrapped(&format!("What to do: {}.", one.remedy));
+            text.push('\n');
+        }
+        let problems = found.iter().filter(|one| one.severity == Severity::Problem);
+        text += match problems.count() {
+            0 => "ok: the database is whole\n",
+            _ => "the database has problems\n",
+        };
+        return output::print(&text);
+    }
+    let rows = found.iter().map(|one| {
+        let row = json!([one.severity, one.check, one.count, one.meaning, one.remedy]);
+        row.as_array().cloned().unwrap_or_default()
+    });
+    let table = Table {
+        columns: ["severity", "check", "count", "meaning", "remedy"]
+            .map(String::from)
+            .to_vec(),
+        rows: rows.collect::<Vec<Vec<Value>>>(),
+    };
+    output::print_table(&table, format)
+}
+
+pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, CliError> {
+    // What is wrong with either is said before anything is made.
+    if matches!(Address::of(from)?, Address::File(_))
+        == matches!(Address::of(to)?, Address::File(_))
+    {
+        return Err(StoreError::SameKind.into());
+    }
+    let source = Store::open(from, Access::ReadOnly).await?;
+    let running = source.running().await?;
+    let alive = running.iter().filter(|run| run.silent < ALIVE).count();
+    if alive > 0 {
+        tracing::warn!(
+            runs = alive,
+            "runs are under way: the copy is of this moment, and lacks what they write from now on"
+        );
+    }
+    let target = Store::open(to, Access::Create).await?;
+    let bar = Progress::counter("copy", "");
+    let copied = source
+        .copy_to(&target, &|table, rows| {
+            bar.note(&format!("{table}: {}", output::thousands(rows)))
+        })
+        .await;
+    drop(bar);
+    source.close().await?;
+    target.close().await?;
+    let rows = copied?.into_iter().map(|one| {
+        vec![
+            Value::from(one.table),
+            Value::from(one.rows),
+            Value::from(one.digest),
+        ]
+    });
+    let table = Table {
+        columns: ["table", "rows", "digest"].map(String::from).to_vec(),
+        rows: rows.collect(),
+    };
+    output::print_table(&table, format)?;
+    tracing::info!(to = %redact_url(to), "everything is copied, and both databases have the same digests");
+    Ok(Exit::Done)
+}

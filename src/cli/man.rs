@@ -1,0 +1,222 @@
+//! `topicmill man DIR`: the man pages and the completion scripts, from the same words as `--help`.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, CommandFactory, ValueEnum};
+use clap_complete::Shell;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use super::{Cli, CliError, Exit, output};
+
+/// Sections of the first page that no flag explains: their heading, and pairs of a word and what it means.
+const ALSO: [(&str, &[(&str, &str)]); 3] = [
+    (
+        "EXIT STATUS",
+        &[
+            ("0", "done"),
+            (
+                "1",
+                "finished, but some rows or topics failed, or a check found a problem",
+            ),
+            ("2", "wrong flag or wrong setting"),
+            ("3", "Reddit refused or blocked the credentials"),
+            ("4", "the database failed"),
+            ("5", "the model or the device failed"),
+            ("70", "a bug of topicmill"),
+            ("75", "try again later"),
+            (
+                "130, 143",
+                "a signal stopped the run, after it stored what it was working on",
+            ),
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            (
+                "TOPICMILL__SECTION__KEY",
+                "a setting; with _FILE at the end of its name, the file that holds a secret or the URL of the database",
+            ),
+            (
+                "DATABASE_URL, DATABASE_URL_FILE",
+                "the database, or the file that holds its URL",
+            ),
+            (
+                "TOPICMILL_LOG",
+                "the level of the log, in the syntax of RUST_LOG",
+            ),
+            ("ORT_DYLIB_PATH", "the library of ONNX Runtime"),
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            (
+                "topicmill.toml",
+                "the settings, in the current folder; --config names another file",
+            ),
+            (
+                "/etc/topicmill/config.toml",
+                "the settings of the services of the Debian package",
+            ),
+            (
+                "~/.local/share/topicmill",
+                "libraries and models of this user",
+            ),
+        ],
+    ),
+];
+
+/// Flags of `man`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill man man\n\
+\x20 topicmill man ~/.local/share/man
+
+`man` writes DIR/man1/topicmill.1 and a page for each command, and for each shell a script in DIR/completions. \
+Read a page with `man -l DIR/man1/topicmill-collect.1`, or put ~/.local/share/man into MANPATH.")]
+pub struct Man {
+    /// Write below this folder; files of the same names are replaced
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+impl Man {
+    pub fn run(self) -> Result<Exit, CliError> {
+        let about = |path: &Path, source| CliError::Write {
+            path: path.display().to_string(),
+            source,
+        };
+        let [pages, scripts] = ["man1", "completions"].map(|name| self.folder.join(name));
+        for folder in [&pages, &scripts] {
+            fs::create_dir_all(folder).map_err(|source| about(folder, source))?;
+        }
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        let count = write_pages(&command, &[], &pages).map_err(|source| about(&pages, source))?;
+        for shell in Shell::value_variants() {
+            clap_complete::generate_to(*shell, &mut Cli::command(), "topicmill", &scripts)
+                .map_err(|source| about(&scripts, source))?;
+        }
+        output::write(&format!(
+            "{count} pages in {}, {} scripts in {}\n",
+            pages.display(),
+            Shell::value_variants().len(),
+            scripts.display()
+        ))?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Writes the page of a command and of every one below it; returns how many these are.
+fn write_pages(command: &Command, above: &[&str], folder: &Path) -> io::Result<usize> {
+    let names = [above, &[command.get_name()]].concat();
+    let mut page = Vec::new();
+    render(command, &names, &mut page)?;
+    // Breaks on either side of a space, which formatters warn of.
+    let page = String::from_utf8_lossy(&page).replace("\n.br\n\n.br\n", "\n.sp\n");
+    fs::write(folder.join(format!("{}.1", names.join("-"))), page)?;
+    let mut count = 1;
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        count += write_pages(below, &names, folder)?;
+    }
+    Ok(count)
+}
+
+/// One page. The examples get a section with lines as they are, which `clap_mangen` would fill.
+fn render(command: &Command, names: &[&str], to: &mut Vec<u8>) -> io::Result<()> {
+    let page = clap_mangen::Man::new(command.clone());
+    // An empty date in quotes: without them, what follows takes its place.
+    let (title, version) = (names.join("-").to_uppercase(), env!("CARGO_PKG_VERSION"));
+    writeln!(
+        to,
+        ".TH {title} 1 \"\" \"topicmill {version}\" \"topicmill\""
+    )?;
+    page.render_name_section(to)?;
+    page.render_synopsis_section(to)?;
+    page.render_description_section(to)?;
+    if command.get_arguments().any(|it| !it.is_hide_set()) {
+        page.render_options_section(to)?;
+    }
+    if command.has_subcommands() {
+        page.render_subcommands_section(to)?;
+    }
+    let after = command.get_after_help().map(ToString::to_string);
+    write_after(after.as_deref().unwrap_or_default(), to)?;
+    if names.len() == 1 {
+        for (heading, entries) in ALSO {
+            write_list(heading, entries, to)?;
+        }
+    }
+    Ok(())
+}
+
+/// What help texts have after their flags: examples, and paragraphs on either side.
+fn write_after(after: &str, to: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    for part in after.split("\n\n").filter(|part| !part.trim().is_empty()) {
+        if let Some(examples) = part.strip_prefix("Examples:\n") {
+            roff.control("SH", ["EXAMPLES"]);
+            roff.control("nf", []);
+            for line in examples.lines() {
+                roff.text([roman(line.trim())]);
+            }
+            roff.control("fi", []);
+        } else {
+            roff.control("SH", ["NOTES"]);
+            roff.text([roman(part)]);
+        }
+    }
+    roff.to_writer(to)
+}
+
+fn write_list(heading: &str, entries: &[(&str, &str)], to: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [heading]);
+    for (word, meaning) in entries {
+        roff.control("TP", []);
+        roff.text([bold(*word)]);
+        roff.text([roman(*meaning)]);
+    }
+    roff.to_writer(to)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_every_shell_a_script() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().to_owned();
+        Man { folder }.run().unwrap();
+        let names = |folder: &str| -> Vec<String> {
+            let entries = fs::read_dir(dir.path().join(folder)).unwrap();
+            entries
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect()
+        };
+        let pages = names("man1");
+        for page in [
+            "topicmill.1",
+            "topicmill-collect.1",
+            "topicmill-db-create.1",
+        ] {
+            assert!(pages.iter().any(|name| name == page), "{page}: {pages:?}");
+        }
+        assert!(pages.len() > 30 && !pages.iter().any(|name| name.contains("help")));
+        assert_eq!(names("completions").len(), Shell::value_variants().len());
+        let first = fs::read_to_string(dir.path().join("man1/topicmill.1")).unwrap();
+        for said in [
+            "EXIT STATUS",
+            "ENVIRONMENT",
+            "EXAMPLES",
+            "topicmill\\-collect(1)",
+        ] {
+            assert!(first.contains(said), "{said}: {first}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The flag that has a command tell monitors what it does.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+
+use super::CliError;
+use super::setup::Setup;
+use crate::metrics::{self, Listening};
+use crate::store::Access;
+
+/// Flags of commands that run for long.
+#[derive(Debug, Clone, Args)]
+pub struct MetricsFlags {
+    /// Also serve metrics for Prometheus at /metrics on this address and port, such as 127.0.0.1:9187; port 0 takes a free
+    /// one
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+}
+
+impl MetricsFlags {
+    /// Listens until the result is dropped. The database must be there.
+    pub async fn start(&self, setup: &Setup) -> Result<Option<Listening>, CliError> {
+        let Some(listen) = &self.metrics_listen else {
+            return Ok(None);
+        };
+        let listen = address(listen)?;
+        // Of its own, so that no work waits for a connection that a monitor has.
+        let store = setup.store(Access::ReadOnly).await?;
+        let (metrics, clock) = (setup.metrics.clone(), setup.clock.clone());
+        let most = setup.settings().classify.max_attempts;
+        let listening = metrics::serve(listen, metrics, Some(store), clock, most).await?;
+        tracing::info!("metrics are at http://{}/metrics", listening.address);
+        Ok(Some(listening))
+    }
+}
+
+/// An address to listen on; `localhost` is 127.0.0.1.
+pub(super) fn address(text: &str) -> Result<SocketAddr, CliError> {
+    let text = text
+        .strip_prefix("localhost:")
+        .map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+    text.parse().map_err(|_| {
+        let said = format!("`{text}` is no address to listen on: give an IP address and a port, such as 127.0.0.1:8765 or [::1]:8765");
+        CliError::Usage(said)
+    })
+}

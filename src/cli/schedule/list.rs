@@ -1,0 +1,237 @@
+//! `topicmill schedule list`
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::entries;
+use crate::cli::output::{self, OutputFormat};
+use crate::cli::setup::{PipelineFlags, Setup};
+use crate::cli::{CliError, Exit};
+use crate::domain::{SlotStatus, Timestamp};
+use crate::schedule::{Entry, Span};
+use crate::store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
+
+/// Failures and missed slots of the last days are counted.
+const COUNTED_DAYS: i64 = 7;
+/// Slots among which the last one that ran is looked for; those behind it were skipped or wait.
+const LOOKED_AT: u32 = 1_000;
+/// A slot that nobody took this long after it was due shows that no scheduler runs.
+const BEHIND: TimeDelta = TimeDelta::minutes(3);
+
+/// Flags of `schedule list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill schedule list --pipeline my-topics.toml\n\
+\x20 topicmill schedule list --format json")]
+pub struct List {
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    /// Print in this format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// How a schedule stands.
+struct Standing {
+    entry: Entry,
+    state: ScheduleState,
+    last: Option<SlotRow>,
+    counts: Vec<SlotCount>,
+}
+
+impl List {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let entries = entries(setup, &self.pipeline, &[])?;
+        let store = setup.store(Access::ReadOnly).await?;
+        let mut all = Vec::with_capacity(entries.len());
+        for entry in entries {
+            all.push(Standing::read(entry, &store, setup).await?);
+        }
+        store.close().await?;
+        if self.format != OutputFormat::Table {
+            output::print_table(&table_for_programs(&all), self.format)?;
+            return Ok(Exit::Done);
+        }
+        output::print_table(&table_for_people(&all), self.format)?;
+        for standing in &all {
+            if let Some(note) = standing.note() {
+                output::print(&format!("\n{}", output::wrapped(&note)))?;
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl Standing {
+    async fn read(entry: Entry, store: &Store, setup: &Setup) -> Result<Self, CliError> {
+        let state = store
+            .schedule_state(&entry.name, setup.clock.now().into())
+            .await?;
+        let latest = store.latest_slots(&entry.name, LOOKED_AT).await?;
+        let since = state.now.as_datetime() - TimeDelta::days(COUNTED_DAYS);
+        let counts = store.count_slots(&entry.name, since.into()).await?;
+        Ok(Self {
+            last: latest.into_iter().find(|slot| slot.started_at.is_some()),
+            entry,
+            state,
+            counts,
+        })
+    }
+
+    fn next(&self) -> Option<Timestamp> {
+        let now = self.state.now.as_datetime();
+        self.entry.timetable.after(now).map(Timestamp::from)
+    }
+
+    /// Since when nobody looks what is due.
+    fn behind(&self) -> Option<Timestamp> {
+        let planned = self.state.planned.as_ref()?;
+        let next = self.entry.timetable.after(planned.until.as_datetime())?;
+        (self.state.now.as_datetime() - next > BEHIND).then(|| next.into())
+    }
+
+    fn count(&self, status: SlotStatus) -> u64 {
+        let of_status = self.counts.iter().filter(|count| count.status == status);
+        of_status.map(|count| count.slots).sum()
+    }
+
+    fn missed(&self) -> u64 {
+        self.counts.iter().map(|count| count.missed).sum()
+    }
+
+    fn late(&self) -> Option<u64> {
+        let last = self.last.as_ref()?;
+        let late = last.started_at?.as_datetime() - last.start_at.as_datetime();
+        Some(late.num_seconds().max(0).unsigned_abs())
+    }
+
+    fn ended(&self) -> Option<&'static str> {
+        let last = self.last.as_ref()?;
+        let died = self
+            .state
+            .running
+            .as_ref()
+            .is_some_and(|held| held.is_expired);
+        Some(match last.status {
+            SlotStatus::Running if died => "died",
+            // It began, and was handed back.
+            SlotStatus::Waiting => "to go on",
+            status => status.as_str(),
+        })
+    }
+
+    /// The same, and by how many minutes it was late.
+    fn ended_for_people(&self) -> Option<String> {
+        let ended = self.ended()?;
+        let minutes = self.late().unwrap_or_default() / 60;
+        if minutes == 0 {
+            return Some(ended.to_owned());
+        }
+        let late = Span(Duration::from_secs(60 * minutes));
+        Some(format!("{ended}, {late} late"))
+    }
+
+    /// What somebody should do.
+    fn note(&self) -> Option<String> {
+        let name = &self.entry.name;
+        if let Some(since) = self.behind() {
+            return Some(format!(
+                "`{name}` was due at {} UTC and nobody ran it: start `topicmill schedule run`, or see why it does not run",
+                shown(since)
+            ));
+        }
+        let last = self.last.as_ref()?;
+        let error = last.error.as_ref()?;
+        Some(format!(
+            "`{name}`, {} UTC, {}: {error}",
+            shown(last.due_at),
+            last.status
+        ))
+    }
+}
+
+fn shown(time: Timestamp) -> String {
+    time.as_datetime().format("%Y-%m-%d %H:%M").to_string()
+}
+
+fn table_for_people(all: &[Standing]) -> Table {
+    // A line of 80 columns has no room for the year, which is in every other format.
+    let short = |time: Timestamp| time.as_datetime().format("%m-%d %H:%M").to_string();
+    let columns = [
+        "schedule",
+        "next (UTC)",
+        "last (UTC)",
+        "ended",
+        "failed",
+        "missed",
+    ];
+    let row = |standing: &Standing| {
+        let last = standing.last.as_ref();
+        vec![
+            json!(standing.entry.name),
+            json!(standing.next().map(short)),
+            json!(last.map_or("never".to_owned(), |last| short(last.due_at))),
+            json!(standing.ended_for_people()),
+            json!(standing.count(SlotStatus::Failed)),
+            json!(standing.missed()),
+        ]
+    };
+    Table {
+        columns: columns.map(str::to_owned).to_vec(),
+        rows: all.iter().map(row).collect(),
+    }
+}
+
+fn table_for_programs(all: &[Standing]) -> Table {
+    let row = |standing: &Standing| -> Vec<(&'static str, Value)> {
+        let (entry, last) = (&standing.entry, standing.last.as_ref());
+        let stages: Vec<String> = entry.stages.iter().map(|words| words.join(" ")).collect();
+        vec![
+            ("schedule", json!(entry.name)),
+            ("cron", json!(entry.timetable.line())),
+            ("timezone", json!(entry.timetable.zone().name())),
+            ("stages", json!(stages)),
+            ("catch_up", json!(entry.catch_up)),
+            ("overlap", json!(entry.overlap)),
+            (
+                "timeout_secs",
+                json!(entry.timeout.map(|timeout| timeout.as_secs())),
+            ),
+            ("jitter_secs", json!(entry.jitter.as_secs())),
+            ("next_due_at", json!(standing.next())),
+            ("last_due_at", json!(last.map(|last| last.due_at))),
+            ("last_status", json!(standing.ended())),
+            (
+                "last_started_at",
+                json!(last.and_then(|last| last.started_at)),
+            ),
+            (
+                "last_finished_at",
+                json!(last.and_then(|last| last.finished_at)),
+            ),
+            ("last_late_secs", json!(standing.late())),
+            (
+                "last_error",
+                json!(last.and_then(|last| last.error.clone())),
+            ),
+            ("waiting", json!(standing.state.waiting)),
+            ("failed_7_days", json!(standing.count(SlotStatus::Failed))),
+            ("skipped_7_days", json!(standing.count(SlotStatus::Skipped))),
+            ("missed_7_days", json!(standing.missed())),
+            ("behind_since", json!(standing.behind())),
+        ]
+    };
+    let rows: Vec<_> = all.iter().map(row).collect();
+    let columns = rows.first().map_or(Vec::new(), |row| {
+        row.iter().map(|(name, _)| (*name).to_owned()).collect()
+    });
+    let values = |row: Vec<(&str, Value)>| row.into_iter().map(|(_, value)| value).collect();
+    Table {
+        columns,
+        rows: rows.into_iter().map(values).collect(),
+    }
+}

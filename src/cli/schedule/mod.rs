@@ -1,0 +1,96 @@
+//! `topicmill schedule`: stages when they are due.
+
+mod install;
+mod list;
+mod run;
+mod stage;
+mod telling;
+mod units;
+
+use clap::{Args, Subcommand};
+
+use self::install::Install;
+use self::list::List;
+use self::run::Run;
+use super::setup::{PipelineFlags, Setup};
+use super::{CliError, Exit};
+use crate::schedule::Entry;
+
+/// Flags of `schedule`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill schedule run --pipeline my-topics.toml\n\
+\x20 topicmill schedule list")]
+pub struct Schedule {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Stay, and run the stages of each schedule when they are due
+    ///
+    /// A [[schedule]] of the pipeline file says what runs when. Each due time is a row in the database, so that several
+    /// schedulers run it once. A signal lets the stages in hand finish what they have in hand; a second one ends at once.
+    Run(Run),
+    /// Show when each schedule ran last, when it runs next, and what was late, missed or failed
+    List(List),
+    /// Print units for systemd, cron, Kubernetes or launchd that run the schedules
+    Install(Install),
+}
+
+impl Schedule {
+    /// Whether there is something in hand that a signal lets it finish.
+    pub fn drains(&self) -> bool {
+        matches!(self.command, Command::Run(_))
+    }
+
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        match self.command {
+            Command::Run(command) => command.run(setup).await,
+            Command::List(command) => command.run(setup).await,
+            Command::Install(command) => command.run(setup),
+        }
+    }
+}
+
+/// The schedules of the pipeline file, those of these names or all; each stage can be run.
+fn entries(
+    setup: &Setup,
+    pipeline: &PipelineFlags,
+    names: &[String],
+) -> Result<Vec<Entry>, CliError> {
+    let mut entries = setup.pipeline(pipeline)?.schedules;
+    if entries.is_empty() {
+        return Err(CliError::Usage(
+            "the pipeline file has no [[schedule]]: add one, with `name`, `cron` and `stages`, as docs/scheduling.md \
+             shows, and name the file with --pipeline or the setting `pipeline`"
+                .to_owned(),
+        ));
+    }
+    for entry in &entries {
+        for words in &entry.stages {
+            stage::parse(words).map_err(|why| {
+                CliError::Usage(format!(
+                    "schedule `{}`: the stage `{}`: {why}",
+                    entry.name,
+                    words.join(" ")
+                ))
+            })?;
+        }
+    }
+    for name in names {
+        if !entries.iter().any(|entry| entry.name == *name) {
+            let known: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+            return Err(CliError::Usage(format!(
+                "the pipeline file has no schedule `{name}`; it has {}",
+                known.join(", ")
+            )));
+        }
+    }
+    if !names.is_empty() {
+        entries.retain(|entry| names.contains(&entry.name));
+    }
+    Ok(entries)
+}

@@ -1,0 +1,164 @@
+//! `topicmill schedule run`
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+
+use super::telling::Telling;
+use super::{entries, stage};
+use crate::classify::worker_name;
+use crate::cli::metrics::MetricsFlags;
+use crate::cli::setup::{PipelineFlags, Setup};
+use crate::cli::{CliError, Exit};
+use crate::config::Origin;
+use crate::domain::SlotStatus;
+use crate::schedule::{Entry, Event, Order, Scheduler};
+use crate::store::Access;
+
+/// Flags of `schedule run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill schedule run --pipeline my-topics.toml\n\
+\x20 topicmill schedule run --once --schedule nightly")]
+pub struct Run {
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    /// Run only this schedule, by its name; give it several times for several schedules
+    #[arg(long = "schedule", value_name = "NAME")]
+    schedules: Vec<String>,
+    /// Run what is due now, and end: for a timer of systemd, cron or Kubernetes
+    #[arg(long)]
+    once: bool,
+    #[command(flatten)]
+    metrics: MetricsFlags,
+}
+
+impl Run {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        // Before it is read: whatever is written from now on is seen.
+        let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
+        let followed = entries(setup, &self.pipeline, &self.schedules)?;
+        let stages = self.for_stages(setup)?;
+        let store = setup.store(Access::Create).await?;
+        let metrics = self.metrics.start(setup).await?;
+        let tell = Telling::begin(setup, &store);
+        let lease = Duration::from_secs(setup.settings().classify.lease_secs);
+        let clock = setup.clock.clone();
+        let mut scheduler = Scheduler::new(store.clone(), clock, worker_name(), lease);
+        let work = async |order: Order<'_>| stage::work(&stages, order).await;
+        let exit = if self.once {
+            scheduler = scheduler.started_when_due();
+            scheduler.follow(followed);
+            let ended = {
+                let heard = |event: &Event<'_>| tell.happened(event);
+                scheduler.run_due(&setup.stop, &work, &heard).await
+            };
+            tell.end().await;
+            let ended = ended?;
+            let is_good = |(_, status): &(String, Option<SlotStatus>)| {
+                !matches!(status, Some(SlotStatus::Failed | SlotStatus::Partial))
+            };
+            if ended.iter().all(is_good) {
+                Exit::Done
+            } else {
+                Exit::Partial
+            }
+        } else {
+            told(setup, &followed);
+            scheduler.follow(followed);
+            let reload = || {
+                file.changed().then_some(())?;
+                self.reread(setup)
+            };
+            let kept = {
+                let heard = |event: &Event<'_>| tell.happened(event);
+                scheduler.keep(&setup.stop, reload, &work, &heard).await
+            };
+            tell.end().await;
+            kept?;
+            Exit::Done
+        };
+        if let Some(metrics) = metrics {
+            metrics.close().await;
+        }
+        store.close().await?;
+        Ok(exit)
+    }
+
+    /// The settings for stages: they read the pipeline file that this command reads, unless they name another one.
+    fn for_stages(&self, setup: &Setup) -> Result<Setup, CliError> {
+        let mut loaded = setup.loaded.clone();
+        if let Some(path) = &self.pipeline.pipeline {
+            let path = std::path::absolute(path)
+                .map_err(|error| CliError::Usage(format!("find `{}`: {error}", path.display())))?;
+            let shown = path.display().to_string();
+            loaded
+                .values
+                .insert("pipeline".into(), (shown, Origin::Flag));
+            loaded.settings.pipeline = path;
+        }
+        Ok(Setup {
+            loaded,
+            ..setup.clone()
+        })
+    }
+
+    /// The schedules of a file that changed; none, if it is broken, so that the former ones stay.
+    fn reread(&self, setup: &Setup) -> Option<Vec<Entry>> {
+        match entries(setup, &self.pipeline, &self.schedules) {
+            Ok(entries) => {
+                tracing::info!("the pipeline file changed, and is read again");
+                told(setup, &entries);
+                Some(entries)
+            }
+            Err(error) => {
+                tracing::warn!(
+                    "the pipeline file changed; the former schedules stay in force: {error}"
+                );
+                None
+            }
+        }
+    }
+}
+
+/// Logs when each schedule is due next.
+fn told(setup: &Setup, entries: &[Entry]) {
+    for entry in entries {
+        let next = entry.timetable.after(setup.clock.now());
+        let next = next.map(|next| next.with_timezone(&entry.timetable.zone()));
+        let next = next.map(|next| next.format("%Y-%m-%d %H:%M %Z").to_string());
+        tracing::info!(schedule = %entry.name, cron = entry.timetable.line(), next, "following a schedule");
+    }
+}
+
+/// Notices that a file was written.
+struct WatchedFile {
+    path: Option<PathBuf>,
+    seen: Option<(SystemTime, u64)>,
+}
+
+impl WatchedFile {
+    fn new(path: Option<&std::path::Path>) -> Self {
+        let mut file = Self {
+            path: path.map(PathBuf::from),
+            seen: None,
+        };
+        file.seen = file.look();
+        file
+    }
+
+    fn look(&self) -> Option<(SystemTime, u64)> {
+        let found = std::fs::metadata(self.path.as_ref()?).ok()?;
+        Some((found.modified().ok()?, found.len()))
+    }
+
+    /// Whether it is another one than at the last call.
+    fn changed(&mut self) -> bool {
+        let found = self.look();
+        let changed = found != self.seen;
+        self.seen = found;
+        changed
+    }
+}

@@ -1,0 +1,200 @@
+//! One stage of a slot: a command line of the program, run in this process with the settings in force.
+
+use std::panic::AssertUnwindSafe;
+
+use clap::{Parser, Subcommand};
+use futures_util::FutureExt;
+
+use crate::cli::setup::Setup;
+use crate::cli::{
+    CliError, Exit, classify, collect, db, export, import, output, purge, report, run,
+};
+use crate::domain::SlotStatus;
+use crate::schedule::{Order, StageEnd};
+
+/// A command line without the program's name.
+#[derive(Debug, Parser)]
+#[command(
+    no_binary_name = true,
+    disable_help_flag = true,
+    disable_help_subcommand = true
+)]
+struct Line {
+    #[command(subcommand)]
+    stage: Stage,
+}
+
+/// The commands that [`crate::schedule::STAGES`] names.
+#[derive(Debug, Subcommand)]
+enum Stage {
+    Collect(collect::Collect),
+    Import(import::Import),
+    Classify(classify::Classify),
+    Run(run::Run),
+    Purge(purge::Purge),
+    Report(report::Report),
+    Export(export::Export),
+    Db(db::Db),
+}
+
+/// Checks the words of a stage; else what is wrong with them.
+pub fn parse(words: &[String]) -> Result<(), String> {
+    let stage = read(words)?;
+    if let Stage::Classify(classify) = &stage
+        && classify.never_ends()
+    {
+        return Err("it never ends: leave out --watch, the next slot labels what came".to_owned());
+    }
+    Ok(())
+}
+
+fn read(words: &[String]) -> Result<Stage, String> {
+    Line::try_parse_from(words)
+        .map(|line| line.stage)
+        .map_err(|error| {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let first = first.trim_start_matches("error: ");
+            first.split_whitespace().collect::<Vec<_>>().join(" ")
+        })
+}
+
+/// Runs a stage to its end, or until it is told to stop.
+pub async fn work(setup: &Setup, order: Order<'_>) -> StageEnd {
+    let setup = Setup {
+        stop: order.stop.clone(),
+        slot: Some(order.slot),
+        ..setup.clone()
+    };
+    let stage = match read(order.words) {
+        Ok(stage) => stage,
+        Err(why) => return failed(Exit::Usage, why),
+    };
+    // What a stage leaves half-done in memory is not looked at any more.
+    match AssertUnwindSafe(stage.run(&setup)).catch_unwind().await {
+        Ok(Ok(exit)) => ended(exit),
+        Ok(Err(error)) => {
+            output::error(&error, setup.log_format);
+            failed(error.exit(), error.to_string())
+        }
+        Err(_) => {
+            output::bug();
+            failed(
+                Exit::Bug,
+                "a bug of topicmill ended it, see the log".to_owned(),
+            )
+        }
+    }
+}
+
+impl Stage {
+    async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        match self {
+            Self::Collect(command) => command.run(setup).await,
+            Self::Import(command) => command.run(setup).await,
+            Self::Classify(command) => command.run(setup).await,
+            Self::Run(command) => command.run(setup).await,
+            Self::Purge(command) => command.run(setup).await,
+            Self::Export(command) => command.run(setup).await,
+            // These have nothing to finish.
+            Self::Report(command) => tokio::select! {
+                exit = command.run(setup) => exit,
+                () = setup.stop.cancelled() => Ok(Exit::Partial),
+            },
+            Self::Db(command) => tokio::select! {
+                exit = command.run(setup) => exit,
+                () = setup.stop.cancelled() => Ok(Exit::Partial),
+            },
+        }
+    }
+}
+
+fn ended(exit: Exit) -> StageEnd {
+    let (status, error) = match exit {
+        Exit::Done => (SlotStatus::Done, None),
+        Exit::Partial => (
+            SlotStatus::Partial,
+            "some rows or topics failed, see `topicmill status`".into(),
+        ),
+        Exit::TryAgain => (
+            SlotStatus::Partial,
+            "not everything could be done now; the next slot tries again".into(),
+        ),
+        Exit::Policy => (
+            SlotStatus::Failed,
+            "Reddit refused the credentials, or blocked them".into(),
+        ),
+        _ => (SlotStatus::Failed, Some("see the log")),
+    };
+    StageEnd {
+        status,
+        exit: exit.code(),
+        error: error.map(str::to_owned),
+        ends_slot: exit == Exit::Database,
+    }
+}
+
+fn failed(exit: Exit, error: String) -> StageEnd {
+    StageEnd {
+        // What passes by itself is no failure of the stage's own.
+        status: if exit == Exit::TryAgain {
+            SlotStatus::Partial
+        } else {
+            SlotStatus::Failed
+        },
+        exit: exit.code(),
+        error: Some(error),
+        ends_slot: exit == Exit::Database,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::{STAGES, words};
+
+    #[test]
+    fn the_words_of_a_stage_are_those_of_the_command() {
+        let check = |line: &str| parse(&words(line).unwrap());
+        for line in [
+            "collect --source arctic-shift --limit 50",
+            "classify",
+            "purge --check-deleted --max-requests 600",
+            "purge --retention 48 --no-rewrite",
+            "report 'my report.html'",
+            "db vacuum",
+        ] {
+            assert_eq!(check(line), Ok(()), "{line}");
+        }
+        for (line, says) in [
+            (
+                "collect --sauce reddit",
+                "unexpected argument '--sauce' found",
+            ),
+            (
+                "collect --limit 5000",
+                "invalid value '5000' for '--limit <N>'",
+            ),
+            (
+                "collect --database sqlite:a.db",
+                "unexpected argument '--database'",
+            ),
+            ("classify --watch", "it never ends"),
+            ("purge", "required arguments were not provided"),
+        ] {
+            let said = check(line).unwrap_err();
+            assert!(said.contains(says), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_pipeline_file_and_the_command_line_know_the_same_stages() {
+        use clap::CommandFactory;
+        let command = Line::command();
+        let known: Vec<&str> = command
+            .get_subcommands()
+            .map(clap::Command::get_name)
+            .collect();
+        assert_eq!(known, STAGES);
+    }
+}

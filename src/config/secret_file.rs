@@ -1,0 +1,111 @@
+//! Secrets that stand in files of their own: a layer's `section.key_file` becomes its `section.key`.
+//!
+//! Containers and systemd hand secrets over as files, because everybody who may look at a process sees its
+//! environment. Each secret, and the URL of the database, may be given so, in a settings file and in the environment.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use config::{Value, ValueKind};
+
+use super::{ConfigError, Layer, is_secret};
+
+/// No secret is longer; a file that is was named by mistake, or has no end.
+const LONGEST_BYTES: u64 = 64 * 1024;
+/// Where container engines put secrets. Whoever may read there is in the container, whatever the mode says.
+const OF_CONTAINERS: &str = "/run/secrets";
+
+/// What a key has at its end if its value is the name of a file.
+const ENDING: &str = "_file";
+
+/// Reads the files that a layer names. `folder` is what their paths are relative to; without it, that is the current
+/// folder. Returns what people should hear of.
+///
+/// # Errors
+/// A file that cannot be read, or holds no secret, and a layer that has both the secret and its file.
+pub(super) fn read_files(
+    layer: &mut Layer,
+    folder: Option<&Path>,
+) -> Result<Vec<String>, ConfigError> {
+    let keys = layer.keys().filter_map(|key| key.strip_suffix(ENDING));
+    let keys: Vec<String> = keys
+        .filter(|key| may_be_file(key))
+        .map(str::to_owned)
+        .collect();
+    let mut warnings = Vec::new();
+    for key in keys {
+        let file_key = format!("{key}{ENDING}");
+        let (named, origin) = layer.remove(&file_key).expect("it was just listed");
+        let refused = |detail: String| ConfigError::Value {
+            key: file_key.clone(),
+            layer: origin.clone(),
+            detail,
+        };
+        let ValueKind::String(named) = named.kind else {
+            return Err(refused(
+                "the path of a file is needed here, in quotes".to_owned(),
+            ));
+        };
+        // Empty, as elsewhere: not set.
+        if named.is_empty() {
+            continue;
+        }
+        if layer.contains_key(&key) {
+            return Err(refused(format!(
+                "`{key}` is set beside it; remove one of the two"
+            )));
+        }
+        let path = folder.map_or_else(|| PathBuf::from(&named), |folder| folder.join(&named));
+        let secret =
+            read(&path).map_err(|why| refused(format!("read `{}`: {why}", path.display())))?;
+        warnings.extend(readable_by_others(&path));
+        layer.insert(key, (Value::from(secret), origin));
+    }
+    Ok(warnings)
+}
+
+/// Whether a setting may stand in a file of its own.
+fn may_be_file(key: &str) -> bool {
+    is_secret(key) || key == "database.url"
+}
+
+/// The one line of a file, without the line break that editors put at its end. Says why not, never with the content.
+fn read(path: &Path) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LONGEST_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| {
+            format!("{error}; create the file, let this user read it, or correct the path")
+        })?;
+    if bytes.len() as u64 > LONGEST_BYTES {
+        return Err("it is longer than any secret; correct the path".to_owned());
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "it is not text; correct the path")?;
+    let secret = text.trim_end_matches(['\n', '\r']);
+    if secret.is_empty() {
+        return Err("it is empty; write the secret into it".to_owned());
+    }
+    if secret.contains(['\n', '\r', '\0']) {
+        return Err("it has more than one line; write only the secret into it".to_owned());
+    }
+    Ok(secret.to_owned())
+}
+
+/// Says that other users of the machine can read a secret.
+#[cfg(unix)]
+fn readable_by_others(path: &Path) -> Option<String> {
+    use std::os::unix::fs::PermissionsExt;
+    let found = path.metadata().ok()?;
+    let mode = found.permissions().mode() & 0o777;
+    let is_open = found.is_file() && mode & 0o004 != 0 && !path.starts_with(OF_CONTAINERS);
+    is_open.then(|| {
+        let path = path.display();
+        format!("every user of this machine may read the secret in `{path}` (mode {mode:03o}): run `chmod o= {path}`")
+    })
+}
+
+#[cfg(not(unix))]
+fn readable_by_others(_path: &Path) -> Option<String> {
+    None
+}

@@ -1,0 +1,75 @@
+//! A whole copy of a database in one file, as of one moment, whoever else writes.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use super::server::dump;
+use super::tools::find;
+use super::{KeepError, at, settle, settle_folder, with_suffix};
+use crate::store::{Address, Store};
+
+/// Who may read a copy of what a server keeps: whoever made it.
+const PRIVATE: u32 = 0o600;
+
+/// Who may read and write a file: a copy is no more open than what it is a copy of.
+fn mode(file: &Path) -> u32 {
+    file.metadata()
+        .map_or(PRIVATE, |found| found.mode() & 0o777)
+}
+
+fn create(file: &Path, mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    options.open(file).map(drop)
+}
+
+/// Copies a database to a file that is not there yet. A copy that is not finished has another name, and the next copy
+/// to that file takes it away.
+///
+/// # Errors
+/// See [`KeepError`]; then there is no file.
+pub async fn backup(store: &Store, address: &Address, file: &Path) -> Result<(), KeepError> {
+    const WHAT: &str = "copy the database to";
+    if file.symlink_metadata().is_ok() {
+        return Err(KeepError::Exists(file.to_owned()));
+    }
+    let part = with_suffix(file, ".part");
+    if part.exists() {
+        fs::remove_file(&part).map_err(at(WHAT, file))?;
+    }
+    let copied = match address {
+        // SQLite would say of a folder that is missing that it cannot open a database.
+        Address::File(from) => match create(&part, mode(from)).map_err(at(WHAT, file)) {
+            Ok(_) => store.backup(&part).await.map_err(KeepError::from),
+            Err(error) => Err(error),
+        },
+        Address::Server(variables) => {
+            let state = store.server_state().await?.expect("it is a server's");
+            let (variables, to) = (variables.clone(), part.clone());
+            let dumped = tokio::task::spawn_blocking(move || {
+                let tool = find("pg_dump", state.version)?;
+                create(&to, PRIVATE).map_err(at(WHAT, &to))?;
+                dump(&tool, &variables, &state.schema, &to)
+            });
+            dumped.await.expect("copying does not panic")
+        }
+    };
+    let ended = copied.and_then(|()| {
+        settle(&part).map_err(at(WHAT, file))?;
+        // Unlike a rename, a link does not replace what came under that name meanwhile.
+        match fs::hard_link(&part, file) {
+            Ok(()) => fs::remove_file(&part),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(error),
+            Err(_) => fs::rename(&part, file),
+        }
+        .map_err(at(WHAT, file))?;
+        settle_folder(file).map_err(at(WHAT, file))
+    });
+    if ended.is_err() {
+        // What is half written is of no use; why it is, the error says.
+        let _ = fs::remove_file(&part);
+    }
+    ended
+}

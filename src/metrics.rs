@@ -1,0 +1,273 @@
+//! What a monitor reads of a process and its database, in the text format of Prometheus.
+//!
+//! What enters is what stages count for their records anyway: [`Metrics`] adds it up as they go. Whoever asks gets it
+//! together with what the database says at that moment, from a listener of its own ([`serve`]) that no work waits for.
+//! The names stand in one table, [`METRICS`], which docs/monitoring.md, the dashboard and the alert rules are tested
+//! against.
+//!
+//! A command starts with `metrics::serve(address, metrics, store, clock, max_attempts)`, where `metrics` is that of its
+//! [`Context`](crate::pipeline::Context): the stages that run in it count there.
+
+mod database;
+mod process;
+mod server;
+mod sheet;
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use self::database::Read;
+pub use self::server::{Listening, MetricsError, serve};
+use self::sheet::Sheet;
+pub use self::table::{Kind, METRICS, Metric};
+use crate::domain::{RunStatus, SourceKind, Stage};
+use crate::record::{GpuNow, Labelled};
+use crate::source::http::{Meter, Traffic};
+
+/// What this process did since it began.
+#[derive(Debug, Default)]
+pub struct Metrics(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    labelled: Labelled,
+    gpus: Vec<GpuNow>,
+    runs: BTreeMap<(&'static str, &'static str), u64>,
+    /// Posts read and posts new, by stage.
+    collected: BTreeMap<&'static str, (u64, u64)>,
+    purged: u64,
+    /// Clients that count on.
+    clients: Vec<(SourceKind, Arc<Meter>)>,
+    /// What clients counted that are gone.
+    traffic: BTreeMap<&'static str, Traffic>,
+    slots: BTreeMap<(String, String), u64>,
+    lateness: BTreeMap<String, f64>,
+    notifications: BTreeMap<(&'static str, &'static str), u64>,
+}
+
+impl Metrics {
+    /// Adds what labelling counted since it said so last.
+    pub fn labelled(&self, new: &Labelled) {
+        self.lock().labelled.add(new);
+    }
+
+    /// What the GPUs do now; none while nothing is computed.
+    pub fn gpus(&self, now: Vec<GpuNow>) {
+        self.lock().gpus = now;
+    }
+
+    /// Counts a run that ended.
+    pub fn ran(&self, stage: Stage, status: RunStatus, counts: &Value) {
+        let count = |name: &str| counts.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let mut counted = self.lock();
+        let stage_name = stage.as_str();
+        *counted
+            .runs
+            .entry((stage_name, status.as_str()))
+            .or_default() += 1;
+        if matches!(stage, Stage::Collect | Stage::Import) {
+            let (posts, new) = counted.collected.entry(stage_name).or_default();
+            *posts += count("posts");
+            *new += count("new");
+        } else if stage == Stage::Purge {
+            counted.purged += count("purged");
+        }
+    }
+
+    /// Adds up the requests of a client from now on.
+    pub(crate) fn follow(&self, source: SourceKind, meter: &Arc<Meter>) {
+        let mut counted = self.lock();
+        let known = counted.clients.iter();
+        if !known
+            .into_iter()
+            .any(|(_, other)| Arc::ptr_eq(other, meter))
+        {
+            counted.clients.push((source, Arc::clone(meter)));
+        }
+    }
+
+    /// Counts slots of a schedule that ended, or never ran.
+    pub fn slots(&self, schedule: &str, status: &str, slots: u64) {
+        let key = (schedule.to_owned(), status.to_owned());
+        *self.lock().slots.entry(key).or_default() += slots;
+    }
+
+    /// How late a slot of a schedule began.
+    pub fn slot_began(&self, schedule: &str, late: Duration) {
+        let late = late.as_secs_f64();
+        self.lock().lateness.insert(schedule.to_owned(), late);
+    }
+
+    /// Counts a notification.
+    pub fn notified(&self, event: &'static str, was_sent: bool) {
+        let result = if was_sent { "sent" } else { "failed" };
+        let key = (event, result);
+        *self.lock().notifications.entry(key).or_default() += 1;
+    }
+
+    /// All of it as text, with what the database says.
+    fn text(&self, database: Option<&Read>, answered: Option<(bool, Duration)>) -> String {
+        let mut sheet = Sheet::default();
+        sheet.put("topicmill_build_info", &[crate::VERSION], 1.0);
+        {
+            let mut counted = self.lock();
+            counted.settle();
+            counted.put(&mut sheet, database);
+        }
+        if let Some((is_up, took)) = answered {
+            sheet.count("topicmill_database_up", &[], u64::from(is_up));
+            let took = took.as_secs_f64();
+            sheet.put("topicmill_database_read_seconds", &[], took);
+        }
+        if let Some(database) = database {
+            database.put(&mut sheet);
+        }
+        process::put(&mut sheet);
+        sheet.text()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Counted {
+    /// Adds up the clients that nobody uses any more.
+    fn settle(&mut self) {
+        let traffic = &mut self.traffic;
+        self.clients.retain(|(source, meter)| {
+            let is_used = Arc::strong_count(meter) > 1;
+            if !is_used {
+                traffic
+                    .entry(source.about().section)
+                    .or_default()
+                    .add(&meter.so_far());
+            }
+            is_used
+        });
+    }
+
+    fn put(&self, sheet: &mut Sheet, database: Option<&Read>) {
+        for ((stage, status), runs) in &self.runs {
+            sheet.count("topicmill_runs_total", &[stage, status], *runs);
+        }
+        for (stage, (posts, new)) in &self.collected {
+            sheet.count("topicmill_posts_collected_total", &[stage], *posts);
+            sheet.count("topicmill_posts_new_total", &[stage], *new);
+        }
+        sheet.count("topicmill_posts_purged_total", &[], self.purged);
+        self.put_traffic(sheet, database);
+        self.put_labelled(sheet);
+        for gpu in &self.gpus {
+            let device = [gpu.device.as_str()];
+            let busy = gpu.gpu_percent.map(|percent| f64::from(percent) / 100.0);
+            sheet.put_some("topicmill_gpu_busy_ratio", &device, busy);
+            let bytes = |mib: u32| f64::from(mib) * 1_048_576.0;
+            let (used, all) = gpu.memory_mib.unzip();
+            sheet.put_some("topicmill_gpu_memory_used_bytes", &device, used.map(bytes));
+            sheet.put_some("topicmill_gpu_memory_bytes", &device, all.map(bytes));
+            let watts = gpu.watts.map(f64::from);
+            sheet.put_some("topicmill_gpu_power_watts", &device, watts);
+        }
+        for ((schedule, status), slots) in &self.slots {
+            let values = [schedule.as_str(), status];
+            sheet.count("topicmill_schedule_slots_total", &values, *slots);
+        }
+        for (schedule, late) in &self.lateness {
+            sheet.put(
+                "topicmill_schedule_slot_lateness_seconds",
+                &[schedule],
+                *late,
+            );
+        }
+        for ((event, result), times) in &self.notifications {
+            sheet.count("topicmill_notifications_total", &[event, result], *times);
+        }
+    }
+
+    fn put_labelled(&self, sheet: &mut Sheet) {
+        let done = &self.labelled;
+        let with_label = done.posts.saturating_sub(done.other + done.unsure);
+        for (outcome, posts) in [
+            ("label", with_label),
+            ("other", done.other),
+            ("unsure", done.unsure),
+        ] {
+            sheet.count("topicmill_posts_labelled_total", &[outcome], posts);
+        }
+        for (name, count) in [
+            ("topicmill_posts_failed_total", done.failed),
+            ("topicmill_posts_refused_total", done.refused),
+            ("topicmill_leases_lost_total", done.leases_lost),
+            ("topicmill_tokens_total", done.tokens),
+            ("topicmill_padded_tokens_total", done.padded_tokens),
+            ("topicmill_oom_splits_total", done.oom_splits),
+        ] {
+            sheet.count(name, &[], count);
+        }
+        for (origin, pairs) in [("computed", done.pairs), ("known", done.pairs_reused)] {
+            sheet.count("topicmill_pairs_total", &[origin], pairs);
+        }
+        sheet.times("topicmill_batch_duration_seconds", &done.batches);
+        let stages = &done.stages;
+        for (state, seconds) in [
+            ("busy", stages.engine_busy_secs),
+            ("idle", stages.engine_idle_secs),
+            ("blocked", stages.engine_blocked_secs),
+        ] {
+            sheet.put("topicmill_engine_seconds_total", &[state], seconds);
+        }
+        for (step, seconds) in [
+            ("claim", stages.claim_secs),
+            ("look_up", stages.look_up_secs),
+            ("shortlist", stages.shortlist_secs),
+            ("tokenize", stages.tokenize_secs),
+            ("write", stages.write_secs),
+        ] {
+            sheet.put("topicmill_step_seconds_total", &[step], seconds);
+        }
+    }
+
+    fn put_traffic(&self, sheet: &mut Sheet, database: Option<&Read>) {
+        let mut by_source = self.traffic.clone();
+        for (source, meter) in &self.clients {
+            let sum = by_source.entry(source.about().section).or_default();
+            sum.add(&meter.so_far());
+        }
+        // What another process heard; what this one heard is newer or as new.
+        let mut quotas: BTreeMap<&str, f64> = BTreeMap::new();
+        quotas.extend(database.into_iter().flat_map(Read::quotas));
+        for (source, traffic) in &by_source {
+            for (status, requests) in &traffic.by_status {
+                let status = status.to_string();
+                sheet.count("topicmill_requests_total", &[source, &status], *requests);
+            }
+            let none = traffic.no_answer;
+            sheet.count("topicmill_requests_total", &[source, "none"], none);
+            let retries = traffic.retries;
+            sheet.count("topicmill_request_retries_total", &[source], retries);
+            let waits = &traffic.waits;
+            for (cause, waited) in [
+                ("own_pace", waits.own_pace),
+                ("their_quota", waits.their_quota),
+                ("retry_after", waits.retry_after),
+                ("backoff", waits.backoff),
+            ] {
+                let seconds = waited.sum.as_secs_f64();
+                let values = [*source, cause];
+                sheet.put("topicmill_request_wait_seconds_total", &values, seconds);
+            }
+            quotas.extend(traffic.quota.map(|left| (*source, left.remaining)));
+        }
+        for (source, left) in quotas {
+            sheet.put("topicmill_quota_remaining", &[source], left.max(0.0));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

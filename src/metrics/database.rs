@@ -1,0 +1,146 @@
+//! What the database says, by statements whose cost does not grow with it.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::sheet::{Sheet, real, whole};
+use crate::domain::{RunStatus, Stage, Timestamp};
+use crate::report::Drift;
+use crate::store::{About, LastRun, MixPart, Newest, Store, StoreError};
+
+/// The newest posts whose mix of labels is told: enough that chance alone moves sixteen labels by an index of 0.02.
+const NEWER: u32 = 2_000;
+/// The posts before them, with which they are compared.
+const OLDER: u32 = 8_000;
+/// A label set may have thousands of labels, and each would be a series of its own.
+const MOST_LABELS: usize = 50;
+/// What the others are called together.
+const REST: &str = "_rest";
+
+/// What was read.
+pub(super) struct Read {
+    about: About,
+    newest: Newest,
+    last_runs: Vec<LastRun>,
+    under_way: usize,
+    gaps: usize,
+    mix: Vec<MixPart>,
+    /// What the last run of `collect` counted.
+    collected: Value,
+    now: DateTime<Utc>,
+}
+
+impl Read {
+    /// Reads.
+    pub(super) async fn of(
+        store: &Store,
+        max_attempts: u32,
+        now: DateTime<Utc>,
+    ) -> Result<Self, StoreError> {
+        let mut collections = store.recent_runs(Some(Stage::Collect), 2).await?;
+        collections.retain(|run| run.finished_at.is_some());
+        let collected = collections.into_iter().next();
+        Ok(Self {
+            about: store.about(max_attempts, now.into()).await?,
+            newest: store.newest().await?,
+            last_runs: store.last_runs().await?,
+            under_way: store.running().await?.len(),
+            gaps: store.gaps().await?.len(),
+            mix: store.recent_mix(NEWER, OLDER).await?,
+            collected: collected.map(|run| run.counts).unwrap_or_default(),
+            now,
+        })
+    }
+
+    /// Requests left of the quota of a source, as the last run of `collect` heard.
+    pub(super) fn quotas(&self) -> impl Iterator<Item = (&str, f64)> {
+        let counts = self.collected.as_object().into_iter().flatten();
+        counts.filter_map(|(section, counts)| {
+            let left = counts.get("quota")?.get("remaining")?.as_f64()?;
+            Some((section.as_str(), left))
+        })
+    }
+
+    pub(super) fn put(&self, sheet: &mut Sheet) {
+        let standing = &self.about.standing;
+        let waiting = (standing.unlabelled - standing.set_aside).max(0);
+        for (name, posts) in [
+            ("topicmill_posts", standing.posts),
+            ("topicmill_backlog_posts", waiting),
+            ("topicmill_claimed_posts", standing.claimed),
+            ("topicmill_set_aside_posts", standing.set_aside),
+        ] {
+            sheet.put(name, &[], whole(posts));
+        }
+        let age = standing.oldest_unlabelled.map_or(0, |oldest| {
+            (self.now - oldest.as_datetime()).num_seconds().max(0)
+        });
+        sheet.put("topicmill_oldest_unlabelled_age_seconds", &[], whole(age));
+        let newest = self.newest.collected_at.map(seconds);
+        sheet.put_some("topicmill_newest_post_timestamp_seconds", &[], newest);
+        let abstained = whole(standing.none_of_these) / whole(standing.labelled.max(1));
+        sheet.put("topicmill_abstained_ratio", &[], abstained);
+        if let (Some(label_set), Some(version), Some(model)) = (
+            &standing.label_set,
+            &standing.label_set_hash,
+            &standing.model,
+        ) {
+            let values = [label_set.as_str(), version, model];
+            sheet.put("topicmill_label_set_info", &values, 1.0);
+        }
+        self.put_mix(sheet);
+        sheet.count("topicmill_runs_under_way", &[], self.under_way as u64);
+        sheet.count("topicmill_gaps", &[], self.gaps as u64);
+        let bad = [RunStatus::Failed.as_str(), RunStatus::Died.as_str()];
+        for last in &self.last_runs {
+            let stage = [last.stage.as_str()];
+            let ended = seconds(last.finished_at);
+            sheet.put("topicmill_last_run_timestamp_seconds", &stage, ended);
+            let good = last.good_at.map(seconds);
+            sheet.put_some("topicmill_last_good_run_timestamp_seconds", &stage, good);
+            let failed = u64::from(bad.contains(&last.status.as_str()));
+            sheet.count("topicmill_last_run_failed", &stage, failed);
+        }
+        let outcomes = self.collected.get("by_outcome").and_then(Value::as_object);
+        for (outcome, topics) in outcomes.into_iter().flatten() {
+            let topics = topics.as_f64();
+            sheet.put_some("topicmill_collected_topics", &[outcome], topics);
+        }
+    }
+
+    /// The mix of labels, and how far it is from the one before.
+    fn put_mix(&self, sheet: &mut Sheet) {
+        let all: u64 = self.mix.iter().map(|part| part.newer).sum();
+        let mut parts: Vec<&MixPart> = self.mix.iter().collect();
+        parts.sort_by(|a, b| b.newer.cmp(&a.newer).then_with(|| a.label.cmp(&b.label)));
+        let mut shown: BTreeMap<&str, u64> = BTreeMap::new();
+        for (place, part) in parts.iter().enumerate() {
+            let name = if place < MOST_LABELS {
+                &part.label
+            } else {
+                REST
+            };
+            *shown.entry(name).or_default() += part.newer;
+        }
+        for (label, posts) in shown {
+            let ratio = real(posts) / real(all.max(1));
+            sheet.put("topicmill_label_ratio", &[label], ratio);
+        }
+        let pairs: Vec<_> = self
+            .mix
+            .iter()
+            .map(|part| (part.older, part.newer))
+            .collect();
+        if let Some(drift) = Drift::of(&pairs) {
+            sheet.put("topicmill_label_drift_index", &[], drift.index);
+            sheet.put("topicmill_label_drift_chance", &[], drift.chance);
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn seconds(time: Timestamp) -> f64 {
+    whole(time.as_datetime().timestamp())
+}

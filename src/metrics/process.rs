@@ -1,0 +1,48 @@
+//! What the system says of this process, under the names that every exporter uses; nothing where there is no `/proc`.
+
+use std::fs;
+
+use super::sheet::{Sheet, real};
+
+/// Ticks a second of the times in `/proc`: what Linux shows to programs on every architecture is 100 (time(7)).
+const TICKS: f64 = 100.0;
+
+pub(super) fn put(sheet: &mut Sheet) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let of_status = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    let memory = of_status("VmRSS:").map(|kib| real(kib * 1024));
+    sheet.put_some("process_resident_memory_bytes", &[], memory);
+    sheet.put_some("process_threads", &[], of_status("Threads:").map(real));
+    // The folder itself is open while it is read.
+    let fds = fs::read_dir("/proc/self/fd").map(|fds| fds.count().saturating_sub(1) as u64);
+    sheet.put_some("process_open_fds", &[], fds.ok().map(real));
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let most = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"));
+    let most = most.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    sheet.put_some("process_max_fds", &[], most.map(real));
+    if let Some((cpu, began)) = times() {
+        sheet.put("process_cpu_seconds_total", &[], cpu);
+        sheet.put_some("process_start_time_seconds", &[], began);
+    }
+}
+
+/// Seconds computed, and when the process began.
+fn times() -> Option<(f64, Option<f64>)> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name stands in parentheses and may hold anything; the field after it is the third.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok().map(real);
+    let cpu = (ticks(14)? + ticks(15)?) / TICKS;
+    let boot = fs::read_to_string("/proc/stat").ok();
+    let boot = boot.as_deref().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+        line.trim().parse::<u64>().ok().map(real)
+    });
+    Some((cpu, boot.zip(ticks(22)).map(|(boot, at)| boot + at / TICKS)))
+}

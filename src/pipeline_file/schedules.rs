@@ -1,0 +1,279 @@
+//! The `[[schedule]]` entries of a pipeline file.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::mistakes::{Found, nearest, quoted};
+use super::section::{Placed, Section};
+use crate::domain::{CatchUp, Overlap};
+use crate::schedule::{Entry, STAGES, Span, Timetable, check_name, words, zone};
+
+/// Keys of a schedule.
+pub(super) const SCHEDULE_KEYS: &[&str] = &[
+    "name", "cron", "timezone", "stages", "catch_up", "overlap", "timeout", "jitter",
+];
+
+/// The schedules of a file.
+pub(super) fn read(file: Section, found: &mut Found) -> Vec<Entry> {
+    if file.get("schedule").is_none() {
+        return Vec::new();
+    }
+    let Some(list) = file.list("schedule", found) else {
+        return Vec::new();
+    };
+    let mut entries = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for item in list.value {
+        let at = item.span().start;
+        let Some(table) = item.get_ref().as_table() else {
+            found.wrong(at, "a schedule is a table: write [[schedule]]");
+            continue;
+        };
+        let section = Section::topic(table, at);
+        let Some(entry) = read_entry(section, found) else {
+            continue;
+        };
+        if places.insert(entry.name.clone(), at).is_some() {
+            let name = quoted(&entry.name);
+            found.wrong(
+                at,
+                format!("the schedule {name} is there twice: give one another `name`"),
+            );
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+fn read_entry(section: Section, found: &mut Found) -> Option<Entry> {
+    unknown_keys(section, found);
+    let name = read_name(section, found);
+    let timetable = read_timetable(section, found);
+    let stages = read_stages(section, found);
+    let catch_up = section.word::<CatchUp>("catch_up", found);
+    let overlap = section.word::<Overlap>("overlap", found);
+    let timeout = span(section, "timeout", found);
+    let jitter = span(section, "jitter", found);
+    if let Some(Placed { at, .. }) = timeout.as_ref().filter(|span| span.value.is_zero()) {
+        found.wrong(
+            *at,
+            "`timeout` is 0: write a time span as in 30m, or leave the key out",
+        );
+    }
+    Some(Entry {
+        name: name?,
+        timetable: timetable?,
+        stages,
+        catch_up: catch_up.map_or(CatchUp::One, |word| word.value),
+        overlap: overlap.map_or(Overlap::Skip, |word| word.value),
+        timeout: timeout.map(|span| span.value),
+        jitter: jitter.map_or(Duration::ZERO, |span| span.value),
+    })
+}
+
+fn read_name(section: Section, found: &mut Found) -> Option<String> {
+    if section.get("name").is_none() {
+        found.missing(
+            section.at,
+            "the schedule has no `name`: add one, as in name = \"quarter-hourly\"",
+        );
+    }
+    let Placed { at, value } = section.text("name", found)?;
+    match check_name(&value) {
+        Ok(()) => Some(value),
+        Err(wanted) => {
+            found.wrong(
+                at,
+                format!("{} is no name of a schedule: {wanted}", quoted(&value)),
+            );
+            None
+        }
+    }
+}
+
+fn read_timetable(section: Section, found: &mut Found) -> Option<Timetable> {
+    let zone = match section.text("timezone", found) {
+        None if section.get("timezone").is_some() => return None,
+        None => chrono_tz::Tz::UTC,
+        Some(Placed { at, value }) => told(zone(&value), at, "timezone", found)?,
+    };
+    if section.get("cron").is_none() {
+        found.missing(
+            section.at,
+            "the schedule has no `cron` line: add one, as in cron = \"*/15 * * * *\"",
+        );
+    }
+    let Placed { at, value } = section.text("cron", found)?;
+    told(Timetable::new(&value, zone), at, "cron", found)
+}
+
+fn read_stages(section: Section, found: &mut Found) -> Vec<Vec<String>> {
+    let lines = section.texts("stages", found);
+    let is_empty_list = section.get("stages").is_none_or(|list| {
+        list.get_ref()
+            .as_array()
+            .is_some_and(|list| list.is_empty())
+    });
+    if is_empty_list {
+        found.missing(
+            section.at,
+            "the schedule has no `stages`: add the commands that it runs, as in stages = [\"collect\", \"classify\"]",
+        );
+    }
+    let mut stages = Vec::with_capacity(lines.len());
+    for Placed { at, value } in lines {
+        let line = quoted(&value);
+        let words = match words(&value) {
+            Ok(words) => words,
+            Err(why) => {
+                found.wrong(at, format!("the stage {line}: {why}"));
+                continue;
+            }
+        };
+        if !STAGES.contains(&words[0].as_str()) {
+            let hint = nearest(&words[0], STAGES)
+                .map_or(String::new(), |meant| format!("did you mean `{meant}`? "));
+            let all = STAGES.join(", ");
+            found.wrong(
+                at,
+                format!(
+                    "the stage {line} begins with no command that a schedule runs: {hint}there are {all}"
+                ),
+            );
+        }
+        stages.push(words);
+    }
+    stages
+}
+
+fn span(section: Section, key: &str, found: &mut Found) -> Option<Placed<Duration>> {
+    let Placed { at, value } = section.text(key, found)?;
+    let Span(value) = told(Span::from_str(&value), at, key, found)?;
+    Some(Placed { at, value })
+}
+
+/// A value that was read, or a mistake with its place.
+fn told<T, E: Display>(read: Result<T, E>, at: usize, key: &str, found: &mut Found) -> Option<T> {
+    read.map_err(|error| found.wrong(at, format!("`{key}`: {error}")))
+        .ok()
+}
+
+fn unknown_keys(section: Section, found: &mut Found) {
+    for key in section.keys() {
+        let (at, key) = (key.span().start, key.get_ref().as_ref());
+        if SCHEDULE_KEYS.contains(&key) {
+            continue;
+        }
+        let shown = quoted(key);
+        let hint = match nearest(key, SCHEDULE_KEYS) {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None => format!("a schedule has {}", SCHEDULE_KEYS.join(", ")),
+        };
+        found.wrong(at, format!("unknown key {shown}: {hint}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::domain::{CatchUp, Listing, Overlap};
+    use crate::pipeline_file::Pipeline;
+
+    fn parse(schedules: &str) -> Result<Pipeline, String> {
+        let text = format!("labels = [\"climate change\", \"gaming\"]\n{schedules}");
+        Pipeline::parse(&text, Path::new("a.toml"), Listing::Hot, 10)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_schedule_is_read_with_its_defaults() {
+        let file = parse(
+            "[[schedule]]\nname = \"often\"\ncron = \"*/15  * * * *\"\nstages = [\"collect --source arctic-shift\", \
+             \"classify\"]\n[[schedule]]\nname = \"nightly\"\ncron = \"30 3 * * *\"\ntimezone = \"Europe/Berlin\"\n\
+             stages = \"purge --retention\"\ncatch_up = \"all\"\noverlap = \"queue\"\ntimeout = \"2h\"\njitter = \"90s\"\n",
+        )
+        .unwrap();
+        let [often, nightly] = &file.schedules[..] else {
+            panic!("{:?}", file.schedules)
+        };
+        assert_eq!(often.timetable.to_string(), "*/15 * * * * UTC");
+        assert_eq!(often.stages[0], ["collect", "--source", "arctic-shift"]);
+        assert_eq!(
+            (often.catch_up, often.overlap),
+            (CatchUp::One, Overlap::Skip)
+        );
+        assert_eq!((often.timeout, often.jitter.as_secs()), (None, 0));
+        assert_eq!(nightly.stages, [["purge", "--retention"]]);
+        assert_eq!(
+            (nightly.catch_up, nightly.overlap),
+            (CatchUp::All, Overlap::Queue)
+        );
+        assert_eq!(nightly.timeout.unwrap().as_secs(), 7_200);
+        assert_eq!(nightly.jitter.as_secs(), 90);
+    }
+
+    #[test]
+    fn every_mistake_is_told_with_its_place() {
+        let good = "name = \"a\"\ncron = \"* * * * *\"\nstages = [\"collect\"]\n";
+        for (text, says) in [
+            (
+                "cron = \"* * * * *\"\nstages = [\"collect\"]\n".to_owned(),
+                "has no `name`",
+            ),
+            (
+                "name = \"a\"\nstages = [\"collect\"]\n".to_owned(),
+                "has no `cron` line",
+            ),
+            (
+                "name = \"a\"\ncron = \"* * * * *\"\n".to_owned(),
+                "has no `stages`",
+            ),
+            (
+                good.replace("\"a\"", "\"A b\""),
+                "`A b` is no name of a schedule",
+            ),
+            (good.replace("* * * * *", "0 0 30 2 *"), "is never due"),
+            (
+                good.replace("* * * * *", "* * * * * *"),
+                "more often than once a minute",
+            ),
+            (
+                format!("{good}timezone = \"Europe/Berln\"\n"),
+                "did you mean `Europe/Berlin`",
+            ),
+            (
+                format!("{good}catch_up = \"two\"\n"),
+                "`two` is none of none, one, all",
+            ),
+            (
+                format!("{good}overlap = \"kill\"\n"),
+                "`kill` is none of skip, queue",
+            ),
+            (
+                format!("{good}timeout = \"soon\"\n"),
+                "`soon` is no time span",
+            ),
+            (format!("{good}timeout = \"0s\"\n"), "`timeout` is 0"),
+            (format!("{good}jiter = \"5s\"\n"), "did you mean `jitter`?"),
+            (good.replace("collect", "colect"), "did you mean `collect`?"),
+            (
+                good.replace("collect", "serve"),
+                "there are collect, import",
+            ),
+            (
+                good.replace("collect", "collect 'a"),
+                "a quote without its end",
+            ),
+            (format!("{good}[[schedule]]\n{good}"), "`a` is there twice"),
+        ] {
+            let said = parse(&format!("[[schedule]]\n{text}")).unwrap_err();
+            assert!(said.contains(says), "{text}\n{said}");
+            assert!(said.contains(", line "), "{said}");
+        }
+        let said = parse("schedule = 5\n").unwrap_err();
+        assert!(said.contains("write a list"), "{said}");
+    }
+}

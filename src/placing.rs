@@ -1,0 +1,145 @@
+//! Files that get their names when they are whole, so that nobody ever reads half of one, and a full disk or a kill
+//! leaves what was there before.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use tempfile::NamedTempFile;
+
+/// What happens to a file that has the name already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is replaced.
+    Replaced,
+    /// It stays, and placing fails with [`io::ErrorKind::AlreadyExists`].
+    Kept,
+}
+
+impl Standing {
+    /// As a flag `--overwrite` says.
+    pub fn by(overwrite: bool) -> Self {
+        if overwrite {
+            Self::Replaced
+        } else {
+            Self::Kept
+        }
+    }
+}
+
+/// The folder that a file lies in: a rename works only within one disk.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A file beside `path`, to be written and then [placed](place). It is deleted if that never happens.
+///
+/// # Errors
+/// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no file.
+pub fn beside(path: &Path) -> io::Result<NamedTempFile> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    tempfile::Builder::new()
+        .prefix(&format!(".{}.", name.to_string_lossy()))
+        .suffix(".partial")
+        .tempfile_in(folder_of(path))
+}
+
+/// Gives a file its name, once it is on the disk.
+///
+/// # Errors
+/// Those of the file system. What had the name is as it was then.
+pub fn place(file: NamedTempFile, path: &Path, standing: Standing) -> io::Result<()> {
+    file.as_file().sync_all()?;
+    like_the_old_one(file.path(), path)?;
+    let placed = match standing {
+        Standing::Replaced => file.persist(path),
+        // Somebody may have made a file of this name since it was looked for.
+        Standing::Kept => file.persist_noclobber(path),
+    };
+    placed.map(drop).map_err(|error| error.error)
+}
+
+/// Writes a small file whole. What a link points to is replaced, not the link; a device or a pipe is written to as it
+/// stands.
+///
+/// # Errors
+/// Those of the file system. What had the name is as it was then.
+pub fn put(path: &Path, content: impl AsRef<[u8]>, standing: Standing) -> io::Result<()> {
+    if standing == Standing::Replaced && is_no_file(path) {
+        let mut there = File::options().append(true).open(path)?;
+        return there.write_all(content.as_ref());
+    }
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut file = beside(&path)?;
+    file.write_all(content.as_ref())?;
+    place(file, &path, standing)
+}
+
+/// Whether something stands there that bytes go through. A shell may have led `/dev/stdout` into a file: that one is
+/// open already, and would never hear of another under its name.
+fn is_no_file(path: &Path) -> bool {
+    path.starts_with("/dev")
+        || fs::metadata(path).is_ok_and(|there| !there.is_file() && !there.is_dir())
+}
+
+/// A file was made for us alone: it gets the rights of the one that it replaces, or those of a file that a shell makes.
+fn like_the_old_one(new: &Path, old: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        let there = fs::metadata(old).map(|there| there.permissions());
+        let rights = there.unwrap_or_else(|_| fs::Permissions::from_mode(0o644));
+        fs::set_permissions(new, rights)?;
+    }
+    #[cfg(not(unix))]
+    let _ = (new, old);
+    Ok(())
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn a_file_keeps_its_rights_and_a_link_its_target() {
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, link) = (folder.path().join("secret"), folder.path().join("link"));
+        put(&secret, "one", Standing::Kept).unwrap();
+        assert_eq!(mode(&secret), 0o644);
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        symlink(&secret, &link).unwrap();
+        put(&link, "two", Standing::Replaced).unwrap();
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "two");
+        assert_eq!(mode(&secret), 0o600);
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+    }
+
+    #[test]
+    fn what_is_kept_is_not_touched_and_nothing_is_left_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        put(&path, "one", Standing::Kept).unwrap();
+        let error = put(&path, "two", Standing::Kept).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
+        assert!(put(folder.path(), "a folder", Standing::Replaced).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_device_is_written_to_as_it_stands() {
+        put(Path::new("/dev/null"), "gone", Standing::Replaced).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        let full = put(Path::new("/dev/full"), "no room", Standing::Replaced).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    }
+}

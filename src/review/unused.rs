@@ -1,0 +1,51 @@
+//! Which stored hypotheses only one label set needs, so that they may go with it.
+
+use std::collections::BTreeSet;
+
+use topicmill_score::folder::{ClassifierHead, EmbeddingHead, HeadFunction, ModelKind, NliClasses};
+use topicmill_score::{LabelSet, hypothesis};
+
+use crate::store::{Store, StoreError};
+
+/// The rows of `hypotheses` that no other stored label set needs, under whatever model.
+///
+/// # Errors
+/// Those of the store.
+pub async fn only_of(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreError> {
+    let mut own = keys(&store.label_set(label_set).await?);
+    for row in store.label_sets().await? {
+        if row.id != label_set {
+            for key in keys(&store.label_set(row.id).await?) {
+                own.remove(&key);
+            }
+        }
+    }
+    let own: Vec<String> = own.into_iter().collect();
+    let found = store.find_hypotheses(&own).await?;
+    Ok(found.into_iter().flatten().collect())
+}
+
+/// The keys of a label set under every kind of model; of a kind only its name decides.
+fn keys(set: &LabelSet) -> BTreeSet<String> {
+    let nli = ModelKind::Nli(NliClasses {
+        count: 2,
+        entailment: 0,
+        contradiction: 1,
+        neutral: None,
+    });
+    let embedding = ModelKind::Embedding(EmbeddingHead {
+        output: String::new(),
+        softmax_scale: 1.0,
+        sigmoid_scale: 1.0,
+        sigmoid_bias: 0.0,
+    });
+    let classifier = ModelKind::Classifier(ClassifierHead {
+        labels: Vec::new(),
+        function: HeadFunction::Softmax,
+    });
+    let kinds = [nli, embedding, classifier];
+    kinds
+        .iter()
+        .flat_map(|kind| hypothesis::keys(kind, set))
+        .collect()
+}

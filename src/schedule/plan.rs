@@ -1,0 +1,318 @@
+//! Which slots fell due, and what becomes of each: by the cron line, `catch_up` and `overlap`. No database, no clock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::entry::Entry;
+use crate::domain::{CatchUp, Overlap, SlotStatus, Timestamp};
+use crate::store::{NewSlot, Planned, ScheduleState};
+
+/// A slot that is found this much later than it was due was not missed: a minute in which cron would start it, and as
+/// long again for a busy machine.
+pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
+/// Slots of a schedule that may wait: ten days of quarters of an hour. What goes beyond would never be worked off.
+const MOST_WAITING: usize = 1_000;
+/// How far back slots are counted: a bit more than a year, which a line a minute takes a second for.
+const LOOKS_BACK: TimeDelta = TimeDelta::days(400);
+/// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before.
+const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
+
+/// What is to be written of a schedule.
+#[derive(Debug, PartialEq)]
+pub(super) struct Decided {
+    /// How far it was planned before, as the database has it.
+    pub from: Option<Timestamp>,
+    /// How far it is now.
+    pub until: Timestamp,
+    /// Its new slots, the earliest first.
+    pub slots: Vec<NewSlot>,
+    /// The schedule was planned far into the future, by a clock that was wrong.
+    pub clock_was_wrong: bool,
+}
+
+/// What fell due until now; `since` is when the asking process began to follow this line. None: nothing.
+pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> Option<Decided> {
+    let now = state.now.as_datetime();
+    let Some(planned) = &state.planned else {
+        return Some(Decided {
+            from: None,
+            until: since,
+            slots: Vec::new(),
+            clock_was_wrong: false,
+        });
+    };
+    let until = planned.until.as_datetime();
+    if until - now > WAITS_FOR_CLOCK {
+        return Some(Decided {
+            from: Some(planned.until),
+            until: state.now,
+            slots: Vec::new(),
+            clock_was_wrong: true,
+        });
+    }
+    // Under another line, nothing was due before somebody followed it.
+    let from = if is_of(planned, entry) {
+        until
+    } else {
+        until.max(since.as_datetime())
+    };
+    let due = Due::between(entry, from.max(now - LOOKS_BACK), now);
+    let last = due.latest.back().copied()?;
+    Some(Decided {
+        from: Some(planned.until),
+        until: last.into(),
+        slots: slots(entry, state, due),
+        clock_was_wrong: false,
+    })
+}
+
+/// Whether a schedule was planned by this line.
+pub(super) fn is_of(planned: &Planned, entry: &Entry) -> bool {
+    planned.cron == entry.timetable.line() && planned.timezone == entry.timetable.zone().name()
+}
+
+/// Due times: the latest of them, and how many came before.
+struct Due {
+    latest: VecDeque<DateTime<Utc>>,
+    before: u64,
+    first: Option<DateTime<Utc>>,
+}
+
+impl Due {
+    fn between(entry: &Entry, from: DateTime<Utc>, now: DateTime<Utc>) -> Self {
+        let mut due = Self {
+            latest: VecDeque::new(),
+            before: 0,
+            first: None,
+        };
+        let mut at = from;
+        while let Some(next) = entry.timetable.after(at).filter(|next| *next <= now) {
+            due.first.get_or_insert(next);
+            if due.latest.len() == MOST_WAITING {
+                due.latest.pop_front();
+                due.before += 1;
+            }
+            due.latest.push_back(next);
+            at = next;
+        }
+        due
+    }
+}
+
+fn slots(entry: &Entry, state: &ScheduleState, due: Due) -> Vec<NewSlot> {
+    let now = state.now.as_datetime();
+    let running = state.running.as_ref().filter(|slot| !slot.is_expired);
+    let mut slots = Vec::new();
+    // What was not run, and has no row yet: how many, the first and the last of them.
+    let mut missed = due
+        .first
+        .filter(|_| due.before > 0)
+        .map(|first| (due.before, first, first));
+    let miss = |missed: &mut Option<(u64, DateTime<Utc>, DateTime<Utc>)>, at| {
+        let (count, first, _) = missed.unwrap_or((0, at, at));
+        *missed = Some((count + 1, first, at));
+    };
+    let any_on_time = due.latest.back().is_some_and(|last| now - *last <= ON_TIME);
+    let mut waiting = usize::try_from(state.waiting).unwrap_or(usize::MAX);
+    let last = due.latest.len().saturating_sub(1);
+    for (place, at) in due.latest.into_iter().enumerate() {
+        let overlaps = running.filter(|slot| at > slot.started_at.as_datetime());
+        let is_late = now - at > ON_TIME;
+        let why = match overlaps {
+            Some(slot) if entry.overlap == Overlap::Skip => {
+                let earlier = slot.due_at.as_datetime().format("%Y-%m-%d %H:%M");
+                Some(format!("the slot of {earlier} UTC still ran"))
+            }
+            _ if waiting >= MOST_WAITING => Some(format!("{waiting} slots wait already")),
+            Some(_) => None,
+            None => match entry.catch_up {
+                CatchUp::None if is_late => {
+                    miss(&mut missed, at);
+                    continue;
+                }
+                CatchUp::One if is_late && (any_on_time || place < last) => {
+                    miss(&mut missed, at);
+                    continue;
+                }
+                _ => None,
+            },
+        };
+        let status = if why.is_some() {
+            SlotStatus::Skipped
+        } else {
+            waiting += 1;
+            SlotStatus::Waiting
+        };
+        slots.push(NewSlot {
+            due_at: at.into(),
+            start_at: entry.start_of(at.into()),
+            status,
+            missed: missed.take().map(|(count, first, _)| (count, first.into())),
+            error: why,
+        });
+    }
+    // Nobody runs after them, so that they need a row of their own.
+    if let Some((count, first, latest)) = missed {
+        slots.push(NewSlot {
+            due_at: latest.into(),
+            start_at: latest.into(),
+            status: SlotStatus::Missed,
+            missed: Some((count, first.into())),
+            error: Some("no scheduler ran".to_owned()),
+        });
+    }
+    slots
+}
+
+/// How long until a schedule is due next by this clock; at most `most`.
+pub(super) fn wait(entry: &Entry, now: DateTime<Utc>, most: Duration) -> Duration {
+    let next = entry.timetable.after(now);
+    let wait = next.and_then(|next| (next - now).to_std().ok());
+    wait.map_or(most, |wait| wait.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Timetable;
+    use crate::store::{RunningSlot, SlotLease};
+    use SlotStatus::{Missed, Skipped, Waiting};
+    use chrono_tz::Tz;
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::from_epoch_secs(1_750_000_500 + 60 * minutes).unwrap()
+    }
+
+    fn entry(catch_up: CatchUp, overlap: Overlap) -> Entry {
+        Entry {
+            name: "quarter".into(),
+            timetable: Timetable::new("*/15 * * * *", Tz::UTC).unwrap(),
+            stages: Vec::new(),
+            catch_up,
+            overlap,
+            timeout: None,
+            jitter: Duration::ZERO,
+        }
+    }
+
+    /// Planned until minute 0, looked at in this minute.
+    fn state(now: i64) -> ScheduleState {
+        ScheduleState {
+            now: at(now),
+            planned: Some(Planned {
+                until: at(0),
+                cron: "*/15 * * * *".into(),
+                timezone: "UTC".into(),
+            }),
+            running: None,
+            waiting: 0,
+        }
+    }
+
+    /// Minute, status and missed slots of what is decided.
+    fn decided(entry: &Entry, state: &ScheduleState) -> Vec<(i64, SlotStatus, u64)> {
+        let slots = decide(entry, state, at(0)).map_or(Vec::new(), |decided| decided.slots);
+        slots
+            .iter()
+            .map(|slot| {
+                let minute = (slot.due_at.as_datetime() - at(0).as_datetime()).num_minutes();
+                (minute, slot.status, slot.missed.map_or(0, |(n, _)| n))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn slots_that_were_missed_run_as_catch_up_says() {
+        assert_eq!(at(0).as_datetime().timestamp() % 900, 0);
+        let by = |catch_up| entry(catch_up, Overlap::Skip);
+        for catch_up in [CatchUp::None, CatchUp::One, CatchUp::All] {
+            assert_eq!(decided(&by(catch_up), &state(14)), []);
+            assert_eq!(decided(&by(catch_up), &state(15)), [(15, Waiting, 0)]);
+            assert_eq!(decided(&by(catch_up), &state(17)), [(15, Waiting, 0)]);
+        }
+        // Forty slots, and five minutes.
+        let forty = state(605);
+        assert_eq!(decided(&by(CatchUp::None), &forty), [(600, Missed, 40)]);
+        assert_eq!(decided(&by(CatchUp::One), &forty), [(600, Waiting, 39)]);
+        let all: Vec<_> = (1..=40).map(|n| (15 * n, Waiting, 0)).collect();
+        assert_eq!(decided(&by(CatchUp::All), &forty), all);
+        // The last of them is due right now.
+        let forty = state(600);
+        assert_eq!(decided(&by(CatchUp::None), &forty), [(600, Waiting, 39)]);
+        assert_eq!(decided(&by(CatchUp::One), &forty), [(600, Waiting, 39)]);
+    }
+
+    #[test]
+    fn years_of_slots_are_counted_and_the_latest_wait() {
+        let days = |days: i64| state(days * 24 * 60 + 5);
+        let all = decided(&entry(CatchUp::All, Overlap::Queue), &days(100));
+        assert_eq!(all.len(), 1_000);
+        assert_eq!(all[0].2, 9_600 - 1_000);
+        let one = decided(&entry(CatchUp::One, Overlap::Queue), &days(100));
+        assert_eq!((one.len(), one[0].2), (1, 9_599));
+        let none = decided(&entry(CatchUp::None, Overlap::Queue), &days(3_000));
+        assert_eq!((none.len(), none[0].2), (1, 400 * 96));
+    }
+
+    #[test]
+    fn a_slot_that_overlaps_is_skipped_or_waits() {
+        let mut running = state(30);
+        running.running = Some(RunningSlot {
+            lease: SlotLease { slot: 1, take: 1 },
+            due_at: at(0),
+            started_at: at(0),
+            worker: "one".into(),
+            is_expired: false,
+        });
+        let skip = entry(CatchUp::One, Overlap::Skip);
+        assert_eq!(
+            decided(&skip, &running),
+            [(15, Skipped, 0), (30, Skipped, 0)]
+        );
+        let queue = entry(CatchUp::One, Overlap::Queue);
+        assert_eq!(
+            decided(&queue, &running),
+            [(15, Waiting, 0), (30, Waiting, 0)]
+        );
+        // As many as can ever be worked off.
+        running.waiting = 999;
+        assert_eq!(
+            decided(&queue, &running),
+            [(15, Waiting, 0), (30, Skipped, 0)]
+        );
+        // A process that died is no reason to skip.
+        running.waiting = 0;
+        running.running.as_mut().unwrap().is_expired = true;
+        assert_eq!(decided(&skip, &running), [(30, Waiting, 1)]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_nothing_due_again() {
+        let one = entry(CatchUp::One, Overlap::Skip);
+        assert_eq!(decide(&one, &state(-120), at(0)), None);
+        // One that was a week ahead was wrong.
+        let found = decide(&one, &state(-7 * 24 * 60), at(0)).unwrap();
+        assert!(found.clock_was_wrong && found.slots.is_empty());
+        assert_eq!(found.until, at(-7 * 24 * 60));
+    }
+
+    #[test]
+    fn a_schedule_begins_when_it_is_first_followed() {
+        let one = entry(CatchUp::All, Overlap::Skip);
+        let mut new = state(100);
+        new.planned = None;
+        let found = decide(&one, &new, at(100)).unwrap();
+        assert_eq!(
+            (found.from, found.until, found.slots.len()),
+            (None, at(100), 0)
+        );
+        // Another line makes nothing due from before it was followed, whoever planned last.
+        let mut other = state(605);
+        other.planned.as_mut().unwrap().cron = "0 3 * * *".into();
+        let found = decide(&one, &other, at(580)).unwrap();
+        let due: Vec<_> = found.slots.iter().map(|slot| slot.due_at).collect();
+        assert_eq!(due, [at(585), at(600)]);
+    }
+}

@@ -1,0 +1,358 @@
+//! The scheduler: looks what fell due, takes slots, runs them side by side, and sleeps until the next one.
+//!
+//! However many schedulers there are, on however many machines: what each does is one conditional statement on rows that
+//! all of them see, so that a slot runs once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio_util::sync::CancellationToken;
+
+use super::Event;
+use super::entry::Entry;
+use super::plan::{self, Decided};
+use super::slot::{self, Order, StageEnd, Surroundings};
+use crate::classify::died;
+use crate::clock::SharedClock;
+use crate::domain::{SlotStatus, Timestamp};
+use crate::store::{ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
+
+/// Longest sleep: so late does a scheduler see a file that changed, a process that died, or a clock that was set.
+const TICK: Duration = Duration::from_secs(10);
+/// Shortest one, where clocks of machines differ by less than a second.
+const SHORTEST: Duration = Duration::from_millis(200);
+/// How often a process that ends when nothing is left looks whether the time of a slot has come.
+const A_SECOND: Duration = Duration::from_secs(1);
+/// Why the lock of the slots in hand can be taken.
+const NO_PANIC: &str = "no holder of this lock panics";
+/// Processes that a slot may take with it.
+const MOST_DEATHS: u32 = 5;
+
+/// Follows the schedules of a pipeline file.
+#[derive(Debug)]
+pub struct Scheduler {
+    around: Surroundings,
+    worker: String,
+    followed: Vec<Followed>,
+    in_hand: InHand,
+    /// How far the database's clock is ahead of ours.
+    skew: TimeDelta,
+    /// How long before it was first seen a slot may have been due.
+    grace: TimeDelta,
+}
+
+/// A schedule, and since when this process follows it, by the database's clock.
+#[derive(Debug)]
+struct Followed {
+    entry: Entry,
+    since: Option<Timestamp>,
+    is_clock_told: bool,
+}
+
+/// Slots that run in this process: their claims may be late, after a night in which the machine slept, but nobody died.
+#[derive(Debug, Clone, Default)]
+struct InHand(Arc<Mutex<BTreeSet<i64>>>);
+
+impl InHand {
+    fn has(&self, slot: i64) -> bool {
+        self.0.lock().expect(NO_PANIC).contains(&slot)
+    }
+
+    /// Has a slot until what it returns is dropped.
+    fn take(&self, slot: i64) -> Held {
+        self.0.lock().expect(NO_PANIC).insert(slot);
+        Held(self.clone(), slot)
+    }
+}
+
+struct Held(InHand, i64);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.0.lock().expect(NO_PANIC).remove(&self.1);
+    }
+}
+
+/// A slot under way: its schedule, and how it ended.
+type Running<'a> = FuturesUnordered<LocalBoxFuture<'a, (String, Option<SlotStatus>)>>;
+
+impl Scheduler {
+    /// Follows no schedule yet. `worker`: see [`crate::classify::worker_name`].
+    pub fn new(store: Store, clock: SharedClock, worker: String, lease: Duration) -> Self {
+        Self {
+            around: Surroundings {
+                store,
+                clock,
+                lease,
+            },
+            worker,
+            followed: Vec::new(),
+            in_hand: InHand::default(),
+            skew: TimeDelta::zero(),
+            grace: TimeDelta::zero(),
+        }
+    }
+
+    /// Takes a slot of a schedule that nobody followed before for due, too, if it was due a moment ago: for a process
+    /// that another scheduler starts when a slot is due.
+    #[must_use]
+    pub fn started_when_due(mut self) -> Self {
+        self.grace = plan::ON_TIME;
+        self
+    }
+
+    /// Follows these schedules from now on, and no others. Slots that run already are left to end.
+    pub fn follow(&mut self, entries: Vec<Entry>) {
+        let mut before: BTreeMap<String, Followed> = std::mem::take(&mut self.followed)
+            .into_iter()
+            .map(|followed| (followed.entry.name.clone(), followed))
+            .collect();
+        let followed = entries.into_iter().map(|entry| {
+            let known = before.remove(&entry.name);
+            let known = known.filter(|known| known.entry.timetable == entry.timetable);
+            Followed {
+                since: known.as_ref().and_then(|known| known.since),
+                is_clock_told: known.is_some_and(|known| known.is_clock_told),
+                entry,
+            }
+        });
+        self.followed = followed.collect();
+    }
+
+    /// Runs everything that is due, and ends when nothing of it is left; the schedules whose slots ran, with their ends.
+    ///
+    /// # Errors
+    /// Those of the store, before a slot is taken.
+    pub async fn run_due(
+        &mut self,
+        stop: &CancellationToken,
+        work: &impl AsyncFn(Order<'_>) -> StageEnd,
+        heard: &dyn Fn(&Event<'_>),
+    ) -> Result<Vec<(String, Option<SlotStatus>)>, StoreError> {
+        let mut running = Running::new();
+        let mut ended = Vec::new();
+        let jitters = self.followed.iter().map(|followed| followed.entry.jitter);
+        let mut patience = jitters.max().unwrap_or_default();
+        loop {
+            let waits = if stop.is_cancelled() {
+                false
+            } else {
+                self.start(&mut running, stop, work, heard).await?
+            };
+            if let Some(end) = running.next().await {
+                ended.push(end);
+            } else if waits && !patience.is_zero() {
+                // The time of a slot with a jitter is still to come.
+                patience = patience.saturating_sub(A_SECOND);
+                tokio::select! {
+                    () = self.around.clock.sleep(A_SECOND) => {}
+                    () = stop.cancelled() => {}
+                }
+            } else {
+                return Ok(ended);
+            }
+        }
+    }
+
+    /// Runs what falls due until it is stopped, and then ends when the slots in hand have ended. `reload` is asked now and
+    /// then for schedules that changed.
+    ///
+    /// # Errors
+    /// Those of the store at the very beginning; later it tries again for as long as it takes.
+    pub async fn keep(
+        &mut self,
+        stop: &CancellationToken,
+        mut reload: impl FnMut() -> Option<Vec<Entry>>,
+        work: &impl AsyncFn(Order<'_>) -> StageEnd,
+        heard: &dyn Fn(&Event<'_>),
+    ) -> Result<(), StoreError> {
+        let mut running = Running::new();
+        self.start(&mut running, stop, work, heard).await?;
+        let mut is_away = false;
+        let clock = self.around.clock.clone();
+        while !stop.is_cancelled() {
+            tokio::select! {
+                () = clock.sleep(self.wait()) => {}
+                _ = running.next(), if !running.is_empty() => {}
+                () = stop.cancelled() => break,
+            }
+            if let Some(entries) = reload() {
+                self.follow(entries);
+            }
+            match self.start(&mut running, stop, work, heard).await {
+                Ok(_) if is_away => {
+                    is_away = false;
+                    tracing::info!("the database answers again");
+                }
+                Ok(_) => {}
+                Err(error) if is_away => tracing::debug!("the database does not answer: {error}"),
+                Err(error) => {
+                    is_away = true;
+                    tracing::warn!("no slot is started until the database answers: {error}");
+                }
+            }
+        }
+        while running.next().await.is_some() {}
+        Ok(())
+    }
+
+    /// How long until something may be due.
+    fn wait(&self) -> Duration {
+        let now = self.around.clock.now() + self.skew;
+        let waits = self.followed.iter();
+        waits
+            .map(|followed| plan::wait(&followed.entry, now, TICK))
+            .min()
+            .unwrap_or(TICK)
+            .max(SHORTEST)
+    }
+
+    /// Plans each schedule, and starts a slot of each that has one to start; whether a slot waits for its time.
+    async fn start<'a, W: AsyncFn(Order<'_>) -> StageEnd>(
+        &mut self,
+        running: &mut Running<'a>,
+        stop: &'a CancellationToken,
+        work: &'a W,
+        heard: &'a dyn Fn(&Event<'_>),
+    ) -> Result<bool, StoreError> {
+        let mut waits = false;
+        for place in 0..self.followed.len() {
+            if stop.is_cancelled() {
+                break;
+            }
+            let state = self.plan(place, heard).await?;
+            let entry = &self.followed[place].entry;
+            if let Some(held) = state.running.as_ref().filter(|held| !held.is_expired) {
+                if !died(&held.worker, &self.worker) {
+                    continue;
+                }
+                tracing::info!(
+                    schedule = %entry.name, worker = %held.worker,
+                    "taking over the slot of a process that died"
+                );
+                self.around.store.expire_slot(held.lease).await?;
+            }
+            let held = state.running.as_ref().map(|held| held.lease.slot);
+            let is_ours = held.is_some_and(|slot| self.in_hand.has(slot));
+            if is_ours || state.running.is_none() && state.waiting == 0 {
+                continue;
+            }
+            let taker = SlotTaker {
+                worker: &self.worker,
+                lease: self.around.lease,
+                most_deaths: MOST_DEATHS,
+            };
+            let now = self.around.clock.now().into();
+            let taken = self
+                .around
+                .store
+                .take_slot(&entry.name, &taker, now)
+                .await?;
+            waits |= taken.is_none();
+            if let Some(taken) = taken {
+                let (around, entry) = (self.around.clone(), entry.clone());
+                let held = self.in_hand.take(taken.lease.slot);
+                running.push(Box::pin(async move {
+                    let _held = held;
+                    let ended = slot::run(around, &entry, taken, stop, work, heard).await;
+                    (entry.name, ended)
+                }));
+            }
+        }
+        Ok(waits)
+    }
+
+    /// Writes the slots of a schedule that fell due; what is there then.
+    async fn plan(
+        &mut self,
+        place: usize,
+        heard: &dyn Fn(&Event<'_>),
+    ) -> Result<ScheduleState, StoreError> {
+        loop {
+            let Followed {
+                entry,
+                since,
+                is_clock_told,
+            } = &mut self.followed[place];
+            let own = self.around.clock.now();
+            let state = self
+                .around
+                .store
+                .schedule_state(&entry.name, own.into())
+                .await?;
+            let now = state.now.as_datetime();
+            self.skew = now - Timestamp::from(own).as_datetime();
+            let since = *since.get_or_insert_with(|| (now - self.grace).into());
+            let ahead = state.planned.as_ref().map(|planned| planned.until);
+            let ahead = ahead.filter(|until| *until > state.now);
+            if let Some(until) = ahead.filter(|_| !*is_clock_told) {
+                *is_clock_told = true;
+                tracing::warn!(
+                    schedule = %entry.name,
+                    "the clock was set back: the slots until {} UTC are done with, and none runs twice",
+                    until.as_datetime().format("%Y-%m-%d %H:%M")
+                );
+            }
+            if ahead.is_none() {
+                *is_clock_told = false;
+            }
+            let Some(decided) = plan::decide(entry, &state, since) else {
+                return Ok(state);
+            };
+            let plan = SlotPlan {
+                name: &entry.name,
+                cron: entry.timetable.line(),
+                timezone: entry.timetable.zone().name(),
+                from: decided.from,
+                until: decided.until,
+                slots: &decided.slots,
+            };
+            // Otherwise somebody else was faster, and this one looks again.
+            if self.around.store.plan_slots(&plan).await? {
+                tell(entry, &state, &decided, heard);
+            }
+        }
+    }
+}
+
+fn tell(entry: &Entry, state: &ScheduleState, decided: &Decided, heard: &dyn Fn(&Event<'_>)) {
+    let schedule = entry.name.as_str();
+    if decided.clock_was_wrong {
+        tracing::warn!(
+            schedule,
+            "the schedule was planned more than a day ahead, by a clock that was wrong: it begins anew"
+        );
+    }
+    let other = state
+        .planned
+        .as_ref()
+        .filter(|planned| !plan::is_of(planned, entry));
+    if let Some(planned) = other {
+        tracing::info!(
+            schedule, before = %format!("{} {}", planned.cron, planned.timezone), now = %entry.timetable,
+            "the schedule has another cron line than before; if two schedulers run, give them the same file"
+        );
+    }
+    for slot in &decided.slots {
+        if let Some((slots, since)) = slot.missed {
+            heard(&Event::Missed {
+                schedule,
+                slots,
+                since,
+                due_at: slot.due_at,
+            });
+        }
+        if slot.status == SlotStatus::Skipped {
+            heard(&Event::Skipped {
+                schedule,
+                due_at: slot.due_at,
+                why: slot.error.as_deref().unwrap_or_default(),
+            });
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! One slot from the moment it is taken to its end: its stages one after another, a sign of life beside them, and a
+//! word about how it ended.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::Event;
+use super::entry::{Entry, Span};
+use crate::clock::SharedClock;
+use crate::domain::{CatchUp, SlotStatus};
+use crate::store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
+
+/// How long a stage that was told to stop may take to do so, before it is left where it is.
+const STOPS_WITHIN: Duration = Duration::from_mins(1);
+/// Waits between the attempts to record an end.
+const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
+
+/// How a stage ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StageEnd {
+    /// [`SlotStatus::Done`], [`SlotStatus::Partial`] or [`SlotStatus::Failed`].
+    pub status: SlotStatus,
+    /// What the command would have exited with.
+    pub exit: u8,
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Whether the stages behind it need not be tried, because the database failed.
+    pub ends_slot: bool,
+}
+
+/// A stage to run.
+#[derive(Debug, Clone, Copy)]
+pub struct Order<'a> {
+    /// The schedule.
+    pub schedule: &'a str,
+    /// Key of the slot, for the records of runs.
+    pub slot: i64,
+    /// The command line.
+    pub words: &'a [String],
+    /// Cancelled when it is to stop: by a signal, by the timeout, or because another process took the slot over.
+    pub stop: &'a CancellationToken,
+}
+
+/// What a slot needs of its scheduler.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    pub store: Store,
+    pub clock: SharedClock,
+    pub lease: Duration,
+}
+
+/// Shows that a slot is worked on, until it is dropped.
+struct Heartbeat {
+    beats: tokio::task::JoinHandle<()>,
+    lost: Arc<AtomicBool>,
+}
+
+impl Heartbeat {
+    fn start(around: &Surroundings, lease: SlotLease, token: CancellationToken) -> Self {
+        let lost = Arc::new(AtomicBool::new(false));
+        let beats = tokio::spawn(beat(around.clone(), lease, token, lost.clone()));
+        Self { beats, lost }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "others judge a life by the time that passes for them, and not by this slot's clock"
+)]
+async fn beat(
+    around: Surroundings,
+    lease: SlotLease,
+    token: CancellationToken,
+    lost: Arc<AtomicBool>,
+) {
+    loop {
+        tokio::time::sleep(around.lease / 3).await;
+        let now = around.clock.now().into();
+        match around.store.renew_slot(lease, around.lease, now).await {
+            Ok(true) => {}
+            Ok(false) => {
+                lost.store(true, Ordering::SeqCst);
+                return token.cancel();
+            }
+            // A claim outlives two beats that were missed.
+            Err(error) => tracing::warn!(slot = lease.slot, "a slot was not renewed: {error}"),
+        }
+    }
+}
+
+/// Runs the stages of a slot that was taken, from the first that has not ended yet.
+pub(super) async fn run(
+    around: Surroundings,
+    entry: &Entry,
+    taken: TakenSlot,
+    stop: &CancellationToken,
+    work: &impl AsyncFn(Order<'_>) -> StageEnd,
+    heard: &dyn Fn(&Event<'_>),
+) -> Option<SlotStatus> {
+    let clock = &around.clock;
+    let begun = clock.elapsed();
+    let (schedule, due_at) = (entry.name.as_str(), taken.due_at);
+    let late = (taken.started_at.as_datetime() - taken.start_at.as_datetime()).to_std();
+    heard(&Event::Started {
+        schedule,
+        due_at,
+        late: late.unwrap_or_default(),
+        deaths: taken.deaths,
+    });
+    let token = stop.child_token();
+    let life = Heartbeat::start(&around, taken.lease, token.clone());
+    let mut outcomes = taken.outcomes.clone();
+    let ended = stages(&around, entry, &taken, &token, work, &mut outcomes).await;
+    let mut end = match ended {
+        Ended::Itself => summed_up(outcomes),
+        Ended::TimedOut(stage) => SlotEnd {
+            status: SlotStatus::Failed,
+            outcomes,
+            error: Some(format!(
+                "it took longer than its timeout of {}, and was stopped in `{stage}`",
+                Span(entry.timeout.unwrap_or_default())
+            )),
+        },
+        Ended::Told => SlotEnd {
+            status: match entry.catch_up {
+                CatchUp::None => SlotStatus::Stopped,
+                CatchUp::One | CatchUp::All => SlotStatus::Waiting,
+            },
+            outcomes,
+            error: Some("a signal stopped it".to_owned()),
+        },
+    };
+    if end.status == SlotStatus::Waiting {
+        end.error = None;
+    }
+    let is_ours = !life.is_lost() && record(&around, taken.lease, &end, stop).await;
+    drop(life);
+    if !is_ours {
+        heard(&Event::Lost { schedule, due_at });
+        return None;
+    }
+    heard(&Event::Ended {
+        slot: taken.lease.slot,
+        schedule,
+        due_at,
+        status: end.status,
+        took: clock.elapsed().saturating_sub(begun),
+        error: end.error.as_deref(),
+    });
+    Some(end.status)
+}
+
+/// Why the stages of a slot came to an end.
+enum Ended {
+    /// All were tried that are to be tried.
+    Itself,
+    /// A signal came, or another process took the slot.
+    Told,
+    /// In this stage.
+    TimedOut(String),
+}
+
+async fn stages(
+    around: &Surroundings,
+    entry: &Entry,
+    taken: &TakenSlot,
+    token: &CancellationToken,
+    work: &impl AsyncFn(Order<'_>) -> StageEnd,
+    outcomes: &mut Vec<Value>,
+) -> Ended {
+    let clock = &around.clock;
+    let is_over = AtomicBool::new(false);
+    let deadline = async {
+        let Some(timeout) = entry.timeout else {
+            return std::future::pending().await;
+        };
+        clock.sleep(timeout).await;
+        is_over.store(true, Ordering::SeqCst);
+        token.cancel();
+        clock.sleep(STOPS_WITHIN).await;
+    };
+    let mut deadline = std::pin::pin!(deadline);
+    for words in entry.stages.iter().skip(outcomes.len()) {
+        let stage = words.join(" ");
+        if token.is_cancelled() {
+            return told(&is_over, stage);
+        }
+        let begun = clock.elapsed();
+        let order = Order {
+            schedule: &entry.name,
+            slot: taken.lease.slot,
+            words,
+            stop: token,
+        };
+        let end = tokio::select! {
+            biased;
+            end = work(order) => Some(end),
+            () = &mut deadline => None,
+        };
+        let Some(end) = end.filter(|_| !token.is_cancelled()) else {
+            return told(&is_over, stage);
+        };
+        let took = clock.elapsed().saturating_sub(begun);
+        outcomes.push(json!({
+            "stage": stage, "status": end.status, "exit": end.exit, "secs": took.as_secs(), "error": end.error,
+        }));
+        if end.ends_slot {
+            return Ended::Itself;
+        }
+        // Whoever takes the slot over goes on behind this stage. If that cannot be written, it does the stage again.
+        if let Err(error) = around.store.note_stages(taken.lease, outcomes).await {
+            tracing::warn!(schedule = %entry.name, "the end of a stage is not recorded: {error}");
+        }
+    }
+    Ended::Itself
+}
+
+fn told(is_over: &AtomicBool, stage: String) -> Ended {
+    if is_over.load(Ordering::SeqCst) {
+        Ended::TimedOut(stage)
+    } else {
+        Ended::Told
+    }
+}
+
+/// How a slot ended whose stages ended so.
+fn summed_up(outcomes: Vec<Value>) -> SlotEnd {
+    let is = |outcome: &Value, status: SlotStatus| outcome["status"] == json!(status);
+    let any = |status| outcomes.iter().any(|outcome| is(outcome, status));
+    let status = if any(SlotStatus::Failed) {
+        SlotStatus::Failed
+    } else if any(SlotStatus::Partial) {
+        SlotStatus::Partial
+    } else {
+        SlotStatus::Done
+    };
+    let said = |outcome: &Value| {
+        let error = outcome["error"].as_str()?;
+        Some(format!("`{}`: {error}", outcome["stage"].as_str()?))
+    };
+    let errors: Vec<String> = outcomes.iter().filter_map(said).collect();
+    SlotEnd {
+        status,
+        error: Some(errors.join("; ")).filter(|text| !text.is_empty()),
+        outcomes,
+    }
+}
+
+/// Records an end, however long the database takes to come back; false if another process took the slot over.
+async fn record(
+    around: &Surroundings,
+    lease: SlotLease,
+    end: &SlotEnd,
+    stop: &CancellationToken,
+) -> bool {
+    let mut waits = WAITS_SECS.into_iter();
+    loop {
+        let now = around.clock.now().into();
+        let error: StoreError = match around.store.end_slot(lease, end, now).await {
+            Ok(is_ours) => return is_ours,
+            Err(error) => error,
+        };
+        let wait = waits
+            .next()
+            .filter(|wait| *wait <= 2 || !stop.is_cancelled());
+        let Some(wait) = wait else {
+            tracing::error!(
+                slot = lease.slot,
+                "the end of a slot is not recorded, so that it will be run again: {error}"
+            );
+            return false;
+        };
+        tracing::warn!("the end of a slot is not recorded yet, trying again: {error}");
+        around.clock.sleep(Duration::from_secs(wait)).await;
+    }
+}

@@ -1,0 +1,448 @@
+//! Whether a database is whole: what its own checks say, rows that lack what they belong to, and counts that must agree.
+//!
+//! Everything here reads. Each finding says what it means and what to do about it.
+
+use serde::Serialize;
+use sqlx::{AssertSqlSafe, Postgres, Row, Sqlite};
+
+use super::dialect::Dialect;
+use super::failure::Doing;
+use super::sql::SqlStore;
+use super::{Result, Store};
+
+/// Complaints of the database's own check that are shown.
+const SHOWN: usize = 5;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Something is not as it must be.
+    Problem,
+    /// It mends itself, or somebody may want it so.
+    Note,
+}
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: String,
+    /// How bad it is.
+    pub severity: Severity,
+    /// Rows, or complaints.
+    pub count: u64,
+    /// What it means.
+    pub meaning: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+/// A count that is to be 0, in both databases. `{scores}` is how many scores a row of `packed_scores` has, `{ago}` a time
+/// of an hour ago.
+struct Count {
+    check: &'static str,
+    severity: Severity,
+    sql: &'static str,
+    meaning: &'static str,
+    remedy: &'static str,
+}
+
+const COUNTS: [Count; 14] = [
+    Count {
+        check: "labels without scores",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS (SELECT 1 FROM packed_scores s \
+               WHERE s.model_id = c.model_id AND s.label_set_id = c.label_set_id AND s.fullname = c.fullname)",
+        meaning: "posts have a label, and no scores that it was made of",
+        remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
+    },
+    Count {
+        check: "number of scores",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM packed_scores s \
+               WHERE {scores} <> (SELECT COUNT(*) FROM labels l WHERE l.label_set_id = s.label_set_id)",
+        meaning: "posts have more or fewer scores than their label set has labels",
+        remedy: "delete the rows of `classifications` of these posts; `topicmill classify` then makes them anew",
+    },
+    Count {
+        check: "unknown labels",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM classifications c WHERE NOT EXISTS ( \
+               SELECT 1 FROM labels l WHERE l.label_set_id = c.label_set_id AND l.slug = c.label)",
+        meaning: "posts have a label that is not in their label set",
+        remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
+    },
+    Count {
+        check: "purged posts",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.fullname",
+        meaning: "posts are stored that were purged",
+        remedy: "write their ids to a file (`topicmill sql 'SELECT fullname FROM posts JOIN tombstones USING \
+                 (fullname)'`) and run `topicmill purge --ids FILE`",
+    },
+    Count {
+        check: "texts after retention",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL \
+               AND (title <> '' OR selftext <> '' OR url IS NOT NULL OR author IS NOT NULL OR flair IS NOT NULL)",
+        meaning: "posts have a text that retention had deleted",
+        remedy: "write their ids to a file and run `topicmill purge --ids FILE`",
+    },
+    Count {
+        check: "logits without a text",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM pair_logits l WHERE NOT EXISTS ( \
+               SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
+        meaning: "logits are stored of texts that no post has",
+        remedy: "delete these rows of `pair_logits`; nothing reads them",
+    },
+    Count {
+        check: "logits without a label or a model",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM pair_logits l WHERE NOT EXISTS (SELECT 1 FROM hypotheses h WHERE h.id = l.hypothesis_id) \
+                OR NOT EXISTS (SELECT 1 FROM models m WHERE m.id = l.model_id)",
+        meaning: "logits are stored of labels or models that were dropped while a worker labelled under them",
+        remedy: "delete these rows of `pair_logits`; nothing reads them",
+    },
+    Count {
+        check: "vectors without a text",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM text_vectors v WHERE NOT EXISTS ( \
+               SELECT 1 FROM posts p WHERE p.text_hash = v.text_hash AND p.text_purged_at IS NULL)",
+        meaning: "vectors are stored of texts that no post has, or that retention deleted",
+        remedy: "delete these rows of `text_vectors`, because a vector says what a text was about",
+    },
+    Count {
+        check: "leases without a run",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM leases WHERE expires_at < {ago}",
+        meaning: "workers claimed posts and showed no life for an hour",
+        remedy: "nothing: the next `topicmill classify` takes these posts over",
+    },
+    Count {
+        check: "runs without an end",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM runs WHERE status = 'running' AND COALESCE(heartbeat_at, started_at) < {ago}",
+        meaning: "runs have no end and showed no life for an hour",
+        remedy: "nothing: the next run records that they died",
+    },
+    Count {
+        check: "current labels",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM classifications WHERE NOT EXISTS (SELECT 1 FROM current_target)",
+        meaning: "posts have labels, and no label set is the current one, so the views show none",
+        remedy: "run `topicmill labels use NAME`",
+    },
+    Count {
+        check: "crossposts of purged posts",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.crosspost_parent",
+        meaning: "posts show a post that was purged",
+        remedy: "run `topicmill purge --check-deleted`, which asks Reddit about them",
+    },
+    Count {
+        check: "gold labels",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM gold g WHERE g.label IS NOT NULL AND g.label_set_id IS NOT NULL AND NOT EXISTS ( \
+               SELECT 1 FROM labels l WHERE l.label_set_id = g.label_set_id AND l.slug = g.label)",
+        meaning: "people gave labels that are not in the label set that they were offered",
+        remedy: "look at them with `topicmill labels gold list`",
+    },
+    Count {
+        check: "bytes of purged posts",
+        severity: Severity::Note,
+        sql: "SELECT COUNT(*) FROM meta WHERE key = 'rewrite_due'",
+        meaning: "the files may hold bytes of posts that were purged",
+        remedy: "run `topicmill db vacuum`",
+    },
+];
+
+fn problem(check: impl Into<String>, count: u64, meaning: String, remedy: &str) -> Finding {
+    Finding {
+        check: check.into(),
+        severity: Severity::Problem,
+        count,
+        meaning,
+        remedy: remedy.to_owned(),
+    }
+}
+
+/// What everybody does about a damaged database.
+const RESTORE: &str = "restore a backup with `topicmill db restore`; before that, copy the files of the database away";
+
+/// Hears what is looked at next.
+pub type OnCheck<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
+impl Store {
+    /// Looks whether the database is whole.
+    ///
+    /// # Errors
+    /// See [`super::StoreError`].
+    pub async fn check(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {
+        let mut found = match self {
+            Self::Sqlite(store) => store.check_own(heard).await?,
+            Self::Postgres(store) => store.check_own(heard).await?,
+        };
+        for count in &COUNTS {
+            heard(count.check);
+            let (scores, ago) = match self {
+                Self::Sqlite(_) => (
+                    "json_array_length(s.scores)",
+                    "strftime('%Y-%m-%dT%H:%M:%S+00:00', 'now', '-1 hour')",
+                ),
+                Self::Postgres(_) => (
+                    "cardinality(s.scores)",
+                    "CURRENT_TIMESTAMP - INTERVAL '1 hour'",
+                ),
+            };
+            let sql = count.sql.replace("{scores}", scores).replace("{ago}", ago);
+            let rows = match self {
+                Self::Sqlite(store) => number(&store.pool, sql).await?,
+                Self::Postgres(store) => number(&store.pool, sql).await?,
+            };
+            if rows > 0 {
+                found.push(Finding {
+                    check: count.check.to_owned(),
+                    severity: count.severity,
+                    count: rows,
+                    meaning: count.meaning.to_owned(),
+                    remedy: count.remedy.to_owned(),
+                });
+            }
+        }
+        heard("versions of label sets");
+        found.extend(self.check_versions().await?);
+        Ok(found)
+    }
+
+    /// A version is the hash of what it stands for.
+    async fn check_versions(&self) -> Result<Option<Finding>> {
+        let mut wrong = Vec::new();
+        for row in self.label_sets().await? {
+            if self.label_set(row.id).await?.hash() != row.hash {
+                wrong.push(row.name);
+            }
+        }
+        Ok((!wrong.is_empty()).then(|| {
+            problem(
+                "versions of label sets",
+                wrong.len() as u64,
+                format!("label sets were changed past topicmill: {}", wrong.join(", ")),
+                "restore a backup, or drop them with `topicmill labels drop` and label anew; stored logits are used again",
+            )
+        }))
+    }
+}
+
+async fn number<DB>(pool: &sqlx::Pool<DB>, sql: String) -> Result<u64>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: sqlx::Executor<'c, Database = DB>,
+    DB::Arguments: sqlx::IntoArguments<DB>,
+    for<'q> i64: sqlx::Decode<'q, DB> + sqlx::Type<DB>,
+    usize: sqlx::ColumnIndex<DB::Row>,
+{
+    sqlx::query::<DB>(AssertSqlSafe(sql))
+        .fetch_one(pool)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0))
+        .map(i64::unsigned_abs)
+        .doing("check the database")
+}
+
+const WHAT: &str = "check the database";
+
+impl SqlStore<Sqlite> {
+    async fn check_own(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        heard("the file");
+        let said: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check")
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        if said != ["ok"] {
+            let shown: Vec<&str> = said.iter().take(SHOWN).map(String::as_str).collect();
+            let meaning = format!("the file is damaged: {}", shown.join("; "));
+            found.push(problem("the file", said.len() as u64, meaning, RESTORE));
+        }
+        heard("rows without what they belong to");
+        let orphans: Vec<(String, String, i64)> = sqlx::query_as(
+            "SELECT \"table\", parent, COUNT(*) FROM pragma_foreign_key_check() GROUP BY 1, 2 ORDER BY 1, 2",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        found.extend(
+            orphans
+                .into_iter()
+                .map(|(child, parent, rows)| orphaned(&child, &parent, rows)),
+        );
+        Ok(found)
+    }
+}
+
+fn orphaned(child: &str, parent: &str, rows: i64) -> Finding {
+    problem(
+        format!("rows of {child}"),
+        rows.unsigned_abs(),
+        format!("rows of `{child}` belong to rows of `{parent}` that are not there"),
+        "delete these rows; another program left them, which does not enforce foreign keys",
+    )
+}
+
+/// Each foreign key of the schema as a count of the rows that break it.
+const FOREIGN_KEYS: &str = "\
+SELECT child.relname::text, parent.relname::text, \
+       format('SELECT COUNT(*) FROM %I c WHERE %s AND NOT EXISTS (SELECT 1 FROM %I p WHERE %s)', child.relname, \
+              string_agg(format('c.%I IS NOT NULL', a.attname), ' AND '), parent.relname, \
+              string_agg(format('p.%I = c.%I', b.attname, a.attname), ' AND ')) \
+  FROM pg_constraint k \
+  JOIN pg_class child ON child.oid = k.conrelid \
+  JOIN pg_class parent ON parent.oid = k.confrelid \
+ CROSS JOIN LATERAL unnest(k.conkey, k.confkey) AS pair (of_child, of_parent) \
+  JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = pair.of_child \
+  JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = pair.of_parent \
+ WHERE k.contype = 'f' AND child.relnamespace = current_schema()::regnamespace \
+ GROUP BY k.oid, child.relname, parent.relname ORDER BY 1, 2";
+/// Indexes and constraints that the server does not rely on.
+const NOT_VALID: &str = "\
+SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
+ WHERE c.relnamespace = current_schema()::regnamespace AND NOT (i.indisvalid AND i.indisready) \
+ UNION ALL \
+SELECT conname::text FROM pg_constraint \
+ WHERE connamespace = current_schema()::regnamespace AND NOT convalidated \
+ UNION ALL \
+SELECT tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
+ WHERE c.relnamespace = current_schema()::regnamespace AND t.tgenabled = 'D'";
+/// Keys that the server gives next, where a row has one as great already.
+const KEYS: &str = "\
+SELECT c.relname::text, a.attname::text, pg_get_serial_sequence(quote_ident(c.relname), a.attname) \
+  FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY 1";
+/// The trees of an index, looked at by an extension that whoever runs the server may have installed.
+const TREES: &str = "\
+SELECT c.relname::text, c.oid::bigint FROM pg_index i \
+  JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
+ WHERE c.relnamespace = current_schema()::regnamespace AND m.amname = 'btree' AND i.indisvalid ORDER BY 1";
+
+impl SqlStore<Postgres> {
+    async fn check_own(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        heard("indexes and constraints");
+        let invalid: Vec<String> = sqlx::query_scalar(NOT_VALID)
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        if !invalid.is_empty() {
+            found.push(problem(
+                "indexes and constraints",
+                invalid.len() as u64,
+                format!("the server does not rely on these, or they are switched off: {}", invalid.join(", ")),
+                "have the owner of the tables run REINDEX, VALIDATE CONSTRAINT or ENABLE TRIGGER for them",
+            ));
+        }
+        found.extend(self.check_pages().await?);
+        heard("rows without what they belong to");
+        let keys: Vec<(String, String, String)> = sqlx::query_as(FOREIGN_KEYS)
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        for (child, parent, sql) in keys {
+            let rows = number(&self.pool, sql).await?;
+            if rows > 0 {
+                found.push(orphaned(
+                    &child,
+                    &parent,
+                    i64::try_from(rows).unwrap_or(i64::MAX),
+                ));
+            }
+        }
+        heard("keys");
+        found.extend(self.check_keys().await?);
+        heard("trees of indexes");
+        found.extend(self.check_trees().await?);
+        Ok(found)
+    }
+
+    /// What the server noticed when it read pages, where it has checksums.
+    async fn check_pages(&self) -> Result<Option<Finding>> {
+        let failures = number(
+            &self.pool,
+            "SELECT COALESCE(MAX(checksum_failures), 0)::bigint FROM pg_stat_database WHERE datname = current_database()"
+                .to_owned(),
+        )
+        .await?;
+        Ok((failures > 0).then(|| {
+            let meaning =
+                "the server read pages from its disk that are not what it wrote".to_owned();
+            problem("pages on disk", failures, meaning, RESTORE)
+        }))
+    }
+
+    async fn check_keys(&self) -> Result<Vec<Finding>> {
+        let keys: Vec<(String, String, Option<String>)> = sqlx::query_as(KEYS)
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        let mut found = Vec::new();
+        for (table, column, sequence) in keys {
+            let Some(sequence) = sequence else { continue };
+            let sql = format!(
+                "SELECT COUNT(*) FROM \"{table}\" WHERE \"{column}\" > (SELECT CASE WHEN is_called THEN last_value \
+                 ELSE last_value - 1 END FROM {sequence})"
+            );
+            let rows = match number(&self.pool, sql).await {
+                // A reader may not look at what only writers need.
+                Err(super::StoreError::Denied(_)) => continue,
+                rows => rows?,
+            };
+            if rows > 0 {
+                found.push(problem(
+                    format!("keys of {table}"),
+                    rows,
+                    format!("the server would give new rows of `{table}` keys that are taken"),
+                    &format!("have the owner run: SELECT setval('{sequence}', (SELECT MAX({column}) FROM {table}))"),
+                ));
+            }
+        }
+        Ok(found)
+    }
+
+    async fn check_trees(&self) -> Result<Vec<Finding>> {
+        let place: Option<String> = sqlx::query_scalar(
+            "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
+              WHERE e.extname = 'amcheck'",
+        )
+        .fetch_optional(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let Some(place) = place else {
+            return Ok(Vec::new());
+        };
+        let indexes: Vec<(String, i64)> = sqlx::query_as(TREES)
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        let mut found = Vec::new();
+        for (index, oid) in indexes {
+            let sql = AssertSqlSafe(format!(
+                "SELECT {place}.bt_index_check({oid}::oid::regclass)"
+            ));
+            match sqlx::query(sql).execute(&self.pool).await.doing(WHAT) {
+                Ok(_) => {}
+                // Only a superuser, or who was given the right, may look.
+                Err(super::StoreError::Denied(_)) => break,
+                Err(super::StoreError::Statement { source, .. })
+                    if source.as_database_error().is_some() =>
+                {
+                    let meaning = format!("the index `{index}` is damaged: {source}");
+                    let remedy = format!("have the owner run: REINDEX INDEX {index}");
+                    found.push(problem("trees of indexes", 1, meaning, &remedy));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,260 @@
+//! A value between two databases, and a sum over rows that both must have.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use chrono::{DateTime, SecondsFormat};
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+use sqlx::{ColumnIndex, Database, Decode, Row, Type};
+
+use super::super::{Result, StoreError};
+use super::shape::{Kind, TableShape};
+
+/// A value. Flags are whole numbers, times are microseconds since 1970, JSON and lists of numbers are texts.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Cell {
+    Null,
+    Whole(i64),
+    Real(f64),
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// The values of a row that was read by a statement of [`TableShape`].
+pub(super) fn cells<R>(row: &R, shape: &TableShape) -> Result<Vec<Cell>, sqlx::Error>
+where
+    R: Row,
+    usize: ColumnIndex<R>,
+    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> f64: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> Vec<u8>: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let is_text = <R::Database as Database>::NAME == <sqlx::Sqlite as Database>::NAME;
+    let cell = |(at, (name, kind)): (usize, &(String, Kind))| {
+        Ok(match kind {
+            Kind::Time if is_text => match row.try_get::<Option<String>, _>(at)? {
+                Some(text) => Cell::Whole(micros(&text).ok_or_else(|| {
+                    let said = format!("`{text}` in {}.{name} is no time", shape.name);
+                    sqlx::Error::Decode(said.into())
+                })?),
+                None => Cell::Null,
+            },
+            Kind::Whole | Kind::Flag | Kind::Time => row
+                .try_get::<Option<i64>, _>(at)?
+                .map_or(Cell::Null, Cell::Whole),
+            Kind::Real => row
+                .try_get::<Option<f64>, _>(at)?
+                .map_or(Cell::Null, Cell::Real),
+            Kind::Bytes => row
+                .try_get::<Option<Vec<u8>>, _>(at)?
+                .map_or(Cell::Null, Cell::Bytes),
+            Kind::Text | Kind::Json | Kind::Reals => row
+                .try_get::<Option<String>, _>(at)?
+                .map_or(Cell::Null, Cell::Text),
+        })
+    };
+    shape.columns.iter().enumerate().map(cell).collect()
+}
+
+fn micros(text: &str) -> Option<i64> {
+    Some(DateTime::parse_from_rfc3339(text).ok()?.timestamp_micros())
+}
+
+/// A time as SQLite has it.
+pub(super) fn time_text(micros: i64) -> String {
+    DateTime::from_timestamp_micros(micros)
+        .unwrap_or_default()
+        .to_rfc3339_opts(SecondsFormat::AutoSi, false)
+}
+
+/// Adds a row in the text format of COPY (<https://www.postgresql.org/docs/current/sql-copy.html>).
+pub(super) fn push_cells(lines: &mut Vec<u8>, shape: &TableShape, row: &[Cell]) -> Result<()> {
+    for (at, ((name, kind), cell)) in shape.columns.iter().zip(row).enumerate() {
+        if at > 0 {
+            lines.push(b'\t');
+        }
+        match (kind, cell) {
+            (_, Cell::Null) => lines.extend(b"\\N"),
+            (Kind::Flag, Cell::Whole(flag)) => lines.push(if *flag == 0 { b'f' } else { b't' }),
+            (Kind::Time, Cell::Whole(micros)) => lines.extend(time_text(*micros).bytes()),
+            (_, Cell::Whole(number)) => lines.extend(number.to_string().bytes()),
+            (_, Cell::Real(number)) => lines.extend(format!("{number:e}").bytes()),
+            (_, Cell::Bytes(bytes)) => {
+                let mut hex = String::with_capacity(2 * bytes.len() + 3);
+                hex.push_str("\\\\x");
+                for byte in bytes {
+                    write!(hex, "{byte:02x}").expect("a String takes all");
+                }
+                lines.extend(hex.bytes());
+            }
+            (Kind::Reals, Cell::Text(list)) => {
+                lines.extend(list.replace('[', "{").replace(']', "}").bytes());
+            }
+            (_, Cell::Text(text)) => {
+                if text.contains('\0') {
+                    return Err(StoreError::Foreign {
+                        table: shape.name.clone(),
+                        detail: format!(
+                            "a text in its column `{name}` has a NUL, which PostgreSQL does not take"
+                        ),
+                    });
+                }
+                for byte in text.bytes() {
+                    match byte {
+                        b'\\' => lines.extend(b"\\\\"),
+                        b'\n' => lines.extend(b"\\n"),
+                        b'\r' => lines.extend(b"\\r"),
+                        b'\t' => lines.extend(b"\\t"),
+                        byte => lines.push(byte),
+                    }
+                }
+            }
+        }
+    }
+    lines.push(b'\n');
+    Ok(())
+}
+
+/// A sum over rows, in whatever order they come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Digest {
+    pub(super) rows: u64,
+    pub(super) sum: u128,
+}
+
+impl Digest {
+    pub(super) fn add(&mut self, shape: &TableShape, row: &[Cell]) {
+        let mut hash = Sha256::new();
+        for ((_, kind), cell) in shape.columns.iter().zip(row) {
+            match (kind, cell) {
+                (_, Cell::Null) => hash.update([0]),
+                (_, Cell::Whole(number)) => {
+                    hash.update([1]);
+                    hash.update(number.to_le_bytes());
+                }
+                (_, Cell::Real(number)) => real(&mut hash, *number),
+                (Kind::Reals, Cell::Text(list)) => {
+                    hash.update([5]);
+                    let numbers = list.trim_matches(['[', ']']).split(',');
+                    for number in numbers.filter_map(|number| number.trim().parse().ok()) {
+                        real(&mut hash, number);
+                    }
+                }
+                (Kind::Json, Cell::Text(text)) => {
+                    hash.update([6]);
+                    match serde_json::from_str::<Value>(text) {
+                        Ok(value) => hash.update(canonical(&value)),
+                        Err(_) => hash.update(text),
+                    }
+                }
+                (_, Cell::Text(text)) => bytes(&mut hash, 3, text.as_bytes()),
+                (_, Cell::Bytes(held)) => bytes(&mut hash, 4, held),
+            }
+        }
+        let hash = hash.finalize();
+        let mut first = [0; 16];
+        first.copy_from_slice(&hash[..16]);
+        self.rows += 1;
+        self.sum = self.sum.wrapping_add(u128::from_le_bytes(first));
+    }
+}
+
+fn real(hash: &mut Sha256, number: f64) {
+    hash.update([2]);
+    hash.update(number.to_bits().to_le_bytes());
+}
+
+fn bytes(hash: &mut Sha256, kind: u8, bytes: &[u8]) {
+    hash.update([kind]);
+    hash.update((bytes.len() as u64).to_le_bytes());
+    hash.update(bytes);
+}
+
+/// JSON in one spelling: PostgreSQL sorts keys, and writes small numbers without an exponent.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Object(fields) => {
+            let sorted: BTreeMap<&String, &Value> = fields.iter().collect();
+            let fields: Vec<String> = sorted
+                .into_iter()
+                .map(|(name, value)| format!("{}:{}", Value::from(name.as_str()), canonical(value)))
+                .collect();
+            format!("{{{}}}", fields.join(","))
+        }
+        Value::Array(values) => {
+            let values: Vec<String> = values.iter().map(canonical).collect();
+            format!("[{}]", values.join(","))
+        }
+        Value::Number(number) => match number.as_f64() {
+            // Two spellings of a number may be read as neighbours.
+            Some(number) => format!("{number:.12e}"),
+            None => number.to_string(),
+        },
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(kinds: &[Kind]) -> TableShape {
+        TableShape {
+            name: "t".into(),
+            columns: kinds.iter().map(|kind| ("c".to_owned(), *kind)).collect(),
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_would_end_it_otherwise() {
+        let shape = shape(&[
+            Kind::Text,
+            Kind::Bytes,
+            Kind::Flag,
+            Kind::Time,
+            Kind::Reals,
+            Kind::Real,
+        ]);
+        let row = [
+            Cell::Text("a\tb\nc\\N".into()),
+            Cell::Bytes(vec![0, 255]),
+            Cell::Whole(1),
+            Cell::Whole(1_500_000),
+            Cell::Text("[0.5,1e-20]".into()),
+            Cell::Null,
+        ];
+        let mut lines = Vec::new();
+        push_cells(&mut lines, &shape, &row).unwrap();
+        let line =
+            "a\\tb\\nc\\\\N\t\\\\x00ff\tt\t1970-01-01T00:00:01.500+00:00\t{0.5,1e-20}\t\\N\n";
+        assert_eq!(String::from_utf8(lines).unwrap(), line);
+    }
+
+    #[test]
+    fn a_digest_looks_at_values_and_not_at_their_spelling() {
+        let shape = shape(&[Kind::Json, Kind::Reals]);
+        let of = |json: &str, list: &str| {
+            let mut digest = Digest::default();
+            digest.add(&shape, &[Cell::Text(json.into()), Cell::Text(list.into())]);
+            digest
+        };
+        assert_eq!(
+            of(r#"{"b":1e-7,"a":[1,null]}"#, "[0.1,1e-20]"),
+            of(r#"{"a": [1, null], "b": 0.0000001}"#, "[0.1, 1.0e-20]")
+        );
+        assert_ne!(of("{}", "[0.1]"), of("{}", "[0.10000000000000002]"));
+    }
+
+    #[test]
+    fn a_nul_is_refused_with_its_place() {
+        let error = push_cells(
+            &mut Vec::new(),
+            &shape(&[Kind::Text]),
+            &[Cell::Text("a\0".into())],
+        );
+        let told = error.unwrap_err().to_string();
+        assert!(told.contains("NUL") && told.contains("`t`"), "{told}");
+    }
+}

@@ -1,0 +1,182 @@
+//! Label sets and models taken out of the store, with all that was computed under them.
+//!
+//! What there may be much of goes in parts, each in a transaction of its own, so that others can write between them. The
+//! row that all of it belongs to goes last: whoever is stopped half-way runs the same command again.
+
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type,
+};
+
+use super::super::dialect::Dialect;
+use super::super::{Dropped, Hanging, Result};
+use super::{Doing, SqlStore, at, push_list};
+use crate::domain::Timestamp;
+
+/// Labels of one transaction.
+const AT_ONCE: i64 = 10_000;
+
+impl Dropped {
+    /// The column by which rows belong to it, and its key.
+    fn column(self) -> (&'static str, i64) {
+        match self {
+            Self::LabelSet(id) => ("label_set_id", id),
+            Self::Model(id) => ("model_id", id),
+        }
+    }
+
+    /// Rows of `classifications` that belong to it, by their key, which begins with the model.
+    fn labels(self) -> &'static str {
+        match self {
+            Self::LabelSet(_) => "model_id IN (SELECT id FROM models) AND label_set_id = $1",
+            Self::Model(_) => "model_id = $1",
+        }
+    }
+}
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn hanging(&self, what: Dropped, now: Timestamp) -> Result<Hanging> {
+        const WHAT: &str = "count what belongs to it";
+        let (column, id) = what.column();
+        let mut tx = self.begin().await?;
+        let now = self.shared_time(&mut tx, at(now)).await?;
+        let mut numbers = Vec::with_capacity(3);
+        for sql in [
+            format!(
+                "SELECT COUNT(*) FROM classifications WHERE {}",
+                what.labels()
+            ),
+            format!("SELECT COUNT(*) FROM current_target WHERE {column} = $1"),
+            match what {
+                Dropped::LabelSet(_) => {
+                    "SELECT COUNT(*) FROM gold WHERE label_set_id = $1".to_owned()
+                }
+                Dropped::Model(_) => {
+                    "SELECT COUNT(*) FROM text_vectors WHERE model_id = $1".to_owned()
+                }
+            },
+        ] {
+            let counted = sqlx::query::<DB>(AssertSqlSafe(sql)).bind(id);
+            let counted = counted.fetch_one(&mut *tx).await;
+            let counted: i64 = counted.and_then(|row| row.try_get(0)).doing(WHAT)?;
+            numbers.push(counted.unsigned_abs());
+        }
+        let held: i64 = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "SELECT COUNT(*) FROM backlog b JOIN leases l ON l.id = b.lease_id \
+              WHERE b.{column} = $1 AND l.expires_at > $2"
+        )))
+        .bind(id)
+        .bind(now)
+        .fetch_one(&mut *tx)
+        .await
+        .and_then(|row| row.try_get(0))
+        .doing(WHAT)?;
+        let [labels, current, beside] = numbers[..] else {
+            unreachable!("three were asked for")
+        };
+        let (gold, vectors) = match what {
+            Dropped::LabelSet(_) => (beside, 0),
+            Dropped::Model(_) => (0, beside),
+        };
+        Ok(Hanging {
+            labels,
+            is_current: current > 0,
+            gold,
+            vectors,
+            held: held.unsigned_abs(),
+        })
+    }
+
+    pub(in crate::store) async fn drop_labels(&self, what: Dropped) -> Result<u64> {
+        const WHAT: &str = "drop labels";
+        let (column, id) = what.column();
+        let mut tx = self.begin().await?;
+        // Nobody begins with what is about to go.
+        sqlx::query::<DB>(AssertSqlSafe(format!(
+            "DELETE FROM backlog WHERE {column} = $1"
+        )))
+        .bind(id)
+        .execute(&mut *tx)
+        .await
+        .doing(WHAT)?;
+        let deleted = sqlx::query::<DB>(AssertSqlSafe(format!(
+            "DELETE FROM classifications WHERE (model_id, label_set_id, fullname) IN ( \
+               SELECT model_id, label_set_id, fullname FROM classifications WHERE {} LIMIT {AT_ONCE})",
+            what.labels()
+        )))
+        .bind(id)
+        .execute(&mut *tx)
+        .await
+        .map(|done| DB::rows_affected(&done))
+        .doing(WHAT)?;
+        tx.commit().await.doing(WHAT)?;
+        Ok(deleted)
+    }
+
+    pub(in crate::store) async fn drop_logits(
+        &self,
+        model: Option<i64>,
+        hypotheses: &[i64],
+        first: u8,
+    ) -> Result<u64> {
+        const WHAT: &str = "drop logits";
+        let mut tx = self.begin().await?;
+        let mut deleted = 0;
+        for table in ["pair_logits", "text_vectors"] {
+            if table == "text_vectors" && model.is_none() {
+                continue;
+            }
+            let mut delete =
+                QueryBuilder::<DB>::new(format!("DELETE FROM {table} WHERE model_id "));
+            match model {
+                Some(model) => delete.push("= ").push_bind(model),
+                None => delete.push("IN (SELECT id FROM models)"),
+            };
+            // Hashes are spread evenly over their first byte.
+            let bounds = [first, first.saturating_add(1)].map(|byte| [byte]);
+            delete.push(" AND text_hash >= ").push_bind(&bounds[0][..]);
+            if first < u8::MAX {
+                delete.push(" AND text_hash < ").push_bind(&bounds[1][..]);
+            }
+            if model.is_none() {
+                delete.push(" AND hypothesis_id IN (");
+                push_list(&mut delete, hypotheses.iter().copied());
+            }
+            let done = delete.build().execute(&mut *tx).await.doing(WHAT)?;
+            deleted += DB::rows_affected(&done);
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(deleted)
+    }
+
+    pub(in crate::store) async fn drop_rest(
+        &self,
+        what: Dropped,
+        hypotheses: &[i64],
+    ) -> Result<()> {
+        const WHAT: &str = "drop what is left";
+        let mut tx = self.begin().await?;
+        if !hypotheses.is_empty() {
+            let mut delete = QueryBuilder::<DB>::new("DELETE FROM hypotheses WHERE id IN (");
+            push_list(&mut delete, hypotheses.iter().copied());
+            delete.build().execute(&mut *tx).await.doing(WHAT)?;
+        }
+        // What a worker stored meanwhile goes by its foreign keys.
+        let (delete, id) = match what {
+            Dropped::LabelSet(id) => ("DELETE FROM label_sets WHERE id = $1", id),
+            Dropped::Model(id) => ("DELETE FROM models WHERE id = $1", id),
+        };
+        let deleted = sqlx::query::<DB>(delete).bind(id).execute(&mut *tx).await;
+        deleted.doing(WHAT)?;
+        tx.commit().await.doing(WHAT)
+    }
+}

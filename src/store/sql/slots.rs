@@ -1,0 +1,395 @@
+//! Slots of schedules: planned once, taken by one process at a time, taken over when it died.
+//!
+//! A slot is a row that is unique by its schedule and due time, so that nothing runs twice, whatever clocks say. Whoever
+//! takes it counts `takes` up, and that number is the fencing token: each later write names it. Leases live and expire
+//! by the database's clock; SQLite has none, and takes the machine's.
+
+use serde_json::Value;
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+
+use super::super::dialect::Dialect;
+use super::super::slots::{
+    Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
+    SlotTaker, TakenSlot,
+};
+use super::super::{Result, RunId, StoreError};
+use super::{Doing, SqlStore, at, count};
+use crate::domain::{SlotStatus, Timestamp};
+
+const WAITING: &str = SlotStatus::Waiting.as_str();
+const RUNNING: &str = SlotStatus::Running.as_str();
+
+/// What a slot says that was given up.
+const DEADLY: &str =
+    "each process that took it died: see its log, or the kernel's for one that ran out of memory";
+
+/// Only the one who saw how far it was planned plans further; `$2` is that time.
+const PLAN_FURTHER: &str = "\
+UPDATE schedules SET planned_until = $3, cron = $4, timezone = $5 WHERE name = $1 AND planned_until = $2";
+const PLAN_FIRST: &str = "\
+INSERT INTO schedules (name, planned_until, cron, timezone) VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
+const INSERT: &str = "\
+INSERT INTO slots (schedule, due_at, start_at, status, missed, missed_since, error) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+    ON CONFLICT (schedule, due_at) DO NOTHING";
+
+/// A slot whose process died too often, or with it once more.
+const GIVE_UP: &str = "\
+UPDATE slots SET status = 'failed', deaths = deaths + 1, finished_at = $2, error = $4, lease_until = NULL \
+ WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND deaths + 1 >= $3";
+/// What the statements that take a slot tell of it.
+const TAKEN: &str = "id, takes, due_at, start_at, started_at, deaths, missed, outcomes";
+/// A slot whose process died. `$2` the worker, `$3` the end of the lease, `$4` now.
+const TAKE_OVER: &str = "\
+UPDATE slots SET takes = takes + 1, deaths = deaths + 1, worker = $2, lease_until = $3 \
+ WHERE schedule = $1 AND status = 'running' AND lease_until <= $4 RETURNING ";
+/// The earliest slot that waits, unless another one runs. Two processes that pick the same one wait for each other on
+/// its row, and the second finds it taken.
+const TAKE: &str = "\
+UPDATE slots SET status = 'running', takes = takes + 1, worker = $2, lease_until = $3, \
+       started_at = COALESCE(started_at, $4) \
+ WHERE status = 'waiting' \
+   AND id = (SELECT w.id FROM slots w WHERE w.schedule = $1 AND w.status = 'waiting' AND w.start_at <= $4 \
+              ORDER BY w.due_at LIMIT 1) \
+   AND NOT EXISTS (SELECT 1 FROM slots r WHERE r.schedule = $1 AND r.status = 'running') RETURNING ";
+
+/// Every later write of whoever took a slot.
+const UNDER_LEASE: &str = " WHERE id = $1 AND takes = $2 AND status = 'running'";
+
+const ROW: &str = "\
+SELECT id, schedule, due_at, start_at, status, missed, worker, started_at, finished_at, outcomes, error FROM slots ";
+
+impl<DB> SqlStore<DB>
+where
+    DB: Dialect,
+    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
+    DB::Arguments: IntoArguments<DB>,
+    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Option<DateTime<Utc>>: Encode<'q, DB>,
+    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    for<'q> Option<&'q str>: Encode<'q, DB>,
+    for<'q> String: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
+    for<'q> Json<Vec<Value>>: Decode<'q, DB> + Type<DB>,
+    for<'q> Json<&'q [Value]>: Encode<'q, DB> + Type<DB>,
+    usize: ColumnIndex<DB::Row>,
+{
+    pub(in crate::store) async fn schedule_state(
+        &self,
+        name: &str,
+        now: Timestamp,
+    ) -> Result<ScheduleState> {
+        const WHAT: &str = "read how far a schedule was planned";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        let planned = sqlx::query::<DB>(
+            "SELECT planned_until, cron, timezone FROM schedules WHERE name = $1",
+        )
+        .bind(name)
+        .fetch_optional(&mut *connection)
+        .await
+        .doing(WHAT)?;
+        let planned = planned
+            .map(|row| {
+                Ok(Planned {
+                    until: row.try_get::<DateTime<Utc>, _>(0)?.into(),
+                    cron: row.try_get(1)?,
+                    timezone: row.try_get(2)?,
+                })
+            })
+            .transpose()
+            .doing(WHAT)?;
+        let running = sqlx::query::<DB>(
+            "SELECT id, takes, due_at, started_at, worker, lease_until FROM slots WHERE schedule = $1 AND status = $2",
+        )
+        .bind(name)
+        .bind(RUNNING)
+        .fetch_optional(&mut *connection)
+        .await
+        .doing(WHAT)?;
+        let running = running
+            .map(|row| {
+                Ok(RunningSlot {
+                    lease: SlotLease {
+                        slot: row.try_get(0)?,
+                        take: row.try_get(1)?,
+                    },
+                    due_at: row.try_get::<DateTime<Utc>, _>(2)?.into(),
+                    started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
+                    worker: row.try_get(4)?,
+                    is_expired: row.try_get::<DateTime<Utc>, _>(5)? <= now,
+                })
+            })
+            .transpose()
+            .doing(WHAT)?;
+        let waiting =
+            sqlx::query::<DB>("SELECT COUNT(*) FROM slots WHERE schedule = $1 AND status = $2")
+                .bind(name)
+                .bind(WAITING)
+                .fetch_one(&mut *connection)
+                .await
+                .and_then(|row| row.try_get::<i64, _>(0))
+                .doing(WHAT)?;
+        Ok(ScheduleState {
+            now: now.into(),
+            planned,
+            running,
+            waiting: waiting.unsigned_abs(),
+        })
+    }
+
+    pub(in crate::store) async fn plan_slots(&self, plan: &SlotPlan<'_>) -> Result<bool> {
+        const WHAT: &str = "plan slots";
+        let mut tx = self.begin().await?;
+        let planned = match plan.from {
+            Some(from) => {
+                sqlx::query::<DB>(PLAN_FURTHER)
+                    .bind(plan.name)
+                    .bind(at(from))
+                    .bind(at(plan.until))
+                    .bind(plan.cron)
+                    .bind(plan.timezone)
+                    .execute(&mut *tx)
+                    .await
+            }
+            None => {
+                sqlx::query::<DB>(PLAN_FIRST)
+                    .bind(plan.name)
+                    .bind(at(plan.until))
+                    .bind(plan.cron)
+                    .bind(plan.timezone)
+                    .execute(&mut *tx)
+                    .await
+            }
+        };
+        if DB::rows_affected(&planned.doing(WHAT)?) == 0 {
+            return Ok(false);
+        }
+        for slot in plan.slots {
+            sqlx::query::<DB>(INSERT)
+                .bind(plan.name)
+                .bind(at(slot.due_at))
+                .bind(at(slot.start_at))
+                .bind(slot.status.as_str())
+                .bind(count(slot.missed.map_or(0, |(missed, _)| missed)))
+                .bind(slot.missed.map(|(_, since)| at(since)))
+                .bind(slot.error.as_deref())
+                .execute(&mut *tx)
+                .await
+                .doing(WHAT)?;
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(true)
+    }
+
+    pub(in crate::store) async fn take_slot(
+        &self,
+        name: &str,
+        taker: &SlotTaker<'_>,
+        now: Timestamp,
+    ) -> Result<Option<TakenSlot>> {
+        const WHAT: &str = "take a slot";
+        let mut tx = self.begin().await?;
+        let now = self.shared_time(&mut tx, at(now)).await?;
+        let now = at(now.into());
+        let until = now + taker.lease;
+        sqlx::query::<DB>(GIVE_UP)
+            .bind(name)
+            .bind(now)
+            .bind(i64::from(taker.most_deaths))
+            .bind(DEADLY)
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+        for statement in [TAKE_OVER, TAKE] {
+            let taken = sqlx::query::<DB>(AssertSqlSafe(format!("{statement}{TAKEN}")))
+                .bind(name)
+                .bind(taker.worker)
+                .bind(until)
+                .bind(now)
+                .fetch_optional(&mut *tx)
+                .await
+                .doing(WHAT)?;
+            if let Some(row) = taken {
+                let taken = Self::taken(&row).doing(WHAT)?;
+                tx.commit().await.doing(WHAT)?;
+                return Ok(Some(taken));
+            }
+        }
+        tx.commit().await.doing(WHAT)?;
+        Ok(None)
+    }
+
+    fn taken(row: &DB::Row) -> Result<TakenSlot, sqlx::Error> {
+        Ok(TakenSlot {
+            lease: SlotLease {
+                slot: row.try_get(0)?,
+                take: row.try_get(1)?,
+            },
+            due_at: row.try_get::<DateTime<Utc>, _>(2)?.into(),
+            start_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
+            started_at: row.try_get::<DateTime<Utc>, _>(4)?.into(),
+            deaths: u32::try_from(row.try_get::<i64, _>(5)?).unwrap_or(u32::MAX),
+            missed: row.try_get::<i64, _>(6)?.unsigned_abs(),
+            outcomes: row.try_get::<Json<Vec<Value>>, _>(7)?.0,
+        })
+    }
+
+    pub(in crate::store) async fn renew_slot(
+        &self,
+        lease: SlotLease,
+        for_how_long: std::time::Duration,
+        now: Timestamp,
+    ) -> Result<bool> {
+        const WHAT: &str = "renew the claim on a slot";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        let update = format!("UPDATE slots SET lease_until = $3{UNDER_LEASE}");
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(lease.slot)
+            .bind(lease.take)
+            .bind(at((now + for_how_long).into()))
+            .execute(&mut *connection)
+            .await
+            .map(|done| DB::rows_affected(&done) > 0)
+            .doing(WHAT)
+    }
+
+    pub(in crate::store) async fn expire_slot(&self, lease: SlotLease) -> Result<()> {
+        let update = format!("UPDATE slots SET lease_until = started_at{UNDER_LEASE}");
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(lease.slot)
+            .bind(lease.take)
+            .execute(&self.pool)
+            .await
+            .doing("end the claim of a process that died")?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn note_stages(
+        &self,
+        lease: SlotLease,
+        outcomes: &[Value],
+    ) -> Result<bool> {
+        let update = format!("UPDATE slots SET outcomes = $3{UNDER_LEASE}");
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(lease.slot)
+            .bind(lease.take)
+            .bind(Json(outcomes))
+            .execute(&self.pool)
+            .await
+            .map(|done| DB::rows_affected(&done) > 0)
+            .doing("record a stage of a slot")
+    }
+
+    pub(in crate::store) async fn end_slot(
+        &self,
+        lease: SlotLease,
+        end: &SlotEnd,
+        now: Timestamp,
+    ) -> Result<bool> {
+        const WHAT: &str = "record the end of a slot";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        let finished = (end.status != SlotStatus::Waiting).then(|| at(now.into()));
+        let update = format!(
+            "UPDATE slots SET status = $3, outcomes = $4, error = $5, finished_at = $6, lease_until = NULL{UNDER_LEASE}"
+        );
+        sqlx::query::<DB>(AssertSqlSafe(update))
+            .bind(lease.slot)
+            .bind(lease.take)
+            .bind(end.status.as_str())
+            .bind(Json(end.outcomes.as_slice()))
+            .bind(end.error.as_deref())
+            .bind(finished)
+            .execute(&mut *connection)
+            .await
+            .map(|done| DB::rows_affected(&done) > 0)
+            .doing(WHAT)
+    }
+
+    pub(in crate::store) async fn link_run(&self, run: RunId, slot: i64) -> Result<()> {
+        sqlx::query::<DB>("UPDATE runs SET slot_id = $2 WHERE id = $1")
+            .bind(run.0)
+            .bind(slot)
+            .execute(&self.pool)
+            .await
+            .doing("record the slot of a run")?;
+        Ok(())
+    }
+
+    pub(in crate::store) async fn latest_slots(
+        &self,
+        name: &str,
+        limit: u32,
+    ) -> Result<Vec<SlotRow>> {
+        const WHAT: &str = "read the slots of a schedule";
+        let select = format!("{ROW}WHERE schedule = $1 ORDER BY due_at DESC LIMIT $2");
+        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(name)
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
+        rows.iter().map(Self::slot_row).collect()
+    }
+
+    fn slot_row(row: &DB::Row) -> Result<SlotRow> {
+        const WHAT: &str = "read a slot";
+        let time = |column: usize| -> Result<Option<Timestamp>> {
+            let time: Option<DateTime<Utc>> = row.try_get(column).doing(WHAT)?;
+            Ok(time.map(Timestamp::from))
+        };
+        let id: i64 = row.try_get(0).doing(WHAT)?;
+        Ok(SlotRow {
+            id,
+            schedule: row.try_get(1).doing(WHAT)?,
+            due_at: row.try_get::<DateTime<Utc>, _>(2).doing(WHAT)?.into(),
+            start_at: row.try_get::<DateTime<Utc>, _>(3).doing(WHAT)?.into(),
+            status: Self::slot_status(row, 4, &id.to_string())?,
+            missed: row.try_get::<i64, _>(5).doing(WHAT)?.unsigned_abs(),
+            worker: row.try_get(6).doing(WHAT)?,
+            started_at: time(7)?,
+            finished_at: time(8)?,
+            outcomes: row.try_get::<Json<Value>, _>(9).doing(WHAT)?.0,
+            error: row.try_get(10).doing(WHAT)?,
+        })
+    }
+
+    fn slot_status(row: &DB::Row, column: usize, key: &str) -> Result<SlotStatus> {
+        let word: String = row.try_get(column).doing("read a slot")?;
+        word.parse()
+            .map_err(|error: crate::domain::UnknownWord| StoreError::Corrupt {
+                table: "slots",
+                row: key.to_owned(),
+                detail: error.to_string(),
+            })
+    }
+
+    pub(in crate::store) async fn count_slots(
+        &self,
+        name: &str,
+        since: Timestamp,
+    ) -> Result<Vec<SlotCount>> {
+        const WHAT: &str = "count the slots of a schedule";
+        let rows = sqlx::query::<DB>(
+            "SELECT status, COUNT(*), CAST(SUM(missed) AS BIGINT) FROM slots WHERE schedule = $1 AND due_at >= $2 \
+              GROUP BY status ORDER BY status",
+        )
+        .bind(name)
+        .bind(at(since))
+        .fetch_all(&self.pool)
+        .await
+        .doing(WHAT)?;
+        let counted = |row: &DB::Row| {
+            Ok(SlotCount {
+                status: Self::slot_status(row, 0, name)?,
+                slots: row.try_get::<i64, _>(1).doing(WHAT)?.unsigned_abs(),
+                missed: row.try_get::<i64, _>(2).doing(WHAT)?.unsigned_abs(),
+            })
+        };
+        rows.iter().map(counted).collect()
+    }
+}

@@ -1,0 +1,136 @@
+//! `db check`: what is wrong is found and named, and what is right is left in peace.
+
+use serde_json::Value;
+
+use super::*;
+
+/// What breaks a database, on which of the two, and the check that finds it.
+const BREAKS: [(&str, &str, &str); 12] = [
+    ("", "DELETE FROM packed_scores", "labels without scores"),
+    (
+        "",
+        "DELETE FROM labels WHERE slug = 'food'",
+        "number of scores",
+    ),
+    (
+        "",
+        "UPDATE classifications SET label = 'nobody'",
+        "unknown labels",
+    ),
+    (
+        "",
+        "INSERT INTO tombstones (fullname, reason, purged_at) VALUES ('t3_a2', 'deleted', '2026-01-03T10:00:00+00:00')",
+        "purged posts",
+    ),
+    (
+        "",
+        "UPDATE posts SET text_purged_at = '2026-01-03T10:00:00+00:00' WHERE fullname = 't3_a4'",
+        "texts after retention",
+    ),
+    (
+        "",
+        "UPDATE pair_logits SET text_hash = BYTES(ffffffffffffffff)",
+        "logits without a text",
+    ),
+    (
+        "",
+        "UPDATE text_vectors SET text_hash = BYTES(ffffffffffffffff)",
+        "vectors without a text",
+    ),
+    (
+        "",
+        "UPDATE label_sets SET threshold = 0.5",
+        "versions of label sets",
+    ),
+    (
+        "sqlite",
+        "PRAGMA foreign_keys = OFF; INSERT INTO sightings (run_id, topic, fullname) VALUES (99, 'x', 't3_a1')",
+        "rows of sightings",
+    ),
+    (
+        "postgres",
+        "SET session_replication_role = replica; INSERT INTO sightings (run_id, topic, fullname) VALUES (99, 'x', 't3_a1')",
+        "rows of sightings",
+    ),
+    (
+        "postgres",
+        "SELECT setval('runs_id_seq', 1)",
+        "keys of runs",
+    ),
+    (
+        "postgres",
+        "ALTER TABLE posts DISABLE TRIGGER posts_notify",
+        "indexes and constraints",
+    ),
+];
+
+#[tokio::test]
+async fn each_thing_that_is_wrong_is_found_and_what_to_do_is_said() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        let program = Program::new();
+        let ran = on_ok(&program, url, &["db", "check", "--format", "json"]);
+        let whole: Value = serde_json::from_str(&ran.stdout).unwrap();
+        let notes: Vec<&Value> = whole
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["severity"])
+            .collect();
+        // A lease of long ago and a run without an end.
+        assert_eq!(notes, ["note", "note"], "{whole}");
+        let copy = path(&program, "copy");
+        on_ok(&program, url, &["db", "backup", &copy]);
+        for (only, sql, check) in BREAKS {
+            if !only.is_empty() && only != kind(&database) {
+                continue;
+            }
+            execute(url, sql).await;
+            let ran = on(&program, url, &["db", "check", "--format", "json"]);
+            assert_eq!(ran.code, 1, "{url} {sql}\n{}{}", ran.stdout, ran.stderr);
+            let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+            let found = found
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|row| row["check"] == check);
+            let found = found.unwrap_or_else(|| panic!("{url} {check}: {}", ran.stdout));
+            assert_eq!(found["severity"], "problem");
+            assert!(!found["remedy"].as_str().unwrap().is_empty());
+            let people = on(&program, url, &["db", "check"]);
+            assert!(people.stdout.contains("What to do: "), "{}", people.stdout);
+            assert!(
+                people.stdout.lines().all(|line| line.chars().count() <= 80),
+                "{}",
+                people.stdout
+            );
+            on_ok(&program, url, &["db", "restore", &copy, "--overwrite"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_found() {
+    let database = crate::support::postgres::sqlite();
+    filled(&database.url).await;
+    many(&database.url, 2_000).await;
+    // Past SQLite, in the middle of an index.
+    let store = Store::open(&database.url, Access::Existing).await.unwrap();
+    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'posts_text_hash'";
+    let page = store.query(root).await.unwrap().rows[0][0]
+        .as_u64()
+        .unwrap();
+    store.fold().await.unwrap();
+    store.close().await.unwrap();
+    let file = database.url.strip_prefix("sqlite:").unwrap();
+    let mut bytes = std::fs::read(file).unwrap();
+    let start = usize::try_from((page - 1) * 4096).unwrap();
+    bytes[start + 200..start + 4000].fill(0x5a);
+    std::fs::write(file, bytes).unwrap();
+    let program = Program::new();
+    let ran = on(&program, &database.url, &["db", "check"]);
+    assert!([1, 4].contains(&ran.code), "{} {}", ran.code, ran.stderr);
+    let told = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(told.contains("damaged"), "{told}");
+}

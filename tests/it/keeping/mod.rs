@@ -1,0 +1,144 @@
+//! Copies of a database, copies put in its place, a database that is checked, thinned, and changed as a whole.
+
+mod changed;
+mod checked;
+mod copied;
+mod restored;
+mod thinned;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use topicmill::store::{Access, Store};
+
+use crate::migrations::{Contents, add_later_rows, contents, database_of, execute, shape};
+use crate::support::postgres::{TestDatabase, databases};
+use crate::support::program::{Program, Ran, finished};
+
+/// A database of the present schema with rows in every table.
+async fn filled(url: &str) {
+    database_of(url, i64::MAX).await;
+    add_later_rows(url, i64::MAX).await;
+    execute(
+        url,
+        "DELETE FROM meta WHERE key IN ('statistics_due', 'rewrite_due')",
+    )
+    .await;
+    execute(
+        url,
+        "INSERT INTO run_days VALUES ('2025-12-01', 'collect', 'done', 96, 960, '{\"posts\": 7}')",
+    )
+    .await;
+    // As the program would have called it.
+    let store = Store::open(url, Access::Existing).await.unwrap();
+    let version = store.label_set(1).await.unwrap().hash();
+    store.close().await.unwrap();
+    execute(
+        url,
+        &format!("UPDATE label_sets SET hash = '{version}' WHERE id = 1"),
+    )
+    .await;
+}
+
+/// Posts enough that a copy takes a while.
+async fn many(url: &str, posts: u32) {
+    let rows = if url.starts_with("sqlite:") {
+        format!(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {posts}) \
+             INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+               collected_at, updated_at, topic) \
+             SELECT 't3_m' || n, 'food', 'Title ' || n, hex(randomblob(600)), FALSE, TRUE, 'import', CAST(hex(randomblob(8)) AS BLOB), \
+               '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', '2026-01-01T09:00:00+00:00', 'food' FROM n"
+        )
+    } else {
+        format!(
+            "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+               collected_at, updated_at, topic) \
+             SELECT 't3_m' || n, 'food', 'Title ' || n, \
+               (SELECT string_agg(md5(n::text || m::text), '') FROM generate_series(1, 36) m), FALSE, TRUE, 'import', \
+               decode(md5(n::text), 'hex'), '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', '2026-01-01T09:00:00Z', 'food' \
+               FROM generate_series(1, {posts}) n"
+        )
+    };
+    execute(url, &rows).await;
+}
+
+async fn everything(url: &str) -> Contents {
+    contents(url, &shape(url).await).await
+}
+
+fn on(program: &Program, url: &str, args: &[&str]) -> Ran {
+    let all: Vec<&str> = ["--database", url].iter().chain(args).copied().collect();
+    program.run(&all)
+}
+
+fn on_ok(program: &Program, url: &str, args: &[&str]) -> Ran {
+    let ran = on(program, url, args);
+    assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
+    ran
+}
+
+fn path(program: &Program, name: &str) -> String {
+    program.folder.path().join(name).display().to_string()
+}
+
+/// Starts the program and kills it a while later; whether it was still at work.
+fn killed_after(mut command: Command, wait: Duration) -> bool {
+    use std::os::unix::process::ExitStatusExt;
+    let mut running = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(wait);
+    running.kill().unwrap();
+    running.wait().unwrap().signal() == Some(9)
+}
+
+/// Runs the program where no file may get larger than so many KiB, which is how a full disk looks to it.
+fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
+    let command = program.command(args);
+    let mut limited = Command::new("bash");
+    limited
+        .arg("-c")
+        .arg(format!("trap '' XFSZ; ulimit -f {kib}; exec \"$@\""))
+        .arg("bash")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .current_dir(program.folder.path());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    finished(limited.output().unwrap())
+}
+
+/// Files of a folder, by name.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = folder.read_dir().unwrap().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn kind(database: &TestDatabase) -> &'static str {
+    if database.url.starts_with("sqlite:") {
+        "sqlite"
+    } else {
+        "postgres"
+    }
+}
+
+fn pairs() -> Option<[TestDatabase; 2]> {
+    databases().try_into().ok()
+}
+
+fn password(url: &str) -> &str {
+    let (_, rest) = url.split_once("://").unwrap();
+    rest.split_once('@').unwrap().0.split_once(':').unwrap().1
+}

@@ -1,0 +1,323 @@
+//! `db backup` and `db restore`: what comes back is what was there, completely or not at all.
+
+use sqlx::Connection;
+
+use super::*;
+use crate::support::postgres::{postgres, sqlite};
+
+/// An empty database of the kind of another one.
+fn another(of: &TestDatabase) -> TestDatabase {
+    match kind(of) {
+        "sqlite" => sqlite(),
+        _ => postgres().unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_backup_is_restored_with_all_that_the_database_held() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        let before = everything(url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        on_ok(&program, url, &["db", "backup", &copy]);
+        assert_eq!(names(program.folder.path()), ["copy"]);
+        assert_eq!(everything(url).await, before);
+        if kind(&database) == "postgres" {
+            let mode = std::os::unix::fs::PermissionsExt::mode(
+                &Path::new(&copy).metadata().unwrap().permissions(),
+            );
+            assert_eq!(mode & 0o777, 0o600);
+        }
+
+        // Into another one.
+        let other = another(&database);
+        if kind(&other) == "postgres" {
+            on_ok(&program, &other.url, &["db", "create"]);
+        }
+        on_ok(&program, &other.url, &["db", "restore", &copy]);
+        assert_eq!(everything(&other.url).await, before, "{url}");
+        let checked = on_ok(&program, &other.url, &["db", "check"]);
+        assert!(
+            checked.stdout.contains("ok: the database is whole"),
+            "{}",
+            checked.stdout
+        );
+
+        // Over what came since; nothing is replaced unasked.
+        execute(
+            url,
+            "UPDATE posts SET title = 'another' WHERE fullname = 't3_a1'",
+        )
+        .await;
+        let changed = everything(url).await;
+        let refused = on(&program, url, &["db", "restore", &copy]);
+        assert_eq!(refused.code, 2, "{}", refused.stderr);
+        assert!(refused.stderr.contains("--overwrite"), "{}", refused.stderr);
+        assert_eq!(everything(url).await, changed);
+        on_ok(&program, url, &["db", "restore", &copy, "--overwrite"]);
+        assert_eq!(everything(url).await, before, "{url}");
+        // And it is a database to go on with: keys go on, posts come.
+        let store = database.open().await;
+        let now = topicmill::domain::Timestamp::from_epoch_secs(1_790_000_000).unwrap();
+        let stage = topicmill::domain::Stage::Collect;
+        assert_eq!(store.begin_run(stage, "w", now).await.unwrap().0, 3);
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_was_purged_since_the_backup_stays_away() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        on_ok(&program, url, &["db", "backup", &copy]);
+        let ids = program.write("ids", "t3_a1\n");
+        on_ok(&program, url, &["purge", "--ids", &ids, "--no-rewrite"]);
+        on_ok(&program, url, &["db", "restore", &copy, "--overwrite"]);
+        let store = Store::open(url, Access::ReadOnly).await.unwrap();
+        let count = async |sql: &str| store.query(sql).await.unwrap().rows[0][0].as_i64().unwrap();
+        assert_eq!(
+            count("SELECT COUNT(*) FROM posts WHERE fullname = 't3_a1'").await,
+            0,
+            "{url}"
+        );
+        assert_eq!(count("SELECT COUNT(*) FROM posts").await, 3);
+        assert_eq!(
+            count("SELECT COUNT(*) FROM tombstones WHERE fullname = 't3_a1'").await,
+            1
+        );
+        assert_eq!(count("SELECT COUNT(*) FROM pair_logits").await, 0);
+        assert_eq!(
+            count("SELECT COUNT(*) FROM meta WHERE key = 'rewrite_due'").await,
+            1
+        );
+        store.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_whole_backup_is_refused_and_changes_nothing() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        many(url, 500).await;
+        let before = everything(url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        on_ok(&program, url, &["db", "backup", &copy]);
+        let whole = std::fs::read(&copy).unwrap();
+        let half = program.write("half", &whole[..whole.len() / 2]);
+        let most = program.write("most", &whole[..whole.len() - whole.len() / 20]);
+        let noise: Vec<u8> = (0..5_000_u32).map(|n| (n * 7 % 251) as u8).collect();
+        let noise = program.write("noise", noise);
+        let empty = program.write("empty", "");
+        let missing = path(&program, "missing");
+        let foreign = path(&program, "foreign");
+        let mut other = sqlx::SqliteConnection::connect(&format!("sqlite:{foreign}?mode=rwc"))
+            .await
+            .unwrap();
+        sqlx::raw_sql("CREATE TABLE posts (a); CREATE TABLE mine (b)")
+            .execute(&mut other)
+            .await
+            .unwrap();
+        other.close().await.unwrap();
+        for file in [half, most, noise, empty, missing, foreign] {
+            let ran = on(&program, url, &["db", "restore", &file, "--overwrite"]);
+            assert_eq!(ran.code, 2, "{file}: {}", ran.stderr);
+            assert!(ran.stderr.contains(&file), "{}", ran.stderr);
+            assert_eq!(everything(url).await, before, "{url} {file}");
+        }
+    }
+    // A backup of the other kind is named as such.
+    let Some([one, other]) = pairs() else { return };
+    let program = Program::new();
+    for (from, to) in [(&one, &other), (&other, &one)] {
+        let copy = path(&program, kind(from));
+        on_ok(&program, &from.url, &["db", "create"]);
+        on_ok(&program, &from.url, &["db", "backup", &copy]);
+        let ran = on(&program, &to.url, &["db", "restore", &copy]);
+        assert_eq!(ran.code, 2);
+        assert!(ran.stderr.contains("db copy"), "{}", ran.stderr);
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_somebody_uses_is_not_replaced() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        on_ok(&program, url, &["db", "backup", &copy]);
+        let before = everything(url).await;
+        let args = ["db", "restore", copy.as_str(), "--overwrite"];
+        let ran = if kind(&database) == "sqlite" {
+            let store = database.open().await;
+            let ran = on(&program, url, &args);
+            store.close().await.unwrap();
+            ran
+        } else {
+            let mut writer = sqlx::PgConnection::connect(url).await.unwrap();
+            sqlx::raw_sql("BEGIN; UPDATE posts SET title = title")
+                .execute(&mut writer)
+                .await
+                .unwrap();
+            on(&program, url, &args)
+        };
+        assert_eq!(ran.code, 75, "{}", ran.stderr);
+        assert!(ran.stderr.contains("stop what uses it"), "{}", ran.stderr);
+        assert_eq!(everything(url).await, before);
+        assert_eq!(names(program.folder.path()), ["copy"]);
+    }
+}
+
+#[tokio::test]
+async fn a_backup_or_a_restore_that_is_killed_leaves_no_half() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        many(url, 12_000).await;
+        let program = Program::new();
+        let mut at_work = 0;
+        for n in 0..6 {
+            let copy = path(&program, &format!("copy{n}"));
+            let command = program.command(&["--database", url, "db", "backup", &copy]);
+            at_work += u32::from(killed_after(command, Duration::from_millis(15 + 40 * n)));
+            if Path::new(&copy).exists() {
+                let other = another(&database);
+                if kind(&other) == "postgres" {
+                    on_ok(&program, &other.url, &["db", "create"]);
+                }
+                on_ok(&program, &other.url, &["db", "restore", &copy]);
+            } else {
+                on_ok(&program, url, &["db", "backup", &copy]);
+            }
+        }
+        assert!(at_work >= 2, "{url}: {at_work} kills met a backup");
+        let copy = path(&program, "copy0");
+        execute(
+            url,
+            "UPDATE posts SET title = 'later' WHERE fullname = 't3_a1'",
+        )
+        .await;
+        let title = "SELECT title FROM posts WHERE fullname = 't3_a1'";
+        let mut at_work = 0;
+        for n in 0..6 {
+            let args = ["--database", url, "db", "restore", &copy, "--overwrite"];
+            at_work += u32::from(killed_after(
+                program.command(&args),
+                Duration::from_millis(15 + 60 * n),
+            ));
+            let store = Store::open(url, Access::Existing).await.unwrap();
+            let counted = "SELECT COUNT(*) FROM posts";
+            assert_eq!(
+                store.query(counted).await.unwrap().rows[0][0],
+                12_004,
+                "{url} kill {n}"
+            );
+            // Either of the two, whole.
+            let found = store.query(title).await.unwrap().rows[0][0].clone();
+            assert!(found == "later" || found == "Alive", "{found}");
+            store.close().await.unwrap();
+        }
+        assert!(at_work >= 2, "{url}: {at_work} kills met a restore");
+        // PostgreSQL takes back by itself what the killed one had begun.
+        let mut ran = on(&program, url, &["db", "restore", &copy, "--overwrite"]);
+        for _ in 0..20 {
+            if ran.code != 75 {
+                break;
+            }
+            ran = on(&program, url, &["db", "restore", &copy, "--overwrite"]);
+        }
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        on_ok(&program, url, &["db", "check"]);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_a_backup_and_a_restore_and_loses_nothing() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        many(url, 2_000).await;
+        let before = everything(url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        let full = on_a_full_disk(&program, 300, &["--database", url, "db", "backup", &copy]);
+        assert!([2, 4].contains(&full.code), "{} {}", full.code, full.stderr);
+        assert!(
+            full.stderr.contains("disk") || full.stderr.contains("large"),
+            "{}",
+            full.stderr
+        );
+        assert!(
+            names(program.folder.path()).is_empty(),
+            "{:?}",
+            names(program.folder.path())
+        );
+        on_ok(&program, url, &["db", "backup", &copy]);
+        if kind(&database) == "sqlite" {
+            let args = ["--database", url, "db", "restore", &copy, "--overwrite"];
+            let full = on_a_full_disk(&program, 300, &args);
+            assert!([2, 4].contains(&full.code), "{} {}", full.code, full.stderr);
+            let file = Path::new(url.strip_prefix("sqlite:").unwrap());
+            assert!(
+                names(file.parent().unwrap())
+                    .iter()
+                    .all(|name| !name.contains("restored"))
+            );
+        }
+        assert_eq!(everything(url).await, before);
+    }
+}
+
+#[tokio::test]
+async fn no_password_is_among_the_arguments_or_in_what_is_said() {
+    let Some(database) = postgres() else { return };
+    filled(&database.url).await;
+    let password = password(&database.url);
+    let store = Store::open(&database.url, Access::ReadOnly).await.unwrap();
+    let version = store.server_state().await.unwrap().unwrap().version;
+    store.close().await.unwrap();
+    let program = Program::new();
+    // In the place of PostgreSQL's programs stand ones that write down what they are given.
+    let folder = program.folder.path().join("tools");
+    std::fs::create_dir(&folder).unwrap();
+    let said = path(&program, "said");
+    let script = format!(
+        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'pg_dump (PostgreSQL) {version}.1'; exit; fi\n\
+         echo \"$@\" > {said}; echo \"password=$PGPASSWORD\" >> {said}; echo 'I cannot' >&2; exit 1\n"
+    );
+    let tool = folder.join("pg_dump");
+    std::fs::write(&tool, script).unwrap();
+    std::fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let copy = path(&program, "copy");
+    let mut command = program.command(&["-vv", "db", "backup", &copy]);
+    command.env("DATABASE_URL", &database.url);
+    let usual = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{usual}", folder.display()));
+    let ran = finished(command.output().unwrap());
+    assert!(!ran.stderr.contains(password), "{}", ran.stderr);
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("I cannot"), "{}", ran.stderr);
+    let said = std::fs::read_to_string(&said).unwrap();
+    let (args, environment) = said.split_once('\n').unwrap();
+    assert!(!args.contains(password), "{args}");
+    assert_eq!(environment.trim(), format!("password={password}"));
+    // None for this server.
+    let mut command = program.command(&["db", "backup", &copy]);
+    command
+        .env("DATABASE_URL", &database.url)
+        .env("PATH", &folder);
+    std::fs::write(&tool, "#!/bin/sh\necho 'pg_dump (PostgreSQL) 9.6'\n").unwrap();
+    let ran = finished(command.output().unwrap());
+    // Where the machine has one in its usual place, that one is taken.
+    if ran.code != 0 {
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("only version 9"), "{}", ran.stderr);
+    }
+}

@@ -1,0 +1,395 @@
+//! Metrics as a monitor reads them: from a worker and a web server, on both databases; and that page, dashboard and rules
+//! name what there is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use topicmill::metrics::{Kind, METRICS};
+
+use crate::serve::{labelled, posts, run};
+use crate::support::engine::repository;
+use crate::support::exposition::{Family, read};
+use crate::support::postgres::{databases, sqlite};
+use crate::support::program::{Program, finished};
+
+/// A program that serves metrics, killed with the test.
+struct Watched {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Watched {
+    fn start(program: &Program, args: &[&str]) -> Self {
+        let mut command = program.command(&[args, &["--metrics-listen", "localhost:0"]].concat());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            let (_, rest) = line.split_once("metrics are at http://")?;
+            rest.split('/').next()?.parse().ok()
+        });
+        // What it logs later must not fill the pipe.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        Self {
+            child,
+            address: address.expect("it says where its metrics are"),
+        }
+    }
+
+    /// The status line and the body of an answer.
+    fn ask(&self, request: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let request = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head.to_lowercase(), body.to_owned())
+    }
+
+    fn metrics(&self) -> BTreeMap<String, Family> {
+        let (head, body) = self.ask("GET /metrics");
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        assert!(
+            head.contains("content-type: text/plain; version=0.0.4"),
+            "{head}"
+        );
+        read(&body)
+    }
+
+    /// The metrics, once they say something.
+    fn until(&self, says: impl Fn(&BTreeMap<String, Family>) -> bool) -> BTreeMap<String, Family> {
+        for _ in 0..300 {
+            let families = self.metrics();
+            if says(&families) {
+                return families;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        panic!("in a minute it did not say so: {:#?}", self.metrics());
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// The sum of the samples of a metric that have these labels.
+fn sum(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let Some(family) = families.get(name) else {
+        panic!("no {name}");
+    };
+    let samples = family.samples.iter().filter(|((_, found), _)| {
+        let has = |(label, value): &(&str, &str)| found.get(*label).is_some_and(|is| is == value);
+        labels.iter().all(has)
+    });
+    samples.map(|(_, value)| value).sum()
+}
+
+#[test]
+fn a_worker_and_a_web_server_serve_what_they_did_and_what_the_database_says() {
+    for database in databases() {
+        let program = labelled(&database, &posts(20));
+        let url = database.url.as_str();
+        let pipeline = program.folder.path().join("two.toml").display().to_string();
+        let args = [
+            "--database",
+            url,
+            "classify",
+            "--watch",
+            "--pipeline",
+            &pipeline,
+        ];
+        let worker = Watched::start(&program, &args);
+        // Posts that come while it watches.
+        let more = posts(50).lines().skip(20).collect::<Vec<_>>().join("\n");
+        let more = program.write("more.ndjson", more);
+        run(&program, &database, &["import", &more]);
+        let families = worker.until(|families| {
+            sum(families, "topicmill_posts_labelled_total", &[]) >= 30.0
+                && sum(families, "topicmill_backlog_posts", &[]) < 1.0
+                && sum(families, "topicmill_posts", &[]) >= 50.0
+        });
+        let of = |name, labels: &[_]| sum(&families, name, labels);
+        for (name, value) in [
+            ("topicmill_posts_labelled_total", "30"),
+            ("topicmill_database_up", "1"),
+            ("topicmill_runs_under_way", "1"),
+        ] {
+            assert_eq!(of(name, &[]).to_string(), value, "{name}");
+        }
+        assert!(of("topicmill_tokens_total", &[]) > 100.0);
+        assert!(of("topicmill_padded_tokens_total", &[]) >= of("topicmill_tokens_total", &[]));
+        assert!(of("topicmill_batch_duration_seconds", &[("le", "+Inf")]) >= 1.0);
+        assert!(of("topicmill_engine_seconds_total", &[("state", "busy")]) > 0.0);
+        let ratios = of("topicmill_label_ratio", &[]);
+        assert!((ratios - 1.0).abs() < 1e-9, "{ratios}");
+        let import = [("stage", "import")];
+        assert!(of("topicmill_last_good_run_timestamp_seconds", &import) > 1.7e9);
+        assert_eq!(of("topicmill_last_run_failed", &import).to_string(), "0");
+        // What is served is in the table, and the table's labels are those that are served.
+        for (name, family) in &families {
+            let metric = METRICS
+                .iter()
+                .find(|metric| metric.name == name)
+                .expect(name);
+            assert_eq!(
+                (metric.kind.word(), metric.help),
+                (family.kind.as_str(), family.help.as_str())
+            );
+            let ((_, labels), _) = family.samples.first_key_value().unwrap();
+            let labels: BTreeSet<&str> = labels.keys().map(String::as_str).collect();
+            let mut known: BTreeSet<&str> = metric.labels.iter().copied().collect();
+            known.extend(Some("le").filter(|_| metric.kind == Kind::Histogram));
+            assert_eq!(labels, known, "{name}");
+        }
+        let args = ["--database", url, "serve", "--listen", "127.0.0.1:0"];
+        let server = Watched::start(&program, &args);
+        let families = server.metrics();
+        for (name, value) in [
+            ("topicmill_posts", "50"),
+            ("topicmill_posts_labelled_total", "0"),
+        ] {
+            assert_eq!(sum(&families, name, &[]).to_string(), value, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_listener_answers_two_addresses_and_keeps_to_itself() {
+    let database = sqlite();
+    let program = Program::new();
+    run(&program, &database, &["db", "create"]);
+    let args = ["--database", &database.url, "classify", "--watch"];
+    let worker = Watched::start(&program, &args);
+    assert!(worker.address.ip().is_loopback());
+    let status = |request: &str| {
+        worker
+            .ask(request)
+            .0
+            .split_whitespace()
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(worker.ask("GET /healthz").1, "ok\n");
+    assert_eq!(status("GET /metrics"), "200");
+    for (request, expected) in [
+        ("GET /", "404"),
+        ("GET /posts", "404"),
+        ("GET /metrics/../etc/passwd", "404"),
+        ("POST /metrics", "405"),
+        ("DELETE /healthz", "405"),
+    ] {
+        assert_eq!(status(request), expected, "{request}");
+    }
+    // Who connects and says nothing keeps nobody waiting, and does not keep the worker from its end.
+    let _silent: Vec<TcpStream> = (0..20)
+        .map(|_| TcpStream::connect(worker.address).unwrap())
+        .collect();
+    assert_eq!(status("GET /metrics"), "200");
+    let mut worker = worker;
+    let pid = worker.child.id().to_string();
+    std::process::Command::new("kill")
+        .args(["-TERM", &pid])
+        .status()
+        .unwrap();
+    assert_eq!(worker.child.wait().unwrap().code(), Some(143));
+    let file = database.url.strip_prefix("sqlite:").unwrap();
+    assert!(
+        !std::path::Path::new(&format!("{file}-wal")).exists(),
+        "the log is folded into the file"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_said_before_the_work_and_is_an_error_of_use() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(2));
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (command, listen, said) in [
+        (
+            &["classify"][..],
+            address.as_str(),
+            "another program listens there",
+        ),
+        (
+            &["serve", "--listen", "127.0.0.1:0"][..],
+            &address,
+            "give another port with --metrics-listen",
+        ),
+        (
+            &["classify"][..],
+            "nowhere",
+            "`nowhere` is no address to listen on",
+        ),
+        (
+            &["classify"][..],
+            "192.0.2.1:9187",
+            "this machine has no such address",
+        ),
+    ] {
+        let args = [
+            &["--database", &database.url][..],
+            command,
+            &["--metrics-listen", listen],
+        ];
+        let ran = program.run(&args.concat());
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
+    let rows = run(
+        &program,
+        &database,
+        &["sql", "SELECT COUNT(*) AS n FROM runs", "--format", "json"],
+    );
+    assert_eq!(
+        serde_json::from_str::<Value>(&rows.stdout).unwrap(),
+        json!([{"n": 2}])
+    );
+}
+
+#[test]
+fn each_line_of_a_log_in_json_has_the_run_that_it_belongs_to() {
+    let database = sqlite();
+    let program = labelled(&database, &posts(4));
+    let args = [
+        "--database",
+        &database.url,
+        "--log-format",
+        "json",
+        "-v",
+        "classify",
+    ];
+    let ran = finished(program.command(&args).output().unwrap());
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let lines: Vec<Value> = ran
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let begins = lines.iter().position(|line| line["run"].is_i64()).unwrap();
+    assert!(
+        lines[begins..].iter().all(|line| line["run"] == 3),
+        "{}",
+        ran.stderr
+    );
+    assert!(
+        lines[begins..]
+            .iter()
+            .any(|line| line["message"] == "classifying done"),
+        "{}",
+        ran.stderr
+    );
+}
+
+/// Names of ours in a text.
+fn named(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let ours = |word: &&str| word.starts_with("topicmill_") || word.starts_with("process_");
+    words.filter(ours).map(str::to_owned).collect()
+}
+
+#[test]
+fn dashboard_and_rules_name_metrics_that_there_are_and_the_page_names_all() {
+    let mut known: BTreeSet<String> = METRICS
+        .iter()
+        .map(|metric| metric.name.to_owned())
+        .collect();
+    for metric in METRICS
+        .iter()
+        .filter(|metric| metric.kind == Kind::Histogram)
+    {
+        known.insert(format!("{}_bucket", metric.name));
+    }
+    let text = |name: &str| std::fs::read_to_string(repository(name)).unwrap();
+    for file in ["dashboard.json", "alerts.yml", "alerts_test.yml"] {
+        let names = named(&text(&format!("pipelines/monitoring/{file}")));
+        assert!(names.len() > 5, "{file}: {names:?}");
+        let unknown: Vec<_> = names.difference(&known).collect();
+        assert!(unknown.is_empty(), "{file} names {unknown:?}");
+    }
+    let page = text("docs/monitoring.md");
+    let rows: Vec<&str> = page
+        .lines()
+        .filter(|line| line.starts_with("| `topicmill_") || line.starts_with("| `process_"))
+        .collect();
+    let expected: Vec<String> = METRICS
+        .iter()
+        .map(|metric| {
+            let labels: Vec<String> = metric
+                .labels
+                .iter()
+                .map(|label| format!("`{label}`"))
+                .collect();
+            let (name, kind, help) = (metric.name, metric.kind.word(), metric.help);
+            format!("| `{name}` | {kind} | {} | {help} |", labels.join(", "))
+        })
+        .collect();
+    assert_eq!(rows, expected, "the table of docs/monitoring.md");
+    // Every alert is explained.
+    let alerts = text("pipelines/monitoring/alerts.yml");
+    let alerts: Vec<&str> = alerts
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "))
+        .collect();
+    assert!(alerts.len() > 10);
+    let explained: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `Topicmill")?.split('`').next())
+        .collect();
+    let alerts: Vec<&str> = alerts
+        .into_iter()
+        .map(|name| name.strip_prefix("Topicmill").unwrap())
+        .collect();
+    assert_eq!(alerts, explained);
+    let tested = text("pipelines/monitoring/alerts_test.yml");
+    for name in alerts {
+        let fires = format!("alertname: Topicmill{name}\n        exp_alerts:");
+        assert!(tested.contains(&fires), "nothing makes {name} fire");
+    }
+}
+
+#[test]
+fn the_dashboard_has_ten_panels_that_grafana_can_draw() {
+    let text = std::fs::read_to_string(repository("pipelines/monitoring/dashboard.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    assert_eq!(panels.len(), 10);
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        assert!(panel["description"].as_str().unwrap().len() > 10, "{title}");
+        let place = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        assert!(
+            place("x") + place("w") <= 24,
+            "{title} is wider than the page"
+        );
+        for x in place("x")..place("x") + place("w") {
+            for y in place("y")..place("y") + place("h") {
+                assert!(taken.insert((x, y)), "{title} covers another panel");
+            }
+        }
+        let refs: BTreeSet<&str> = panel["targets"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|target| {
+                assert_eq!(target["datasource"]["uid"], "${datasource}", "{title}");
+                target["refId"].as_str().unwrap()
+            })
+            .collect();
+        assert_eq!(
+            refs.len(),
+            panel["targets"].as_array().unwrap().len(),
+            "{title}"
+        );
+    }
+}

@@ -1,0 +1,421 @@
+//! What docs/operating promises: roles of a database, secrets in files, a home that nobody may write to, and the files
+//! of packaging/.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+use crate::support::engine::{repository, runtime_is_here};
+use crate::support::postgres::postgres;
+use crate::support::program::{Program, Ran, finished};
+
+const ROLES: &str = include_str!("../../packaging/postgresql/roles.sql");
+
+async fn run(url: &str, sql: &str) -> Result<(), String> {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let statement = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
+    let ran = connection.execute(statement).await;
+    connection.close().await.unwrap();
+    ran.map(drop).map_err(|error| format!("{sql}: {error}"))
+}
+
+/// A user for each role, on the tables of a database.
+struct Users {
+    program: Program,
+    owner: String,
+}
+
+impl Users {
+    const JOBS: [&str; 4] = ["reader", "collector", "worker", "reviewer"];
+
+    async fn of(owner: &str) -> Self {
+        let program = Program::new();
+        program.ok(&["--database", owner, "db", "create"]);
+        // Twice, because an upgrade asks for it again.
+        for _ in 0..2 {
+            run(owner, ROLES).await.unwrap();
+        }
+        for job in Self::JOBS {
+            let login = Self::login(job);
+            let sql = format!("CREATE ROLE {login} LOGIN PASSWORD 'pw' IN ROLE topicmill_{job}");
+            run(owner, &sql).await.unwrap();
+        }
+        let owner = owner.to_owned();
+        Self { program, owner }
+    }
+
+    fn login(job: &str) -> String {
+        format!("topicmill_test_{job}_{}", std::process::id())
+    }
+
+    fn url(&self, job: &str) -> String {
+        let (_, place) = self.owner.rsplit_once('@').unwrap();
+        format!("postgres://{}:pw@{place}", Self::login(job))
+    }
+
+    fn ran(&self, job: &str, words: &[&str]) -> Ran {
+        let url = self.url(job);
+        let words = [&["-q", "--database", url.as_str()], words].concat();
+        let mut command = self.program.command(&words);
+        command.env_remove("TOPICMILL__DATABASE__ALLOW_SUPERUSER");
+        finished(command.output().unwrap())
+    }
+
+    async fn gone(self) {
+        for job in Self::JOBS {
+            let login = Self::login(job);
+            let sql = format!("DROP OWNED BY {login}; DROP ROLE {login}");
+            run(&self.owner, &sql).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
+    let Some(database) = postgres() else { return };
+    if !runtime_is_here("the roles of a database") {
+        return;
+    }
+    let users = Users::of(&database.url).await;
+    let post = |text: &str| {
+        format!(
+            "{{\"id\": \"zz1\", \"title\": \"A title\", \"selftext\": \"{text}\", \"subreddit\": \"food\", \
+             \"created_utc\": 1700000000}}\n"
+        )
+    };
+    let first = users.program.write("1.ndjson", post("a"));
+    let edited = users.program.write("2.ndjson", post("b"));
+    let gone = users.program.write("gone.txt", "t3_zz1\n");
+    let import = ["import", "--format", "ndjson", "--again"];
+    let minutely = users.program.write(
+        "minutely.toml",
+        "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n[[schedule]]\nname = \"minutely\"\ncron = \"* * * * *\"\n\
+         stages = [\"purge --retention 2\"]\n",
+    );
+    let jobs: [(&str, &[&str]); 13] = [
+        (
+            "collector",
+            &["collect", "--source", "sample", "--limit", "3"],
+        ),
+        (
+            "collector",
+            &["collect", "--source", "sample", "--limit", "4"],
+        ),
+        ("collector", &[&import[..], &[&first]].concat()),
+        ("worker", &["classify"]),
+        ("collector", &[&import[..], &[&edited]].concat()),
+        ("worker", &["classify", "--mode", "multi", "--make-current"]),
+        ("collector", &["purge", "--ids", &gone]),
+        ("collector", &[&import[..], &[&first]].concat()),
+        ("collector", &["purge", "--retention", "1", "--thin"]),
+        (
+            "collector",
+            &["schedule", "run", "--once", "--pipeline", &minutely],
+        ),
+        ("reader", &["schedule", "list", "--pipeline", &minutely]),
+        ("reader", &["sql", "SELECT COUNT(*) FROM labeled_posts"]),
+        ("reader", &["export", "labelled.csv"]),
+    ];
+    for (job, words) in jobs {
+        let ran = users.ran(job, words);
+        assert_eq!(ran.code, 0, "{job} {words:?}: {}", ran.stderr);
+    }
+    for (job, words) in [
+        ("reader", &["collect", "--source", "sample"][..]),
+        ("reader", &["classify"]),
+        ("worker", &["collect", "--source", "sample"]),
+        ("worker", &["purge", "--retention", "1"]),
+        ("collector", &["classify"]),
+    ] {
+        let ran = users.ran(job, words);
+        assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("permission denied"), "{}", ran.stderr);
+    }
+    no_statement_passes_its_role(&users).await;
+    users.gone().await;
+}
+
+async fn no_statement_passes_its_role(users: &Users) {
+    let answer = "INSERT INTO gold (fullname, reviewer, text_hash, chosen, source, answered_at) \
+                  SELECT fullname, 'me', text_hash, 'random', 'review', now() FROM posts LIMIT 1";
+    run(&users.url("reviewer"), answer).await.unwrap();
+    run(&users.url("reviewer"), "DELETE FROM gold")
+        .await
+        .unwrap();
+    for (job, sql) in [
+        ("reviewer", "UPDATE posts SET title = ''"),
+        ("reader", answer),
+        ("worker", "UPDATE posts SET title = ''"),
+        ("worker", "DELETE FROM posts"),
+        ("worker", "DELETE FROM tombstones"),
+        ("collector", "UPDATE classifications SET label = ''"),
+        ("collector", "DELETE FROM gold"),
+        ("reader", "UPDATE slots SET status = 'done'"),
+        ("collector", "DROP TABLE posts"),
+    ] {
+        let why = run(&users.url(job), sql).await.unwrap_err();
+        let refused = why.contains("permission denied") || why.contains("must be owner");
+        assert!(refused, "{job}: {why}");
+    }
+    // What an upgrade adds may be read at once.
+    run(&users.owner, "CREATE TABLE added (x INT)")
+        .await
+        .unwrap();
+    for job in Users::JOBS {
+        run(&users.url(job), "SELECT * FROM added").await.unwrap();
+        run(&users.url(job), "DELETE FROM added").await.unwrap_err();
+    }
+}
+
+#[test]
+fn a_secret_comes_from_a_file_and_a_missing_file_is_a_wrong_setting() {
+    let program = Program::new();
+    let file = program.write("url", "sqlite:hidden.db\n");
+    let show = |file: &str| {
+        let mut command = program.command(&["config", "show", "--origin"]);
+        finished(command.env("DATABASE_URL_FILE", file).output().unwrap())
+    };
+    let shown = show(&file);
+    assert!(
+        shown.stdout.contains("sqlite:hidden.db"),
+        "{}",
+        shown.stdout
+    );
+    assert!(
+        shown.stdout.contains("$DATABASE_URL_FILE"),
+        "{}",
+        shown.stdout
+    );
+    let refused = show("nowhere");
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    for said in [
+        "`database.url_file` in $DATABASE_URL_FILE",
+        "`nowhere`",
+        "correct the path",
+    ] {
+        assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn a_service_without_a_home_loses_what_it_would_remember_and_nothing_else() {
+    if !runtime_is_here("a service without a home") {
+        return;
+    }
+    let program = Program::new();
+    // Nobody may make a folder in /proc, not even root.
+    let run = |words: &[&str]| {
+        let mut command = program.command(words);
+        command
+            .env("HOME", "/proc")
+            .env_remove("XDG_CACHE_HOME")
+            .env_remove("XDG_DATA_HOME");
+        finished(command.output().unwrap())
+    };
+    for words in [
+        &["collect", "--source", "sample", "--limit", "2"][..],
+        &["classify"],
+        &["status", "--check"],
+        &["report", "report.html"],
+        &["export", "labelled.csv"],
+    ] {
+        let ran = run(words);
+        assert_eq!(ran.code, 0, "{words:?}: {}", ran.stderr);
+    }
+    let setup = run(&[
+        "setup",
+        "--force",
+        "--model",
+        repository("models/minilm-reddit-topics").to_str().unwrap(),
+    ]);
+    assert_eq!(setup.code, 1, "{}", setup.stderr);
+    assert!(
+        setup.stderr.contains("/proc/.local/share/topicmill"),
+        "{}",
+        setup.stderr
+    );
+}
+
+/// A file of packaging/.
+fn packaging(path: &str) -> String {
+    std::fs::read_to_string(repository("packaging").join(path)).unwrap()
+}
+
+#[test]
+fn the_settings_of_the_debian_package_are_settings() {
+    let file = repository("packaging/debian/config.toml");
+    let shown = Program::new().ok(&["--config", file.to_str().unwrap(), "config", "show"]);
+    assert!(
+        shown
+            .stdout
+            .contains("sqlite:/var/lib/topicmill/topicmill.db")
+    );
+    // With the lines that wait for somebody to want them.
+    let text =
+        packaging("debian/config.toml").replace("# client_secret_file", "client_secret_file");
+    let text = text.replace("# token_file", "token_file");
+    let program = Program::new();
+    std::fs::create_dir(program.folder.path().join("secrets")).unwrap();
+    program.write("secrets/reddit", "hush");
+    program.write("secrets/serve-token", "0123456789abcdef");
+    let file = program.write("config.toml", text);
+    program.ok(&["--config", &file, "config", "show"]);
+}
+
+#[test]
+fn the_variables_of_the_compose_files_are_settings() {
+    let program = Program::new();
+    let file = program.write("secret", "sqlite:x.db");
+    let mut names = BTreeSet::new();
+    for text in ["docker/compose.yaml", "docker/compose.cuda.yaml"].map(packaging) {
+        let lines = text.lines().map(|line| line.trim_start_matches(['#', ' ']));
+        let set = lines.filter(|line| line.starts_with("TOPICMILL__"));
+        names.extend(set.map(|line| line.split(':').next().unwrap().to_owned()));
+    }
+    assert!(names.len() > 5, "{names:?}");
+    let mut command = program.command(&["config", "show"]);
+    for name in &names {
+        let value = if name.ends_with("_FILE") {
+            &file
+        } else {
+            "text"
+        };
+        command.env(name, value);
+    }
+    let shown = finished(command.output().unwrap());
+    // No more than the one that has no such value.
+    assert!(
+        shown.stderr.contains("log.format `text`") || shown.code == 0,
+        "{}",
+        shown.stderr
+    );
+}
+
+/// The files that a source file compiles in, below the repository.
+fn included(source: &Path, top: &Path) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string(source).unwrap();
+    let calls = text.split("include_").skip(1);
+    let named = calls.filter_map(|rest| {
+        let rest = rest
+            .strip_prefix("str!(")
+            .or(rest.strip_prefix("bytes!("))?;
+        rest.trim_start().strip_prefix('"')?.split('"').next()
+    });
+    let files = named.filter_map(|named| source.parent()?.join(named).canonicalize().ok());
+    files
+        .map(|file| file.strip_prefix(top).unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn the_container_gets_every_file_that_the_sources_include() {
+    let top = repository("").canonicalize().unwrap();
+    let rules = packaging("docker/Dockerfile.dockerignore");
+    let kept: Vec<&str> = rules
+        .lines()
+        .filter_map(|it| it.strip_prefix('!'))
+        .collect();
+    let is_kept = |path: &Path| kept.iter().any(|rule| path.starts_with(rule));
+    let mut sources = vec![top.join("src"), top.join("crates")];
+    let mut count = 0;
+    while let Some(path) = sources.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).unwrap();
+            sources.extend(entries.map(|entry| entry.unwrap().path()));
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            // What only tests include is not compiled there.
+            for file in included(&path, &top)
+                .iter()
+                .filter(|it| !it.starts_with("tests"))
+            {
+                count += 1;
+                assert!(is_kept(file), "{} is not in the container", file.display());
+            }
+        }
+    }
+    assert!(count > 10, "{count}");
+    for file in [
+        "Cargo.toml",
+        "Cargo.lock",
+        "build.rs",
+        "requirements.txt",
+        "models/minilm-reddit-topics",
+    ] {
+        assert!(is_kept(Path::new(file)), "{file}");
+    }
+}
+
+#[test]
+fn the_debian_package_is_made_of_files_that_are_there() {
+    let manifest: toml::Table =
+        toml::from_str(&std::fs::read_to_string(repository("Cargo.toml")).unwrap()).unwrap();
+    let deb = &manifest["package"]["metadata"]["deb"];
+    for asset in deb["assets"].as_array().unwrap() {
+        let source = asset[0].as_str().unwrap();
+        // What the build makes: the program, and what it writes itself.
+        if !source.starts_with("target/") {
+            assert!(
+                repository(source.trim_end_matches("/*").trim_end_matches("/*.md")).exists(),
+                "{source}"
+            );
+        }
+    }
+    let units = deb["systemd-units"].as_array().unwrap();
+    assert!(units.len() >= 3);
+    for unit in units {
+        let name = format!(
+            "packaging/debian/{}.service",
+            unit["unit-name"].as_str().unwrap()
+        );
+        assert!(repository(&name).exists(), "{name}");
+    }
+}
+
+#[test]
+fn systemd_takes_the_units_and_finds_little_that_they_expose() {
+    if !Command::new("systemd-analyze")
+        .arg("--version")
+        .output()
+        .is_ok_and(|it| it.status.success())
+    {
+        let missing = "*** NOT RUN: the units are not verified: systemd-analyze is not installed";
+        writeln!(std::io::stderr(), "{missing}").expect("stderr is open");
+        return;
+    }
+    let program = Program::new();
+    let mut units = Vec::new();
+    for name in ["schedule", "classify", "serve"] {
+        let text = packaging(&format!("debian/topicmill-{name}.service"));
+        let text = text.replace("/usr/bin/topicmill", env!("CARGO_BIN_EXE_topicmill"));
+        units.push(program.write(&format!("topicmill-{name}.service"), text));
+    }
+    let analyze = |words: &[&str], unit: &str| {
+        let ran = Command::new("systemd-analyze")
+            .args(words)
+            .arg(unit)
+            .output()
+            .unwrap();
+        let said = format!(
+            "{}{}",
+            String::from_utf8_lossy(&ran.stdout),
+            String::from_utf8_lossy(&ran.stderr)
+        );
+        assert!(
+            ran.status.success() && Path::new(unit).exists(),
+            "{unit}: {said}"
+        );
+        said
+    };
+    for unit in &units {
+        let said = analyze(&["verify", "--man=no"], unit);
+        assert!(said.trim().is_empty(), "{said}");
+        // 10 is everything, 0 is nothing.
+        analyze(
+            &["security", "--offline=true", "--threshold=20", "--no-pager"],
+            unit,
+        );
+    }
+}

@@ -1,0 +1,548 @@
+//! Slots on both databases: each runs once, whoever looks, whatever clocks do, and however processes die.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::{Clock, ManualClock};
+use topicmill::domain::{CatchUp, Overlap, SlotStatus, Timestamp};
+use topicmill::schedule::{Entry, Event, Order, Scheduler, StageEnd, Timetable, zone};
+use topicmill::store::{SlotRow, SlotTaker, Store};
+
+use crate::support::postgres::{TestDatabase, databases};
+
+mod operation;
+mod processes;
+mod program;
+
+const LEASE: Duration = Duration::from_secs(60);
+const DONE: StageEnd = StageEnd {
+    status: SlotStatus::Done,
+    exit: 0,
+    error: None,
+    ends_slot: false,
+};
+
+fn utc(text: &str) -> DateTime<Utc> {
+    text.parse().unwrap()
+}
+
+fn entry(name: &str, catch_up: CatchUp) -> Entry {
+    Entry {
+        name: name.to_owned(),
+        timetable: Timetable::new("*/15 * * * *", zone("UTC").unwrap()).unwrap(),
+        stages: vec![vec!["collect".to_owned()], vec!["classify".to_owned()]],
+        catch_up,
+        overlap: Overlap::Skip,
+        timeout: None,
+        jitter: Duration::ZERO,
+    }
+}
+
+/// A database, a clock that stands at noon, and what stages ran: slot and stage.
+struct Scene {
+    store: Store,
+    clock: Arc<ManualClock>,
+    ran: RefCell<Vec<(i64, String)>>,
+    stop: CancellationToken,
+}
+
+impl Scene {
+    async fn of(database: &TestDatabase) -> Self {
+        Self {
+            store: database.open().await,
+            clock: ManualClock::at(utc("2026-03-02T12:00:00Z")),
+            ran: RefCell::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    fn scheduler(&self, worker: &str, entries: &[Entry]) -> Scheduler {
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        let mut scheduler = Scheduler::new(store, clock, worker.to_owned(), LEASE);
+        scheduler.follow(entries.to_vec());
+        scheduler
+    }
+
+    fn note(&self, order: Order<'_>) {
+        let mut ran = self.ran.borrow_mut();
+        ran.push((order.slot, order.words[0].clone()));
+    }
+
+    /// Runs what is due; every stage ends well.
+    async fn run_due(&self, scheduler: &mut Scheduler) -> usize {
+        let work = async |order: Order<'_>| {
+            tokio::task::yield_now().await;
+            self.note(order);
+            DONE
+        };
+        let ended = scheduler.run_due(&self.stop, &work, &|_| {}).await;
+        ended.unwrap().len()
+    }
+
+    fn minutes(&self, minutes: u64) {
+        self.clock.advance(Duration::from_secs(60 * minutes));
+    }
+
+    async fn slots(&self, name: &str) -> Vec<SlotRow> {
+        let mut slots = self.store.latest_slots(name, 5_000).await.unwrap();
+        slots.reverse();
+        slots
+    }
+
+    /// Status and missed slots of each slot, the earliest first.
+    async fn found(&self, name: &str) -> Vec<(SlotStatus, u64)> {
+        let slots = self.slots(name).await;
+        slots
+            .iter()
+            .map(|slot| (slot.status, slot.missed))
+            .collect()
+    }
+
+    /// Each slot ran each of its stages once, and no other.
+    async fn check_once(&self, name: &str, done: usize) {
+        let slots = self.slots(name).await;
+        let done_ids: Vec<i64> = slots
+            .iter()
+            .filter(|slot| slot.status == SlotStatus::Done)
+            .map(|slot| slot.id)
+            .collect();
+        assert_eq!(done_ids.len(), done);
+        let mut times: BTreeMap<(i64, String), usize> = BTreeMap::new();
+        for ran in self.ran.borrow().iter() {
+            *times.entry(ran.clone()).or_default() += 1;
+        }
+        for id in done_ids {
+            for stage in ["collect", "classify"] {
+                assert_eq!(times.get(&(id, stage.to_owned())), Some(&1), "{id} {stage}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_jumps_over_forty_slots_runs_each_once_or_as_catch_up_says() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let entries = [
+            entry("none", CatchUp::None),
+            entry("one", CatchUp::One),
+            entry("all", CatchUp::All),
+        ];
+        let mut one = scene.scheduler("one", &entries);
+        let mut two = scene.scheduler("two", &entries);
+        assert_eq!(
+            scene.run_due(&mut one).await,
+            0,
+            "nothing is due before somebody looks"
+        );
+        // Forty slots and five minutes later both look at once.
+        scene.minutes(605);
+        let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
+        assert_eq!(a + b, 41, "{}", database.url);
+        assert_eq!(scene.found("none").await, [(SlotStatus::Missed, 40)]);
+        assert_eq!(scene.found("one").await, [(SlotStatus::Done, 39)]);
+        assert_eq!(scene.found("all").await, [(SlotStatus::Done, 0); 40]);
+        scene.check_once("all", 40).await;
+        scene.check_once("one", 1).await;
+        // The next one is due in time for all of them.
+        scene.minutes(10);
+        let (a, b) = tokio::join!(scene.run_due(&mut one), scene.run_due(&mut two));
+        assert_eq!(a + b, 3, "{}", database.url);
+        assert_eq!(
+            scene.found("none").await,
+            [(SlotStatus::Missed, 40), (SlotStatus::Done, 0)]
+        );
+        let last = scene.slots("one").await.pop().unwrap();
+        assert_eq!(last.due_at.as_datetime(), utc("2026-03-02T22:15:00Z"));
+        assert_eq!(last.started_at, Some(last.due_at));
+        assert_eq!(last.outcomes[1]["stage"], json!("classify"));
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_runs_no_slot_twice() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let entries = [entry("often", CatchUp::One)];
+        let mut one = scene.scheduler("one", &entries);
+        scene.run_due(&mut one).await;
+        for _ in 0..12 {
+            scene.minutes(15);
+            assert_eq!(scene.run_due(&mut one).await, 1);
+        }
+        // Two hours back; another process starts meanwhile.
+        scene.clock.jump(-TimeDelta::hours(2));
+        let mut two = scene.scheduler("two", &entries);
+        for _ in 0..8 {
+            let both = scene.run_due(&mut one).await + scene.run_due(&mut two).await;
+            assert_eq!(both, 0, "{}", database.url);
+            scene.minutes(15);
+        }
+        scene.minutes(15);
+        assert_eq!(scene.run_due(&mut two).await, 1);
+        scene.check_once("often", 13).await;
+        // A clock that ran a year ahead, and is put right, does not silence the schedule for a year.
+        scene.clock.jump(TimeDelta::days(365));
+        scene.run_due(&mut one).await;
+        scene.clock.jump(-TimeDelta::days(365));
+        assert_eq!(scene.run_due(&mut one).await, 0);
+        scene.minutes(15);
+        assert_eq!(scene.run_due(&mut one).await, 1, "{}", database.url);
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_overlaps_is_skipped_or_queued() {
+    for database in databases() {
+        for (overlap, expected) in [
+            (
+                Overlap::Skip,
+                [SlotStatus::Done, SlotStatus::Skipped, SlotStatus::Skipped],
+            ),
+            (
+                Overlap::Queue,
+                [SlotStatus::Done, SlotStatus::Done, SlotStatus::Done],
+            ),
+        ] {
+            let scene = Scene::of(&database).await;
+            let name = overlap.as_str();
+            let entries = [Entry {
+                overlap,
+                ..entry(name, CatchUp::One)
+            }];
+            let mut one = scene.scheduler("one", &entries);
+            let other = tokio::sync::Mutex::new(scene.scheduler("two", &entries));
+            scene.run_due(&mut one).await;
+            scene.minutes(15);
+            let first = RefCell::new(true);
+            // The first stage takes half an hour, in which another process looks twice.
+            let work = async |order: Order<'_>| {
+                scene.note(order);
+                if first.replace(false) {
+                    for _ in 0..2 {
+                        scene.minutes(15);
+                        // It shows that it lives.
+                        renew(&scene, name).await;
+                        assert_eq!(scene.run_due(&mut *other.lock().await).await, 0);
+                    }
+                }
+                DONE
+            };
+            one.run_due(&scene.stop, &work, &|_| {}).await.unwrap();
+            let found = scene.slots(name).await;
+            let statuses: Vec<SlotStatus> = found.iter().map(|slot| slot.status).collect();
+            assert_eq!(statuses, expected, "{}", database.url);
+            if overlap == Overlap::Skip {
+                let why = found[1].error.as_deref().unwrap();
+                assert_eq!(why, "the slot of 2026-03-02 12:15 UTC still ran");
+            } else {
+                scene.check_once(name, 3).await;
+                assert!(found[1].started_at >= found[0].finished_at);
+            }
+        }
+    }
+}
+
+/// What the heartbeat does that goes by real time.
+async fn renew(scene: &Scene, name: &str) {
+    let now = scene.clock.now().into();
+    let state = scene.store.schedule_state(name, now).await.unwrap();
+    let held = state.running.unwrap();
+    assert!(
+        scene
+            .store
+            .renew_slot(held.lease, LEASE, now)
+            .await
+            .unwrap()
+    );
+}
+
+#[tokio::test]
+async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_stage() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let entries = [entry("often", CatchUp::One)];
+        let mut one = scene.scheduler("one", &entries);
+        scene.run_due(&mut one).await;
+        scene.minutes(15);
+        // A process on another machine takes the slot, ends its first stage, and is seen no more.
+        let now = || Timestamp::from(scene.clock.now());
+        let mut lost = scene.scheduler("elsewhere", &entries);
+        let hang = async |order: Order<'_>| {
+            if order.words[0] == "classify" {
+                std::future::pending::<()>().await;
+            }
+            scene.note(order);
+            DONE
+        };
+        let hanging = lost.run_due(&scene.stop, &hang, &|_| {});
+        assert!(
+            tokio::time::timeout(Duration::from_millis(500), hanging)
+                .await
+                .is_err()
+        );
+        let held = scene.store.schedule_state("often", now()).await.unwrap();
+        let held = held.running.unwrap();
+        assert!(!held.is_expired);
+        assert_eq!(scene.run_due(&mut one).await, 0, "it is held still");
+        scene.clock.advance(LEASE);
+        assert_eq!(scene.run_due(&mut one).await, 1, "{}", database.url);
+        scene.check_once("often", 1).await;
+        // Whoever wakes later writes nothing any more.
+        assert!(
+            !scene
+                .store
+                .renew_slot(held.lease, LEASE, now())
+                .await
+                .unwrap()
+        );
+        assert!(!scene.store.note_stages(held.lease, &[]).await.unwrap());
+        let slots = scene.slots("often").await;
+        assert_eq!(slots[0].outcomes.as_array().unwrap().len(), 2);
+        assert_eq!(slots[0].worker.as_deref(), Some("one"));
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_kills_its_processes_is_given_up() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let entries = [entry("deadly", CatchUp::One)];
+        let mut one = scene.scheduler("one", &entries);
+        scene.run_due(&mut one).await;
+        scene.minutes(15);
+        let taker = SlotTaker {
+            worker: "elsewhere",
+            lease: LEASE,
+            most_deaths: 5,
+        };
+        let mut last = None;
+        scene
+            .store
+            .schedule_state("deadly", scene.clock.now().into())
+            .await
+            .unwrap();
+        // The slot is planned, and its process dies, five times.
+        let die = async |_: Order<'_>| std::future::pending().await;
+        let dying = one.run_due(&scene.stop, &die, &|_| {});
+        assert!(
+            tokio::time::timeout(Duration::from_millis(500), dying)
+                .await
+                .is_err()
+        );
+        for deaths in 1..5 {
+            scene.clock.advance(LEASE);
+            let now = scene.clock.now().into();
+            let taken = scene
+                .store
+                .take_slot("deadly", &taker, now)
+                .await
+                .unwrap()
+                .unwrap();
+            assert_eq!(taken.deaths, deaths);
+            last = Some(taken.lease);
+        }
+        scene.clock.advance(LEASE);
+        assert_eq!(scene.run_due(&mut one).await, 0, "{}", database.url);
+        let slot = scene.slots("deadly").await.remove(0);
+        assert_eq!(slot.status, SlotStatus::Failed);
+        let error = slot.error.unwrap();
+        assert!(
+            error.starts_with("each process that took it died"),
+            "{error}"
+        );
+        assert!(!scene.store.note_stages(last.unwrap(), &[]).await.unwrap());
+        // The next slot is not its prisoner.
+        scene.minutes(15);
+        assert_eq!(scene.run_due(&mut one).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_stops_a_slot_and_a_signal_hands_it_back() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let entries = [
+            Entry {
+                timeout: Some(Duration::from_secs(600)),
+                ..entry("slow", CatchUp::One)
+            },
+            Entry {
+                // No line for it in this quarter of an hour.
+                timetable: Timetable::new("20 * * * *", zone("UTC").unwrap()).unwrap(),
+                ..entry("stopped", CatchUp::One)
+            },
+            Entry {
+                timetable: Timetable::new("20 * * * *", zone("UTC").unwrap()).unwrap(),
+                ..entry("gone", CatchUp::None)
+            },
+        ];
+        let mut one = scene.scheduler("one", &entries);
+        scene.run_due(&mut one).await;
+        scene.minutes(15);
+        let drains = async |order: Order<'_>| {
+            if order.words[0] == "classify" {
+                order.stop.cancelled().await;
+            }
+            DONE
+        };
+        one.run_due(&scene.stop, &drains, &|_| {}).await.unwrap();
+        let slow = scene.slots("slow").await.remove(0);
+        assert_eq!(slow.status, SlotStatus::Failed, "{}", database.url);
+        assert_eq!(
+            slow.error.as_deref(),
+            Some("it took longer than its timeout of 10 min, and was stopped in `classify`")
+        );
+        assert_eq!(slow.outcomes.as_array().unwrap().len(), 1);
+
+        // A signal comes in the second stage.
+        let now = scene.clock.now();
+        scene.clock.jump(utc("2026-03-02T13:20:00Z") - now);
+        let signalled = async |order: Order<'_>| {
+            if order.words[0] == "classify" {
+                scene.stop.cancel();
+            }
+            scene.note(order);
+            DONE
+        };
+        let mut two = scene.scheduler("two", &entries[1..]);
+        two.run_due(&scene.stop, &signalled, &|_| {}).await.unwrap();
+        assert_eq!(scene.found("stopped").await, [(SlotStatus::Waiting, 0)]);
+        assert_eq!(scene.found("gone").await, [(SlotStatus::Stopped, 0)]);
+        // Nothing starts under a signal; the next process goes on with the stage.
+        assert_eq!(scene.run_due(&mut two).await, 0);
+        let again = Scene {
+            stop: CancellationToken::new(),
+            ran: RefCell::default(),
+            store: scene.store.clone(),
+            clock: scene.clock.clone(),
+        };
+        assert_eq!(again.run_due(&mut two).await, 1);
+        let ran: Vec<String> = again
+            .ran
+            .borrow()
+            .iter()
+            .map(|(_, stage)| stage.clone())
+            .collect();
+        assert_eq!(ran, ["classify"]);
+        assert_eq!(scene.found("stopped").await, [(SlotStatus::Done, 0)]);
+    }
+}
+
+#[tokio::test]
+async fn a_stage_that_fails_is_recorded_and_the_next_one_runs() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let entries = [entry("often", CatchUp::One)];
+        let mut one = scene.scheduler("one", &entries);
+        scene.run_due(&mut one).await;
+        let heard = RefCell::new(Vec::new());
+        let hear = |event: &Event<'_>| {
+            heard.borrow_mut().push(match event {
+                Event::Started { late, .. } => format!("started {late:?} late"),
+                Event::Ended { status, error, .. } => format!("{status} {}", error.unwrap_or("")),
+                other => format!("{other:?}"),
+            });
+        };
+        for (status, ends_slot) in [
+            (SlotStatus::Partial, false),
+            (SlotStatus::Failed, false),
+            (SlotStatus::Failed, true),
+        ] {
+            scene.minutes(15);
+            scene.clock.advance(Duration::from_secs(7));
+            let work = async |order: Order<'_>| match order.words[0].as_str() {
+                "collect" => StageEnd {
+                    status,
+                    exit: 1,
+                    error: Some("no quota".into()),
+                    ends_slot,
+                },
+                _ => DONE,
+            };
+            one.run_due(&scene.stop, &work, &hear).await.unwrap();
+            scene.clock.jump(-TimeDelta::seconds(7));
+        }
+        let slots = scene.slots("often").await;
+        let ended: Vec<_> = slots
+            .iter()
+            .map(|slot| (slot.status, slot.outcomes.as_array().unwrap().len()))
+            .collect();
+        assert_eq!(
+            ended,
+            [
+                (SlotStatus::Partial, 2),
+                (SlotStatus::Failed, 2),
+                (SlotStatus::Failed, 1)
+            ]
+        );
+        assert_eq!(slots[1].error.as_deref(), Some("`collect`: no quota"));
+        let heard = heard.into_inner();
+        assert_eq!(
+            heard[..4],
+            [
+                "started 7s late",
+                "partial `collect`: no quota",
+                "started 7s late",
+                "failed `collect`: no quota"
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn another_cron_line_begins_when_it_is_followed_and_two_files_do_not_silence_each_other() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let quarter = entry("often", CatchUp::All);
+        let hourly = Entry {
+            timetable: Timetable::new("0 * * * *", zone("UTC").unwrap()).unwrap(),
+            ..quarter.clone()
+        };
+        let mut one = scene.scheduler("one", &[hourly.clone()]);
+        scene.run_due(&mut one).await;
+        scene.minutes(59);
+        // The line changes shortly before the hour; the three quarters before were never due.
+        one.follow(vec![quarter.clone()]);
+        assert_eq!(scene.run_due(&mut one).await, 0, "{}", database.url);
+        scene.minutes(1);
+        assert_eq!(scene.run_due(&mut one).await, 1);
+        // Two schedulers with two files: the slots of both run, those of the hour once.
+        let mut two = scene.scheduler("two", &[hourly]);
+        for _ in 0..8 {
+            scene.run_due(&mut two).await;
+            scene.run_due(&mut one).await;
+            scene.minutes(15);
+        }
+        scene.run_due(&mut one).await;
+        scene.check_once("often", 9).await;
+    }
+}
+
+#[tokio::test]
+async fn jitter_holds_a_slot_back_and_machines_agree_on_how_long() {
+    for database in databases() {
+        let scene = Scene::of(&database).await;
+        let spread = Entry {
+            jitter: Duration::from_secs(300),
+            ..entry("spread", CatchUp::One)
+        };
+        let mut one = scene.scheduler("one", std::slice::from_ref(&spread));
+        scene.run_due(&mut one).await;
+        scene.minutes(15);
+        // It waits for the slot's time, as a process does that a timer started.
+        assert_eq!(scene.run_due(&mut one).await, 1);
+        let slot = scene.slots("spread").await.remove(0);
+        assert_eq!(slot.start_at, spread.start_of(slot.due_at));
+        assert!(
+            slot.start_at > slot.due_at,
+            "another time would be a coincidence"
+        );
+        assert_eq!(slot.started_at, Some(slot.start_at), "{}", database.url);
+    }
+}
