@@ -42,6 +42,11 @@ fuzz: rust ## Attack every parser for SECONDS each (default 60), guided by cover
 		scripts/fuzz $$target $(or $(SECONDS),60) || exit 1; \
 	done
 
+.PHONY: check-traces
+check-traces: rust ## Send traces of a program with the feature otel to a receiver
+	cargo build --locked --features otel
+	python3 tools/check_traces.py $(TARGET)/debug/topicmill
+
 .PHONY: lint
 lint: rust ## Check format, lints, licences and banned dependencies
 	cargo fmt --all --check
@@ -63,6 +68,7 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 
 .PHONY: check-python
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
+	cargo clippy --locked --package topicmill-python -- -D warnings
 	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
@@ -73,7 +79,7 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 	@scripts/venv .venv-clusters python/requirements-clusters.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
-	cd python && ../.venv-clusters/bin/python -m pytest --quiet clusters
+	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default clusters
 
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)

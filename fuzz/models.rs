@@ -18,7 +18,10 @@ pub fn manifest(bytes: &[u8]) {
         }
     };
     assert_eq!(Manifest::parse(text), Ok(manifest.clone()));
-    let files = manifest.graphs.values().flat_map(|graph| graph.files());
+    let files = manifest
+        .graphs
+        .values()
+        .flat_map(topicmill_score::folder::manifest::Graph::files);
     for name in files.chain(manifest.files.keys().map(String::as_str)) {
         assert!(
             !name.is_empty() && !name.contains(['/', '\0']) && name != "..",

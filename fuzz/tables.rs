@@ -65,7 +65,8 @@ fn text(bytes: &[u8]) -> Option<Box<dyn BufRead + Send>> {
 fn read(mut rows: impl Rows) -> Vec<Row> {
     let (mut read, mut line) = (Vec::new(), 0);
     while let Ok(Some(row)) = rows.next_row() {
-        assert!(row.line > line, "{} after {line}", row.line);
+        // What is said of a file's end, or of a quote that nobody closed, has the line of a row before.
+        assert!(row.line >= line, "{} after {line}", row.line);
         line = row.line;
         for (_, cell) in &row.cells {
             let mut json = String::new();
@@ -94,7 +95,7 @@ fn round_trip(rows: &[Row]) {
             json
         });
         let cells: Vec<String> = cells.collect();
-        written.push_str(&format!("{{{}}}\n", cells.join(",")));
+        written += &["{", &cells.join(","), "}\n"].concat();
     }
     let again = read(Lines::new(Box::new(Cursor::new(written.into_bytes()))));
     assert_eq!(again.len(), whole.len());

@@ -80,7 +80,8 @@ pub fn line(text: &str, most: usize) -> String {
         } else {
             c
         };
-        if is_direction(c) || (c == ' ' && out.ends_with(' ')) {
+        // A control character at the beginning is a blank that was not there to be trimmed.
+        if is_direction(c) || (c == ' ' && (out.is_empty() || out.ends_with(' '))) {
             continue;
         }
         if is_mark(c) {
@@ -161,6 +162,7 @@ mod tests {
         assert_eq!(line("exactly", 7), "exactly");
         assert_eq!(line("e\u{301}a\u{301}b", 2), "e\u{301}…");
         assert_eq!(line("", 5), "");
+        assert_eq!(line("\u{0}\u{1b} after", 80), "after");
     }
 
     /// The relative luminance of the Web Content Accessibility Guidelines 2.2.

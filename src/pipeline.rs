@@ -17,6 +17,7 @@ use futures_util::FutureExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use crate::classify::{self, BacklogError, LabelStep};
 use crate::clock::SharedClock;
@@ -28,6 +29,7 @@ use crate::purge::{self, PurgeError};
 use crate::record::Labelled;
 use crate::review::relabel::{self, Answer, Question, Saving};
 use crate::telemetry;
+use crate::traced;
 
 use crate::source::file::dump::{self, DumpError, Reading};
 use crate::source::page::Source;
@@ -168,7 +170,8 @@ impl Context {
             self.store.link_run(id, slot).await?;
         }
         let run = self.recorded_as(id, stage, work, tell);
-        telemetry::in_run(id.0, run).await
+        let span = traced!("run", stage = stage.as_str(), run = id.0);
+        telemetry::in_run(id.0, run.instrument(span)).await
     }
 
     /// The run of a stage that has begun.

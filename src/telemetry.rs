@@ -5,6 +5,7 @@
 //! field holds, no line obeys it: see [`harmless`].
 
 pub mod harmless;
+mod traces;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -12,11 +13,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use tracing::Metadata;
 use tracing::field::Field;
 use tracing_indicatif::IndicatifLayer;
 use tracing_indicatif::span_ext::IndicatifSpanExt;
+use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, filter_fn};
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
@@ -57,14 +60,26 @@ pub fn init(format: LogFormat, verbosity: i8) {
     // It quotes the values of parameters that it does not know, and lines of the file of passwords.
     let quotes = "sqlx_postgres::options=off".parse();
     let filter = filter.add_directive(quotes.expect("the directive is well formed"));
-    let registry = tracing_subscriber::registry().with(filter);
+    // What traces are made of, and no log line shows.
+    let filter = if cfg!(feature = "otel") {
+        let spans = format!("{}=trace", traces::TARGET).parse();
+        filter.add_directive(spans.expect("the directive is well formed"))
+    } else {
+        filter
+    };
+    let is_for_people = |metadata: &Metadata<'_>| metadata.target() != traces::TARGET;
+    let for_people = filter_fn(is_for_people);
+    let registry = tracing_subscriber::registry()
+        .with(traces::layer())
+        .with(filter);
     match format {
         LogFormat::Json => {
             let lines = tracing_subscriber::fmt::layer()
                 .json()
                 .flatten_event(true)
                 .with_target(false);
-            registry.with(lines.with_writer(|| JsonLine)).init();
+            let lines = lines.with_writer(|| JsonLine);
+            registry.with(lines.with_filter(for_people)).init();
         }
         LogFormat::Text if std::io::stderr().is_terminal() => {
             BARS.store(true, Ordering::Relaxed);
@@ -75,14 +90,18 @@ pub fn init(format: LogFormat, verbosity: i8) {
                 .without_time()
                 .fmt_fields(debug_fn(field).delimited(" "))
                 .with_writer(bars.get_stderr_writer());
-            registry.with(lines).with(bars).init();
+            registry
+                .with(lines.with_filter(for_people))
+                .with(bars)
+                .init();
         }
         LogFormat::Text => {
             let lines = tracing_subscriber::fmt::layer()
                 .with_target(false)
                 .with_ansi(false)
                 .fmt_fields(debug_fn(field).delimited(" "));
-            registry.with(lines.with_writer(io::stderr)).init();
+            let lines = lines.with_writer(io::stderr);
+            registry.with(lines.with_filter(for_people)).init();
         }
     }
 }
@@ -156,6 +175,11 @@ impl Write for JsonLine {
     fn flush(&mut self) -> io::Result<()> {
         io::stderr().flush()
     }
+}
+
+/// Sends what is left of traces, where the program sends them.
+pub fn finish() {
+    traces::finish();
 }
 
 /// A number with one decimal, for a log line.

@@ -37,7 +37,7 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     """What pip calls."""
     options = os.environ.get("TOPICMILL_WHEEL_OPTIONS", "--release").split()
     lay_ready(options)
-    os.environ["MATURIN_PEP517_ARGS"] = " ".join([*options, *of_glibc()])
+    os.environ["MATURIN_PEP517_ARGS"] = " ".join(["--locked", *options, *of_glibc()])
     return maturin.build_wheel(folder, config_settings, metadata_directory)
 
 

@@ -20,7 +20,7 @@ def digest(table: pa.Table) -> str:
 
 @pytest.mark.parametrize("labels", [LABELS, None], ids=["labels", "default labels"])
 def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
-    some = [*texts(700), None, " "]
+    some = [*texts(120), None, " "]
     posts = pa.table({"id": list(range(len(some))), "text": pa.array(some)})
     pq.write_table(posts, tmp_path / "in.parquet")
     command = [program, "score", "in.parquet", "out.parquet", "--model", REPOSITORY / "models/minilm-reddit-topics"]
@@ -36,7 +36,7 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
     assert digest(ours) == digest(theirs)
     assert ours["label"].null_count == 2
     # Parts of a table are put into other batches, which changes no label and hardly a score.
-    parts = [Labeler(labels=labels).label_batch(posts[at : at + 100]) for at in range(0, len(posts), 100)]
+    parts = [Labeler(labels=labels).label_batch(posts[at : at + 25]) for at in range(0, len(posts), 25)]
     parts = pa.concat_tables(parts)
     assert parts["label"] == ours["label"]
     for one, other in zip(parts["score"].to_pylist(), ours["score"].to_pylist(), strict=True):

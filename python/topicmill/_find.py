@@ -78,6 +78,7 @@ def library() -> str | None:
     for folder in folders:
         for file in sorted((Path(folder) / "capi").glob("*onnxruntime.*"), reverse=True):
             name = file.name
-            if name.startswith(("libonnxruntime.so", "libonnxruntime.")) or name == "onnxruntime.dll":
+            # `libonnxruntime_providers_shared.so` lies beside it.
+            if name.startswith("libonnxruntime.") or name == "onnxruntime.dll":
                 return str(file)
     return None

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::leases::LiveLeases;
 use super::patience::Patience;
@@ -18,6 +19,7 @@ use super::{BacklogError, LabelStep, LabelWorker, OnLabelStep, Options};
 use crate::domain::{TextHash, post_text};
 use crate::record::Stages;
 use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
+use crate::traced;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
 use topicmill_score::{
@@ -445,7 +447,8 @@ impl Shared<'_> {
                 .complete(lease, self.target, mode, run, now, posts)
                 .await
         });
-        let written = written.await?;
+        let span = traced!("write labels", posts = n, lease = lease.0);
+        let written = written.instrument(span).await?;
         done.new.stages.write_secs += clock.elapsed().saturating_sub(began).as_secs_f64();
         match written {
             Written::Stored(stored) => {
@@ -553,6 +556,7 @@ fn score_windows(
         // A writer that went away wants nothing more.
         let halted = || stop.is_cancelled() || events.is_closed();
         let mut of_window = HashMap::new();
+        let _span = traced!("score", texts = texts.len(), lease = lease.0).entered();
         labeler.score(prepared, &texts, &known, &halted, &mut |text, result| {
             // Only fails when the writer went away, which `halted` sees.
             let mut tell = |event| watched.told(|| drop(events.blocking_send(event)));

@@ -1,6 +1,7 @@
 //! The loop over a real SQLite file with a scripted engine: what is written, what is given back, and what is
 //! refused when things go wrong on the way.
 
+mod counted;
 mod gpus;
 mod scene;
 mod shortlists;

@@ -86,6 +86,7 @@ fn about(path: &Path) -> impl FnOnce(io::Error) -> CliError {
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill setup\n\
+\x20 topicmill setup --system\n\
 \x20 topicmill setup --model ~/topicmill/models/minilm-reddit-topics
 
 `setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, beside the program for \

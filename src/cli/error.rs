@@ -282,14 +282,15 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 
 fn keep_exit(error: &KeepError) -> Exit {
     match error {
-        KeepError::Store(StoreError::Url(_)) => Exit::Usage,
-        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
+        error if error.is_full() => Exit::Partial,
         KeepError::InUse { .. } => Exit::TryAgain,
-        KeepError::Exists(_)
+        KeepError::Store(StoreError::Url(_))
+        | KeepError::Exists(_)
         | KeepError::File { .. }
         | KeepError::NoTool { .. }
         | KeepError::NoBackup { .. }
         | KeepError::NotEmpty(_) => Exit::Usage,
+        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
     }
 }
 

@@ -19,6 +19,13 @@ pub struct MetricsFlags {
 }
 
 impl MetricsFlags {
+    /// Whether the address is one, before a model is loaded.
+    pub fn check(&self) -> Result<(), CliError> {
+        self.metrics_listen
+            .as_deref()
+            .map_or(Ok(()), |listen| address(listen).map(drop))
+    }
+
     /// Listens until the result is dropped. The database must be there.
     pub async fn start(&self, setup: &Setup) -> Result<Option<Listening>, CliError> {
         let Some(listen) = &self.metrics_listen else {

@@ -50,7 +50,7 @@ pub use self::error::{CliError, Exit};
 use self::setup::Setup;
 use crate::domain::redact_url;
 use crate::tables::parquet::catches_panics;
-use crate::telemetry::LogFormat;
+use crate::telemetry::{self, LogFormat};
 
 /// Collect Reddit posts, label them with a zero-shot model, and read the labels with SQL.
 #[derive(Debug, Parser)]
@@ -284,6 +284,7 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     });
     // A thread that still computes is not waited for.
     runtime.shutdown_background();
+    telemetry::finish();
     exit
 }
 

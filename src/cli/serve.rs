@@ -75,11 +75,11 @@ impl Serve {
         let server = Server::bind(options, store, clock, setup.stop.clone()).await?;
         let metrics = self.metrics.start(setup).await?;
         tracing::info!("open {} in a browser; Ctrl-C ends the server", server.url());
-        let served = server.run().await;
+        let ended = server.run().await;
         if let Some(metrics) = metrics {
             metrics.close().await;
         }
-        served?;
+        ended?;
         Ok(Exit::Done)
     }
 }

@@ -132,7 +132,9 @@ impl Condition {
     fn columns<'a>(&'a self, into: &mut Vec<&'a str>) {
         match self {
             Self::All(parts) | Self::Any(parts) => {
-                parts.iter().for_each(|part| part.columns(into));
+                for part in parts {
+                    part.columns(into);
+                }
             }
             Self::Compared { column, .. } | Self::Null { column, .. } => into.push(column),
         }

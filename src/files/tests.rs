@@ -287,11 +287,11 @@ fn rows_with_labels() -> Vec<Value> {
     (0..40).map(row).collect()
 }
 
-fn own_labels() -> Option<RowLabels> {
-    Some(RowLabels {
+fn own_labels() -> RowLabels {
+    RowLabels {
         column: "labels".into(),
         separator: ',',
-    })
+    }
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_row_with_labels_of_its_own_is_scored_as_with_these_alone() {
     let rows = rows_with_labels();
     let content: String = rows.iter().map(|row| format!("{row}\n")).collect();
     let mut bench = Bench::new(&[&content]);
-    bench.job.reading.labels = own_labels();
+    bench.job.reading.labels = Some(own_labels());
     let report = bench.run().unwrap();
     assert_eq!((report.lines, report.failed), (40, 20));
     for (row, line) in rows.iter().zip(bench.output()) {
@@ -337,7 +337,7 @@ fn a_table_has_the_scores_of_its_own_labels_in_one_column() {
         let csv =
             "id,text,labels\n1,One,\"food, music\"\n2,Two,\n3,Three,\"[\"\"a, b\"\"]\"\n4,Four,[\n";
         let mut bench = Bench::new(&[csv]);
-        bench.job.reading.labels = own_labels();
+        bench.job.reading.labels = Some(own_labels());
         bench.job.reading.format = Some(Format::Csv);
         bench.job.writing.label_scores = true;
         bench.job.output = bench.dir.path().join(format!("out.{ending}"));
@@ -391,12 +391,12 @@ fn a_run_with_labels_of_rows_goes_on_where_it_was_and_only_then() {
     let content: String = rows.iter().map(|row| format!("{row}\n")).collect();
     let whole = {
         let mut bench = Bench::new(&[&content]);
-        bench.job.reading.labels = own_labels();
+        bench.job.reading.labels = Some(own_labels());
         bench.run().unwrap();
         bench.output()
     };
     let mut bench = Bench::new(&[&content]);
-    bench.job.reading.labels = own_labels();
+    bench.job.reading.labels = Some(own_labels());
     let asked = Cell::new(0);
     let stop = || {
         asked.set(asked.get() + 1);

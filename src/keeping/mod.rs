@@ -24,7 +24,7 @@ pub enum KeepError {
     #[error("copy the database to `{0}`: there is such a file; name another one")]
     Exists(PathBuf),
     /// A file or folder.
-    #[error("{what} `{path}`: {source}")]
+    #[error("{what} `{path}`: {source}; {}", remedy(.source))]
     File {
         /// What was being done.
         what: &'static str,
@@ -79,6 +79,27 @@ pub enum KeepError {
         /// Who does, as far as that is known.
         by: String,
     },
+}
+
+impl KeepError {
+    /// Whether a disk had no room for a copy.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::File { source, .. } if is_full(source))
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
+/// What to do about a file or folder.
+fn remedy(error: &io::Error) -> &'static str {
+    if is_full(error) {
+        "free some space there, or name another place, and run the command again"
+    } else {
+        "check its name, its folder and your rights to them"
+    }
 }
 
 /// Names what was done to a file or folder when it failed.

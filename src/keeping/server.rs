@@ -21,6 +21,8 @@ const SAID: usize = 3;
 const PATIENCE: &str = "5s";
 /// What `pg_restore` says of a dump that a later `pg_dump` made.
 const TOO_NEW: &str = "unsupported version";
+/// What a server says when somebody's own views show what is to go.
+const DEPENDED_ON: &str = "depend on them";
 /// What a server says when a lock does not come.
 const LOCKED: &str = "lock timeout";
 
@@ -211,10 +213,15 @@ pub(super) fn put(
         });
     }
     if !wrote {
+        let hint = if write_said.contains(DEPENDED_ON) {
+            "; drop your own views on these tables, or restore into an empty database"
+        } else {
+            ""
+        };
         return Err(KeepError::Tool {
             what: WHAT,
             program: "psql",
-            said: write_said,
+            said: write_said + hint,
         });
     }
     sent.map_err(at("restore the database from", file))
@@ -237,9 +244,11 @@ fn before(state: &ServerState, ours: &[String], dumped: &BTreeSet<String>) -> St
     sql += "CREATE TEMPORARY TABLE topicmill_purged (fullname TEXT PRIMARY KEY, reason TEXT, purged_at TIMESTAMPTZ) \
             ON COMMIT DROP;\n";
     if state.tables.iter().any(|table| table == "tombstones") {
-        sql += &format!(
-            "INSERT INTO topicmill_purged SELECT fullname, reason, purged_at FROM {schema}.tombstones;\n"
-        );
+        writeln!(
+            sql,
+            "INSERT INTO topicmill_purged SELECT fullname, reason, purged_at FROM {schema}.tombstones;"
+        )
+        .expect("a String takes all");
     }
     // Triggers go with their tables, and the functions that they call after them.
     let functions = state.functions.join(", ");

@@ -9,8 +9,10 @@ use serde_json::json;
 use topicmill_score::labeler::BatchTimes;
 
 use super::*;
+use crate::clock::SystemClock;
 use crate::record::Stages;
 use crate::source::http::QuotaLeft;
+use crate::store::{Access, Store};
 
 /// A process that did everything.
 fn busy() -> Metrics {
@@ -194,4 +196,49 @@ fn the_table_follows_the_customs_of_names() {
             assert!(bounded.contains(label), "{name} {label}");
         }
     }
+}
+
+/// What `/metrics` answers.
+async fn asked(listening: &Listening) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(listening.address)
+        .await
+        .unwrap();
+    let request = b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    exposition::read(body);
+    body.to_owned()
+}
+
+#[tokio::test]
+async fn a_database_is_asked_now_and_then_and_what_does_not_answer_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("m.db").display());
+    let store = Store::open(&url, Access::Create).await.unwrap();
+    let start = async |store: &Store| {
+        let clock = SystemClock::shared();
+        let listen = "127.0.0.1:0".parse().unwrap();
+        let metrics = Arc::<Metrics>::default();
+        serve(listen, metrics, Some(store.clone()), clock, 5)
+            .await
+            .unwrap()
+    };
+    let listening = start(&store).await;
+    let first = asked(&listening).await;
+    assert!(first.contains("topicmill_database_up 1\n"), "{first}");
+    assert!(first.contains("topicmill_posts 0\n"), "{first}");
+    // How long it took is the same only where it was not asked again.
+    let took = |text: &str| value(text, "topicmill_database_read_seconds").to_string();
+    assert_eq!(took(&first), took(&asked(&listening).await));
+    // Its connections are gone with it.
+    listening.close().await;
+    let listening = start(&store).await;
+    let text = asked(&listening).await;
+    assert!(text.contains("topicmill_database_up 0\n"), "{text}");
+    assert!(!text.contains("topicmill_posts 0"), "{text}");
+    assert!(text.contains("topicmill_build_info{version="), "{text}");
 }

@@ -118,9 +118,9 @@ impl News {
             good.join(", ")
         };
         let text = format!(
-            "24 hours to {}: {runs} runs, {failed} failed, {partial} in part\n\
-             Posts read: {posts}, new: {new}, labelled: {labelled}\n\
-             Posts stored: {}; waiting for a label: {waiting}{oldest}; set aside: {}\n\
+            "24 hours to {}: runs {runs}, failed {failed}, in part {partial}\n\
+             Posts: read {posts}, new {new}, labelled {labelled}\n\
+             Stored: {}; waiting for a label: {waiting}{oldest}; set aside: {}\n\
              Topics: {topics}\n\
              Last good runs: {good}",
             now.format("%Y-%m-%d %H:%M UTC"),

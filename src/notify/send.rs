@@ -19,7 +19,7 @@ pub enum NotifyError {
     #[error("notify nobody: set `notify.command` or `notify.webhook`")]
     Nobody,
     /// The program cannot be started.
-    #[error("start `{0}` of `notify.command`: {1}")]
+    #[error("start `{0}` of `notify.command`: {1}; give its path, and check that it may be run")]
     Start(String, #[source] std::io::Error),
     /// The program failed.
     #[error("`{0}` of `notify.command` ended with {1}; try it by hand with a JSON object on stdin")]

@@ -92,16 +92,15 @@ pub fn fit(text: &str, room: f64) -> String {
         return text;
     }
     let mut used = advance('…');
-    let mut most = 0;
-    for c in text.chars() {
+    let mut end = 0;
+    for (at, c) in text.char_indices() {
         used += advance(c);
         if used > room {
             break;
         }
-        most += usize::from(!look::is_mark(c));
+        end = at + c.len_utf8();
     }
-    // The ellipsis counts as one of them.
-    look::line(&text, most + 1)
+    format!("{}…", text[..end].trim_end())
 }
 
 impl Svg {
@@ -270,6 +269,12 @@ mod tests {
             assert!(shown.ends_with('…') && width(&shown) <= 80.0, "{shown}");
         }
         assert_eq!(fit("anything", 0.0), "…");
+        // The last letter alone does not fit, and an ellipsis is narrower than it.
+        assert_eq!(fit("ab料", 28.0), "ab…");
+        assert_eq!(fit("料", 3.0), "…");
+        // Its beginning takes no room, so it must not be counted.
+        let shown = fit("\u{0}<o\u{fffd}\u{fffd}blob", 39.0);
+        assert!(width(&shown) <= 39.0, "{shown}");
     }
 
     #[test]

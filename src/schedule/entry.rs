@@ -131,13 +131,12 @@ pub fn words(line: &str) -> Result<Vec<String>, String> {
     for c in line.chars() {
         match quote {
             Some(end) if c == end => quote = None,
-            Some(_) => word.get_or_insert_default().push(c),
             None if c == '\'' || c == '"' => {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
             None if c.is_whitespace() => words.extend(word.take()),
-            None => word.get_or_insert_default().push(c),
+            _ => word.get_or_insert_default().push(c),
         }
     }
     if quote.is_some() {
@@ -227,7 +226,7 @@ mod tests {
             catch_up: CatchUp::One,
             overlap: Overlap::Skip,
             timeout: None,
-            jitter: Duration::from_secs(60),
+            jitter: Duration::from_mins(1),
         };
         let waits = |name: &str| -> Vec<i64> {
             let due = |n: i64| Timestamp::from_epoch_secs(1_700_000_000 + 60 * n).unwrap();

@@ -242,7 +242,7 @@ impl Scheduler {
             if is_ours || state.running.is_none() && state.waiting == 0 {
                 continue;
             }
-            let taker = SlotTaker {
+            let claimant = SlotTaker {
                 worker: &self.worker,
                 lease: self.around.lease,
                 most_deaths: MOST_DEATHS,
@@ -251,7 +251,7 @@ impl Scheduler {
             let taken = self
                 .around
                 .store
-                .take_slot(&entry.name, &taker, now)
+                .take_slot(&entry.name, &claimant, now)
                 .await?;
             waits |= taken.is_none();
             if let Some(taken) = taken {

@@ -60,9 +60,9 @@ struct Heartbeat {
 }
 
 impl Heartbeat {
-    fn start(around: &Surroundings, lease: SlotLease, token: CancellationToken) -> Self {
+    fn start(around: &Surroundings, lease: SlotLease, halt: CancellationToken) -> Self {
         let lost = Arc::new(AtomicBool::new(false));
-        let beats = tokio::spawn(beat(around.clone(), lease, token, lost.clone()));
+        let beats = tokio::spawn(beat(around.clone(), lease, halt, lost.clone()));
         Self { beats, lost }
     }
 
@@ -84,7 +84,7 @@ impl Drop for Heartbeat {
 async fn beat(
     around: Surroundings,
     lease: SlotLease,
-    token: CancellationToken,
+    halt: CancellationToken,
     lost: Arc<AtomicBool>,
 ) {
     loop {
@@ -94,7 +94,7 @@ async fn beat(
             Ok(true) => {}
             Ok(false) => {
                 lost.store(true, Ordering::SeqCst);
-                return token.cancel();
+                return halt.cancel();
             }
             // A claim outlives two beats that were missed.
             Err(error) => tracing::warn!(slot = lease.slot, "a slot was not renewed: {error}"),
@@ -121,10 +121,10 @@ pub(super) async fn run(
         late: late.unwrap_or_default(),
         deaths: taken.deaths,
     });
-    let token = stop.child_token();
-    let life = Heartbeat::start(&around, taken.lease, token.clone());
+    let halt = stop.child_token();
+    let life = Heartbeat::start(&around, taken.lease, halt.clone());
     let mut outcomes = taken.outcomes.clone();
-    let ended = stages(&around, entry, &taken, &token, work, &mut outcomes).await;
+    let ended = stages(&around, entry, &taken, &halt, work, &mut outcomes).await;
     let mut end = match ended {
         Ended::Itself => summed_up(outcomes),
         Ended::TimedOut(stage) => SlotEnd {
@@ -178,7 +178,7 @@ async fn stages(
     around: &Surroundings,
     entry: &Entry,
     taken: &TakenSlot,
-    token: &CancellationToken,
+    halt: &CancellationToken,
     work: &impl AsyncFn(Order<'_>) -> StageEnd,
     outcomes: &mut Vec<Value>,
 ) -> Ended {
@@ -190,13 +190,13 @@ async fn stages(
         };
         clock.sleep(timeout).await;
         is_over.store(true, Ordering::SeqCst);
-        token.cancel();
+        halt.cancel();
         clock.sleep(STOPS_WITHIN).await;
     };
     let mut deadline = std::pin::pin!(deadline);
     for words in entry.stages.iter().skip(outcomes.len()) {
         let stage = words.join(" ");
-        if token.is_cancelled() {
+        if halt.is_cancelled() {
             return told(&is_over, stage);
         }
         let begun = clock.elapsed();
@@ -204,14 +204,14 @@ async fn stages(
             schedule: &entry.name,
             slot: taken.lease.slot,
             words,
-            stop: token,
+            stop: halt,
         };
         let end = tokio::select! {
             biased;
             end = work(order) => Some(end),
             () = &mut deadline => None,
         };
-        let Some(end) = end.filter(|_| !token.is_cancelled()) else {
+        let Some(end) = end.filter(|_| !halt.is_cancelled()) else {
             return told(&is_over, stage);
         };
         let took = clock.elapsed().saturating_sub(begun);

@@ -295,7 +295,7 @@ face! {
     fn plan_slots(&self, plan: &SlotPlan<'_>) -> bool;
     /// Takes a slot of a schedule: one whose process died, else the earliest that waits and whose time has come, unless
     /// another slot of the schedule runs.
-    fn take_slot(&self, name: &str, taker: &SlotTaker<'_>, now: Timestamp) -> Option<TakenSlot>;
+    fn take_slot(&self, name: &str, claimant: &SlotTaker<'_>, now: Timestamp) -> Option<TakenSlot>;
     /// Moves the end of a claim on a slot; false if it was taken over.
     fn renew_slot(&self, lease: SlotLease, for_how_long: Duration, now: Timestamp) -> bool;
     /// Ends the claim of a process that died, so that the next one takes the slot over.

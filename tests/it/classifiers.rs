@@ -133,13 +133,13 @@ fn the_short_way_takes_a_classifier_without_labels() {
             .device(Device::Cpu)
             .library(library())
     };
-    let mut scorer = builder().load().unwrap();
-    assert_eq!(scorer.label_set().mode, Mode::Multi);
-    assert_eq!(scorer.label_set().labels.len(), 5);
-    let scored = scorer.score_all(&["politics"]).unwrap();
+    let mut classifier = builder().load().unwrap();
+    assert_eq!(classifier.label_set().mode, Mode::Multi);
+    assert_eq!(classifier.label_set().labels.len(), 5);
+    let scored = classifier.score_all(&["politics"]).unwrap();
     assert_eq!(scored[0].scores.len(), 5);
-    let mut scorer = builder().mode(Mode::Single).load().unwrap();
-    let scored = scorer.score_all(&["politics"]).unwrap();
+    let mut classifier = builder().mode(Mode::Single).load().unwrap();
+    let scored = classifier.score_all(&["politics"]).unwrap();
     assert!((scored[0].scores.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     let error = builder().label("food", "").load().err().unwrap();
     assert!(error.to_string().contains("`toxic`, `obscene`"), "{error}");

@@ -337,6 +337,21 @@ fn the_container_gets_every_file_that_the_sources_include() {
         }
     }
     assert!(count > 10, "{count}");
+    // Without these, cargo does not read the workspace at all.
+    let manifest = manifest();
+    let members = manifest["workspace"]["members"].as_array().unwrap();
+    let targets = ["test", "bench"].map(|kind| manifest.get(kind).and_then(toml::Value::as_array));
+    let targets = targets
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|it| &it["path"]);
+    for path in members.iter().chain(targets).map(|it| it.as_str().unwrap()) {
+        assert!(
+            path == "." || is_kept(Path::new(path)),
+            "{path} is not in the container"
+        );
+    }
     for file in [
         "Cargo.toml",
         "Cargo.lock",
@@ -348,10 +363,13 @@ fn the_container_gets_every_file_that_the_sources_include() {
     }
 }
 
+fn manifest() -> toml::Table {
+    toml::from_str(&std::fs::read_to_string(repository("Cargo.toml")).unwrap()).unwrap()
+}
+
 #[test]
 fn the_debian_package_is_made_of_files_that_are_there() {
-    let manifest: toml::Table =
-        toml::from_str(&std::fs::read_to_string(repository("Cargo.toml")).unwrap()).unwrap();
+    let manifest = manifest();
     let deb = &manifest["package"]["metadata"]["deb"];
     for asset in deb["assets"].as_array().unwrap() {
         let source = asset[0].as_str().unwrap();

@@ -20,6 +20,10 @@ Examples:\n\
 \x20 topicmill schedule install --cron\n\n\
 docs/scheduling.md says where each file goes.")]
 #[command(group(ArgGroup::new("what").required(true).args(["systemd", "cron", "k8s", "launchd"])))]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four of them exclude each other, as clap has it"
+)]
 pub struct Install {
     /// Print a timer and a service for each schedule
     #[arg(long)]
@@ -27,7 +31,7 @@ pub struct Install {
     /// Print a line for `crontab -e`, which runs each minute what is due
     #[arg(long)]
     cron: bool,
-    /// Print a CronJob of Kubernetes for each schedule
+    /// Print a job of Kubernetes for each schedule, which comes at its times
     #[arg(long)]
     k8s: bool,
     /// Print an agent of launchd that stays
@@ -44,7 +48,7 @@ pub struct Install {
     /// Run as this user [default: whoever installs it]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["cron", "k8s"])]
     user: Option<String>,
-    /// Read environment variables from this file, such as DATABASE_URL; give it mode 600
+    /// Read environment variables from this file, such as `DATABASE_URL`; give it mode 600
     #[arg(long, value_name = "FILE", conflicts_with = "k8s")]
     env_file: Option<PathBuf>,
     /// With --k8s, run this image

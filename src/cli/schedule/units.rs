@@ -194,7 +194,9 @@ fn fields(entry: &Entry) -> Option<Fields> {
         return None;
     }
     let mut weekdays: Vec<u16> = pattern.days_of_week.values();
-    weekdays.iter_mut().for_each(|day| *day %= 7);
+    for day in &mut weekdays {
+        *day %= 7;
+    }
     weekdays.sort_unstable();
     weekdays.dedup();
     Some(Fields {

@@ -7,12 +7,14 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBuilder};
 use reqwest::{Client, RequestBuilder, redirect};
 use tokio::sync::Mutex;
+use tracing::Instrument;
 
 use super::answer::{Answer, LARGEST_ANSWER, SHORTEST_WAIT};
 use super::keeper::{Keeper, KeeperError};
 use super::quota::{NoSlot, Quota};
 use super::traffic::{Cause, Meter, Traffic};
 use crate::clock::SharedClock;
+use crate::traced;
 
 /// The longest of the growing waits between tries.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
@@ -261,7 +263,9 @@ impl PoliteClient {
             }
             self.meter.sent(purpose == Purpose::Token);
             tries += 1;
-            let trouble = match self.attempt(purpose, what, request(&self.http)).await? {
+            let span = traced!("request", what, site = self.site.name, tries);
+            let attempt = self.attempt(purpose, what, request(&self.http));
+            let trouble = match attempt.instrument(span).await? {
                 Ok(answer) => match judge(&answer) {
                     Judgement::Take(taken) => return Ok(taken),
                     Judgement::Never(error) => return Err(error),

@@ -71,7 +71,9 @@ impl Waits {
             self.backoff,
         ];
         let mut sum = Waited::default();
-        all.into_iter().for_each(|one| sum.add(one));
+        for one in all {
+            sum.add(one);
+        }
         sum
     }
 }

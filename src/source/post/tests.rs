@@ -95,6 +95,12 @@ fn names_ids_and_subreddits_are_found_where_they_are() {
     );
     let lost = post(json!({"subreddit": null, "permalink": "/comments/abc1/x/"}));
     assert_eq!(lost.unwrap_err(), "no `subreddit`, nor one in `permalink`");
+    // A path is one already, whatever it holds, and an address without a path names no post.
+    let path = "/r/climate/comments/abc1/see_http://a.example/";
+    let kept = post(json!({"permalink": path})).unwrap();
+    assert_eq!(kept.permalink.as_deref(), Some(path));
+    let none = post(json!({"permalink": "http://www.reddit.com"})).unwrap();
+    assert_eq!(none.permalink, None);
 }
 
 #[test]

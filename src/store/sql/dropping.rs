@@ -100,7 +100,15 @@ where
         const WHAT: &str = "drop labels";
         let (column, id) = what.column();
         let mut tx = self.begin().await?;
-        // Nobody begins with what is about to go.
+        // Whoever holds such posts still, after the end of their lease, writes no label of them any more.
+        sqlx::query::<DB>(AssertSqlSafe(format!(
+            "DELETE FROM leases WHERE id IN (SELECT lease_id FROM backlog WHERE {column} = $1 AND lease_id IS NOT NULL)"
+        )))
+        .bind(id)
+        .execute(&mut *tx)
+        .await
+        .doing(WHAT)?;
+        // And nobody begins with what is about to go.
         sqlx::query::<DB>(AssertSqlSafe(format!(
             "DELETE FROM backlog WHERE {column} = $1"
         )))

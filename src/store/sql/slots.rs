@@ -187,18 +187,18 @@ where
     pub(in crate::store) async fn take_slot(
         &self,
         name: &str,
-        taker: &SlotTaker<'_>,
+        claimant: &SlotTaker<'_>,
         now: Timestamp,
     ) -> Result<Option<TakenSlot>> {
         const WHAT: &str = "take a slot";
         let mut tx = self.begin().await?;
         let now = self.shared_time(&mut tx, at(now)).await?;
         let now = at(now.into());
-        let until = now + taker.lease;
+        let until = now + claimant.lease;
         sqlx::query::<DB>(GIVE_UP)
             .bind(name)
             .bind(now)
-            .bind(i64::from(taker.most_deaths))
+            .bind(i64::from(claimant.most_deaths))
             .bind(DEADLY)
             .execute(&mut *tx)
             .await
@@ -206,7 +206,7 @@ where
         for statement in [TAKE_OVER, TAKE] {
             let taken = sqlx::query::<DB>(AssertSqlSafe(format!("{statement}{TAKEN}")))
                 .bind(name)
-                .bind(taker.worker)
+                .bind(claimant.worker)
                 .bind(until)
                 .bind(now)
                 .fetch_optional(&mut *tx)

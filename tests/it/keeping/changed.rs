@@ -93,6 +93,17 @@ async fn a_label_set_goes_with_its_labels_and_the_logits_that_only_it_needs() {
         assert_eq!(count(url, "SELECT COUNT(*) FROM classifications").await, 0);
         assert_eq!(count(url, "SELECT COUNT(*) FROM current_target").await, 0);
         assert_eq!(count(url, "SELECT COUNT(*) FROM posts").await, 4);
+        // A worker that comes back after its lease has ended writes nothing.
+        let store = Store::open(url, Access::Existing).await.unwrap();
+        let now = topicmill::domain::Timestamp::from(chrono::Utc::now());
+        let lease = topicmill::store::Lease(1);
+        assert!(
+            !store
+                .renew(lease, now, Duration::from_mins(1))
+                .await
+                .unwrap()
+        );
+        store.close().await.unwrap();
         // What people said stays.
         assert_eq!(count(url, "SELECT COUNT(*) FROM gold").await, 2);
     }

@@ -154,7 +154,7 @@ impl Work {
             }
             "classify" => {
                 let options = Options {
-                    lease: Duration::from_secs(300),
+                    lease: Duration::from_mins(5),
                     max_attempts: 3,
                     limit: None,
                     retry_failed: false,

@@ -114,9 +114,9 @@ fn by_name((name, number): (&String, &Value)) -> Named {
 }
 
 /// Names in the order of their numbers, which go from 0 without a gap.
-fn numbered(key: &str, named: impl Iterator<Item = Named>) -> Result<Vec<String>, String> {
+fn numbered(key: &str, entries: impl Iterator<Item = Named>) -> Result<Vec<String>, String> {
     let mut names = BTreeMap::new();
-    for one in named {
+    for one in entries {
         let Some((number, name)) = one else {
             return Err(format!(
                 "`{key}` does not map numbers and names; correct it"

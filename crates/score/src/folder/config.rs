@@ -99,11 +99,10 @@ impl Config {
                 block.mode
             )),
             (Some(_), _) | (None, Some(NLI)) => self.nli().map(ModelKind::Nli),
-            (None, Some(_)) => self.classifier(),
             (None, None) if self.has_entailment() || !self.is_classifier() => {
                 self.nli().map(ModelKind::Nli)
             }
-            (None, None) => self.classifier(),
+            (None, _) => self.classifier(),
         }
     }
 

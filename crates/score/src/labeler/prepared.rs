@@ -63,7 +63,7 @@ impl Prepared {
         }
     }
 
-    /// The hypotheses, one an owner; none where the model has vectors.
+    /// The hypotheses, one an owner; none where the model has vectors or labels of its own.
     pub(super) fn hypotheses(&self) -> &[EncodedText] {
         match &self.labels {
             Labels::Hypotheses(hypotheses) => hypotheses,

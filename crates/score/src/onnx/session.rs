@@ -230,12 +230,11 @@ fn check_output(outlet: &Outlet, folder: &ModelFolder) -> Result<(), String> {
         return Ok(());
     };
     match shape[..] {
-        [] => Ok(()),
         [_] if width == 1 => Ok(()),
         [_, given] if given > 0 && usize::try_from(given) != Ok(width) => Err(format!(
             "its output `{name}` has {given} numbers a row, and `config.json` names {width} labels"
         )),
-        [_, _] => Ok(()),
+        [] | [_, _] => Ok(()),
         _ => Err(format!(
             "its output `{name}` has {} dimensions, and a row of numbers for each text has two; is it a model without a \
              head?",
