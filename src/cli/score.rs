@@ -186,7 +186,7 @@ impl Score {
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
         if let Some((model, head)) = setup.classifier(&self.model)
-            && !self.labels.is_empty()
+            && (!self.labels.is_empty() || self.labels_column.is_some())
         {
             let own = head.listed();
             return Err(LabelerError::OwnLabels { model, own }.into());

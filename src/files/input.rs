@@ -277,7 +277,8 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         labels: Vec::new(),
         own_labels: 0,
         bytes: 0,
-        checked: false,
+        // An earlier run has looked, and the rows that come now may lack a field.
+        checked: order.skip > 0,
     };
     let mut send = |window| windows.send(window).map_err(|_| Hangup);
     if let Err(Interrupted::Failed(error)) = reader.run(&mut send) {
@@ -427,7 +428,9 @@ impl Reader<'_> {
         };
         self.checked = true;
         let names = self.kept.names().map(str::to_owned);
-        let all: BTreeSet<String> = names.chain(self.order.shape.reserved()).collect();
+        let ours = self.order.shape.reserved().into_iter();
+        // A row without an id has its number.
+        let all = names.chain(ours).chain(["id".to_owned()]).collect();
         check_columns(filter, &all)
     }
 

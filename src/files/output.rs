@@ -417,7 +417,7 @@ impl Partial {
             .sync_all()
             .map_err(write_error(&self.path))?;
         // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
-        fs::rename(&self.path, &self.output).map_err(write_error(Path::new("OUTPUT")))?;
+        fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
     }
 
@@ -434,7 +434,7 @@ impl Partial {
             let _ = fs::remove_file(&made);
         })?;
         file.sync_all().map_err(write_error(&made))?;
-        fs::rename(&made, &self.output).map_err(write_error(Path::new("OUTPUT")))?;
+        fs::rename(&made, &self.output).map_err(write_error(&self.output))?;
         self.discard()
     }
 

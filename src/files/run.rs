@@ -257,8 +257,9 @@ impl Run<'_, '_> {
                 }
                 (_, Err(problem)) => self.failure(entry, problem),
             };
-            let left_out = self.shape.left_out(&entry.seen, &line, scored.1.is_ok())?;
-            self.sink.write(line, scored.1.is_ok(), left_out)?;
+            let is_scored = scored.1.is_ok();
+            let left_out = self.shape.left_out(&entry.seen, &line, is_scored)?;
+            self.sink.write(line, is_scored, left_out)?;
             self.report.lines += 1;
             self.report.left_out += u64::from(left_out.is_some());
             if self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS {

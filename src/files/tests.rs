@@ -210,7 +210,7 @@ fn rows_that_a_condition_leaves_out_are_remembered() {
         error.contains("there is no column `likes`") && error.contains("`margin`"),
         "{error}"
     );
-    bench.job.writing.filter = Some("scores.food > 0.9".parse().unwrap());
+    bench.job.writing.filter = Some("scores.food > 0.9 or id = 'p1'".parse().unwrap());
     assert!(bench.run().unwrap().left_out > 0);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use topicmill_score::folder::{EmbeddingHead, ModelKind, NliClasses};
+use topicmill_score::folder::{ClassifierHead, EmbeddingHead, HeadFunction, ModelKind, NliClasses};
 use topicmill_score::{LabelSet, hypothesis};
 
 use crate::store::{Store, StoreError};
@@ -39,7 +39,11 @@ fn keys(set: &LabelSet) -> BTreeSet<String> {
         sigmoid_scale: 1.0,
         sigmoid_bias: 0.0,
     });
-    let kinds = [nli, embedding];
+    let classifier = ModelKind::Classifier(ClassifierHead {
+        labels: Vec::new(),
+        function: HeadFunction::Softmax,
+    });
+    let kinds = [nli, embedding, classifier];
     kinds
         .iter()
         .flat_map(|kind| hypothesis::keys(kind, set))

@@ -464,6 +464,14 @@ fn labels_for_a_classifier_are_refused() {
         "{}",
         ran.stderr
     );
+    let own = ["--model", &moods, "--labels-column", "text"];
+    let ran = program.run(&[&base[..], &own].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("scores labels of its own"),
+        "{}",
+        ran.stderr
+    );
     let ran = program.run(&[&base[..], &["--mode", "raw", "--label", "food"]].concat());
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("is no classifier"), "{}", ran.stderr);
