@@ -37,6 +37,7 @@ pub struct Run {
 
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        self.metrics.check()?;
         // Before it is read: whatever is written from now on is seen.
         let mut file = WatchedFile::new(setup.pipeline_path(&self.pipeline));
         let followed = entries(setup, &self.pipeline, &self.schedules)?;
