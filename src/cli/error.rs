@@ -269,14 +269,14 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 fn keep_exit(error: &KeepError) -> Exit {
     match error {
         error if error.is_full() => Exit::Partial,
-        KeepError::Store(StoreError::Url(_)) => Exit::Usage,
-        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
         KeepError::InUse { .. } => Exit::TryAgain,
-        KeepError::Exists(_)
+        KeepError::Store(StoreError::Url(_))
+        | KeepError::Exists(_)
         | KeepError::File { .. }
         | KeepError::NoTool { .. }
         | KeepError::NoBackup { .. }
         | KeepError::NotEmpty(_) => Exit::Usage,
+        KeepError::Store(_) | KeepError::Tool { .. } => Exit::Database,
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn backup(store: &Store, address: &Address, file: &Path) -> Result<(),
     let copied = match address {
         // SQLite would say of a folder that is missing that it cannot open a database.
         Address::File(from) => match create(&part, mode(from)).map_err(at(WHAT, file)) {
-            Ok(_) => store.backup(&part).await.map_err(KeepError::from),
+            Ok(()) => store.backup(&part).await.map_err(KeepError::from),
             Err(error) => Err(error),
         },
         Address::Server(variables) => {

@@ -244,9 +244,7 @@ fn before(state: &ServerState, ours: &[String], dumped: &BTreeSet<String>) -> St
     sql += "CREATE TEMPORARY TABLE topicmill_purged (fullname TEXT PRIMARY KEY, reason TEXT, purged_at TIMESTAMPTZ) \
             ON COMMIT DROP;\n";
     if state.tables.iter().any(|table| table == "tombstones") {
-        sql += &format!(
-            "INSERT INTO topicmill_purged SELECT fullname, reason, purged_at FROM {schema}.tombstones;\n"
-        );
+        writeln!(sql, "INSERT INTO topicmill_purged SELECT fullname, reason, purged_at FROM {schema}.tombstones;").expect("a String takes all");
     }
     // Triggers go with their tables, and the functions that they call after them.
     let functions = state.functions.join(", ");

@@ -117,7 +117,7 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     let bar = Progress::counter("copy", "");
     let copied = source
         .copy_to(&target, &|table, rows| {
-            bar.note(&format!("{table}: {}", output::thousands(rows)))
+            bar.note(&format!("{table}: {}", output::thousands(rows)));
         })
         .await;
     drop(bar);
