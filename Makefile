@@ -68,6 +68,7 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 
 .PHONY: check-python
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
+	cargo clippy --locked --package topicmill-python -- -D warnings
 	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet

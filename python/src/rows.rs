@@ -110,7 +110,9 @@ impl Model {
         thread::scope(|scope| {
             // One window waits while one is computed.
             let (send, windows) = mpsc::sync_channel(1);
-            scope.spawn(|| tokenise(texts, &encoder, pool, &stopped, send));
+            let (encoder, pool, stopped) = (&encoder, &*pool, &stopped);
+            // It takes `send` with it, so that the receiver hears of its end.
+            scope.spawn(move || tokenise(texts, encoder, pool, stopped, &send));
             let mut ended = Ok(Ended::Done);
             while matches!(ended, Ok(Ended::Done)) {
                 let window: Result<Window, TokenizeError> = match windows.recv_timeout(PATIENCE) {
@@ -134,14 +136,13 @@ impl Model {
     }
 }
 
-/// Sends windows of tokenised texts until the end, an error, or until nobody wants them. Takes `windows` by value: the
-/// receiver learns of the end when it is dropped.
+/// Sends windows of tokenised texts until the end, an error, or until nobody wants them.
 fn tokenise(
     texts: &[Option<&str>],
     encoder: &Encoder,
     pool: &ThreadPool,
     stopped: &AtomicBool,
-    windows: SyncSender<Result<Window, TokenizeError>>,
+    windows: &SyncSender<Result<Window, TokenizeError>>,
 ) {
     for (at, window) in texts.chunks(WINDOW_ROWS).enumerate() {
         let filled = window.iter().enumerate().filter_map(|(row, text)| {
@@ -149,13 +150,13 @@ fn tokenise(
             Some((at * WINDOW_ROWS + row, text))
         });
         let (rows, plain): (Vec<usize>, Vec<&str>) = filled.unzip();
-        let mut encoded = Vec::with_capacity(plain.len());
+        let mut texts = Vec::with_capacity(plain.len());
         for some in plain.chunks(TOKENISED_TOGETHER) {
             if stopped.load(Ordering::Relaxed) {
                 return;
             }
             match pool.install(|| encoder.encode(some)) {
-                Ok(some) => encoded.extend(some),
+                Ok(some) => texts.extend(some),
                 Err(error) => {
                     // If nobody receives it, there is an earlier error.
                     let _ = windows.send(Err(error));
@@ -163,7 +164,6 @@ fn tokenise(
                 }
             }
         }
-        let texts = encoded;
         if windows.send(Ok(Window { rows, texts })).is_err() {
             return;
         }

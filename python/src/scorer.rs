@@ -50,7 +50,8 @@ type Scored<'py> = (
 impl Scorer {
     /// Loads a model and makes labels ready; other Python threads go on meanwhile.
     #[new]
-    fn new(py: Python<'_>, settings: Settings) -> PyResult<Self> {
+    fn new(py: Python<'_>, settings: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let settings: Settings = settings.extract()?;
         py.detach(|| load(&settings))
     }
 
@@ -175,7 +176,7 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
     let options = settings.engine()?;
     let precision = settings.precision.as_deref();
     let opened = OnnxEngine::open(&settings.model, precision, &options);
-    let (folder, engine) = opened.map_err(of_onnx)?;
+    let (folder, engine) = opened.map_err(|error| of_onnx(&error))?;
     let set = settings.label_set(&folder)?;
     let (chosen, threads) = (engine.chosen().clone(), engine.threads());
     let about = About {

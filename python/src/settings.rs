@@ -135,8 +135,8 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
 }
 
 /// The model or ONNX Runtime, in words.
-pub fn of_onnx(error: OnnxError) -> PyErr {
-    let hint = match &error {
+pub fn of_onnx(error: &OnnxError) -> PyErr {
+    let hint = match error {
         OnnxError::NotFound(_) => "; install the package `onnxruntime` beside topicmill",
         OnnxError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
