@@ -72,7 +72,10 @@ impl Settings {
     /// What texts are labelled with, given the model.
     pub fn label_set(&self, folder: &ModelFolder) -> PyResult<LabelSet> {
         let mut set = match &self.labels {
-            None => default_labels(),
+            None => match folder.kind.head() {
+                Some(head) => LabelSet::of_classifier(&folder.name, head),
+                None => default_labels(),
+            },
             Some(labels) => LabelSet {
                 name: "python".to_owned(),
                 template: folder

@@ -1,11 +1,12 @@
 """Lists of texts in, scores out."""
 
+import json
 import math
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import LABELS, texts
+from conftest import LABELS, REPOSITORY, texts
 
 import topicmill
 from topicmill import Labeler
@@ -84,7 +85,7 @@ def test_what_is_no_text_is_refused_with_its_row(labeler):
 
 def test_settings_that_cannot_be_used_are_refused(tmp_path):
     for settings, error, said in [
-        ({"mode": "both"}, ValueError, "'single' or 'multi'"),
+        ({"mode": "both"}, ValueError, "'single', 'multi', or"),
         ({"threads": 0}, ValueError, "from 1 on"),
         ({"batch_tokens": 0}, ValueError, "from 1 on"),
         ({"labels": []}, ValueError, "at least one label"),
@@ -142,3 +143,17 @@ def test_a_labeler_never_changes(labeler):
         Theirs().labels = []
     assert "cooking" in repr(labeler)
     assert labeler.device == "cpu" and len(labeler.model_hash) == 64
+
+
+def test_a_classifier_has_its_own_labels_and_the_scores_of_transformers():
+    folder = REPOSITORY / "tests/it/fixtures/classifiers"
+    for path in sorted((folder / "golden").glob("*.json")):
+        golden = json.loads(path.read_text(encoding="utf-8"))
+        labeler = Labeler(model=folder / "models" / golden["model"], threads=1, device="cpu")
+        assert labeler.labels == golden["cases"][0]["labels"]
+        cases = [case for case in golden["cases"] if case["mode"] == golden["default_mode"]]
+        assert cases
+        scores = labeler.scores([case["text"] for case in cases])
+        assert np.abs(scores - np.array([case["scores"] for case in cases])).max() < 1e-4
+        with pytest.raises(ValueError, match="labels"):
+            Labeler(model=folder / "models" / golden["model"], labels=["cooking", "travel"]).load()

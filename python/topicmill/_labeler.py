@@ -126,10 +126,11 @@ class Labeler:
     one batch uses all threads of the model.
 
     :param model: A model folder; None for the one that the package carries.
-    :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for the sixteen
-        topics of the program's default pipeline.
+    :param labels: The labels, or a mapping of labels to descriptions, which help an embedding model. None for those of the
+        model, if it is a classifier, and else for the sixteen topics of the program's default pipeline.
     :param device: "auto" for a GPU where there is one, "cpu", "cuda" or "cuda:N".
-    :param mode: "single" for one label a text, whose scores add up to 1; "multi" for each label by itself.
+    :param mode: "single" for one label a text, whose scores add up to 1; "multi" for each label by itself; "raw", of a
+        classifier only, for its logits as they are. None for what a classifier was made for, and else for "single".
     :param precision: Which graph of the folder, such as "fp32" or "int8"; "auto" for the folder's choice.
     :param threads: Threads that compute a batch; None for one a core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
@@ -155,7 +156,7 @@ class Labeler:
         model: str | os.PathLike[str] | None = None,
         labels: Labels | None = None,
         device: str = "auto",
-        mode: Literal["single", "multi"] = "single",
+        mode: Literal["single", "multi", "raw"] | None = None,
         precision: str = "auto",
         threads: int | None = None,
         *,
@@ -167,8 +168,8 @@ class Labeler:
         logits: bool = False,
         prefix: str = "",
     ) -> None:
-        if mode not in ("single", "multi"):
-            raise ValueError(f"`mode` is {mode!r}: give 'single' or 'multi'")
+        if mode not in (None, "single", "multi", "raw"):
+            raise ValueError(f"`mode` is {mode!r}: give 'single', 'multi', or for a classifier 'raw'")
         if threads is not None and threads < 1:
             raise ValueError(f"`threads` is {threads}: give a number from 1 on, or None for one a core")
         if batch_tokens is not None and batch_tokens < 1:
