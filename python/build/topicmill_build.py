@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import maturin
@@ -56,6 +57,22 @@ def lay_ready(options):
     [program] = filter(None, (message.get("executable") for message in messages))
     (DATA / "scripts").mkdir()
     shutil.copy2(program, DATA / "scripts")
+    lay_pages(program)
+
+
+def lay_pages(program):
+    """Has the program write its man pages and completion scripts where shells look below an environment's prefix."""
+    share = DATA / "data/share"
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([program, "man", folder], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        shutil.copytree(Path(folder) / "man1", share / "man/man1")
+        for script, place in [
+            ("topicmill.bash", "bash-completion/completions/topicmill"),
+            ("_topicmill", "zsh/site-functions/_topicmill"),
+            ("topicmill.fish", "fish/vendor_completions.d/topicmill.fish"),
+        ]:
+            (share / place).parent.mkdir(parents=True)
+            shutil.copy2(Path(folder) / "completions" / script, share / place)
 
 
 def of_glibc():

@@ -2,7 +2,9 @@
 //! and tokenises it; a thread of its own scores, and another task writes what comes out, joined by bounded
 //! channels.
 
-use std::collections::{HashMap, VecDeque};
+mod scoring;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use self::scoring::score_windows;
 use super::leases::LiveLeases;
 use super::patience::Patience;
 use super::tally::Tally;
@@ -22,9 +25,7 @@ use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use crate::traced;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{
-    Cascade, LabelSet, Labeler, LabelerError, PairLogits, Shortlist, TextError, TextVector,
-};
+use topicmill_score::{Cascade, LabelSet, PairLogits, Shortlist, TextError};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -500,117 +501,6 @@ fn by_text(posts: Vec<ClaimedPost>) -> Vec<Vec<ClaimedPost>> {
         }
     }
     groups
-}
-
-/// What a model said of a text a moment ago.
-struct Said {
-    logits: Vec<Option<PairLogits>>,
-    /// Of an embedding model.
-    vector: Option<TextVector>,
-}
-
-/// The engine's thread: scores windows as they come. `keys` are the rows of `models` and, one a label, of
-/// `hypotheses` under which logits are stored.
-fn score_windows(
-    labeler: &mut Labeler,
-    prepared: &Prepared,
-    keys: (i64, &[i64]),
-    mut windows: mpsc::Receiver<Window>,
-    events: &mpsc::Sender<Event>,
-    stop: &CancellationToken,
-    mut watched: Watched<'_>,
-) -> Result<(), LabelerError> {
-    // What was computed for the latest windows may not have been stored yet when the next ones were claimed.
-    let mut recent: VecDeque<HashMap<TextHash, Said>> = VecDeque::new();
-    while let Some(window) = watched.idle(|| windows.blocking_recv()) {
-        let Window {
-            lease,
-            texts,
-            stored,
-            posts,
-            unpicked,
-            claiming,
-            suspects,
-        } = window;
-        // `stored` stays as it is: what is known but not stored yet must still be written.
-        let mut known = stored.clone();
-        let mut vectors = vec![None; posts.len()];
-        for ((known, vector), same) in known.iter_mut().zip(&mut vectors).zip(&posts) {
-            let hash = &same[0].text_hash;
-            if let Some(said) = recent.iter().find_map(|of_window| of_window.get(hash)) {
-                vector.clone_from(&said.vector);
-                for (pair, logits) in known.iter_mut().zip(&said.logits) {
-                    if let (Pair::Wanted, Some(logits)) = (*pair, logits) {
-                        *pair = Pair::Known(*logits);
-                    }
-                }
-            }
-        }
-        for (same, error) in unpicked {
-            for post in same {
-                let error = format!("pick its labels: {error}");
-                let failed = Event::Failed(lease, post.fullname, error);
-                watched.told(|| drop(events.blocking_send(failed)));
-            }
-        }
-        // A writer that went away wants nothing more.
-        let halted = || stop.is_cancelled() || events.is_closed();
-        let mut of_window = HashMap::new();
-        let _span = traced!("score", texts = texts.len(), lease = lease.0).entered();
-        labeler.score(prepared, &texts, &known, &halted, &mut |text, result| {
-            // Only fails when the writer went away, which `halted` sees.
-            let mut tell = |event| watched.told(|| drop(events.blocking_send(event)));
-            let same = &posts[text];
-            match result {
-                Ok(scored) => {
-                    let wanted = |pairs: &Pairs| {
-                        let wanted = (0..).zip(pairs).filter(|(_, pair)| **pair == Pair::Wanted);
-                        wanted.map(|(label, _)| label).collect::<Vec<usize>>()
-                    };
-                    let mut computed = wanted(&known[text]).len();
-                    let scored_pairs = scored.logits.iter().flatten().count();
-                    let (model, hypotheses) = keys;
-                    let unstored = wanted(&stored[text]);
-                    let vector = scored.vector.or_else(|| vectors[text].take());
-                    let vector = vector.filter(|_| !unstored.is_empty());
-                    let logits: Vec<(i64, i64, PairLogits)> = unstored
-                        .into_iter()
-                        // All that an embedding model says of a text is in its vector.
-                        .filter(|_| vector.is_none())
-                        .filter_map(|label| Some((model, hypotheses[label], scored.logits[label]?)))
-                        .collect();
-                    for post in same {
-                        let one = Classified {
-                            fullname: post.fullname.clone(),
-                            text_hash: post.text_hash,
-                            scores: scored.scores.clone(),
-                            logits: logits.clone(),
-                            vector: vector.clone().map(|vector| (model, vector)),
-                        };
-                        // Pairs are computed once for a text. They count for the first of its posts, and as known for
-                        // the others.
-                        let now = std::mem::take(&mut computed);
-                        tell(Event::Scored(lease, one, now, scored_pairs - now));
-                    }
-                    let logits = scored.logits;
-                    of_window.insert(same[0].text_hash, Said { logits, vector });
-                }
-                Err(error) => {
-                    for post in same {
-                        let (name, error) = (post.fullname.clone(), error.to_string());
-                        tell(Event::Failed(lease, name, error));
-                    }
-                }
-            }
-        })?;
-        recent.push_front(of_window);
-        recent.truncate(WINDOWS_IN_FLIGHT);
-        let mut took = claiming;
-        took.add(&watched.take());
-        let took = Box::new((took, labeler.take_computed()));
-        watched.told(|| drop(events.blocking_send(Event::WindowEnd(lease, suspects, took))));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,251 @@
+use super::*;
+use crate::folder::{ClassifierHead, EmbeddingHead, NliClasses};
+
+const NLI: ModelKind = ModelKind::Nli(NliClasses {
+    count: 3,
+    entailment: 2,
+    contradiction: 0,
+    neutral: Some(1),
+});
+
+fn pairs(values: &[(f32, f32)]) -> Vec<PairLogits> {
+    let pair = |&(entailment, contradiction)| PairLogits {
+        entailment,
+        contradiction: Some(contradiction),
+        neutral: Some(0.5),
+    };
+    values.iter().map(pair).collect()
+}
+
+fn scores(kind: &ModelKind, mode: Mode, threshold: f64, logits: &[PairLogits]) -> Scores {
+    evidence(kind, mode, logits).scores(1.0, threshold)
+}
+
+fn close(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len());
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() < 1e-12, "{found:?} is not {expected:?}");
+    }
+}
+
+#[test]
+fn single_mode_is_a_softmax_of_entailment_over_the_labels() {
+    let scores = scores(
+        &NLI,
+        Mode::Single,
+        0.7,
+        &pairs(&[(1.0, 9.0), (2.0, -9.0), (0.0, 0.0)]),
+    );
+    let sum = 1f64.exp() + 2f64.exp() + 1.0;
+    close(
+        &scores.scores,
+        &[1f64.exp() / sum, 2f64.exp() / sum, 1.0 / sum],
+    );
+    assert_eq!((scores.best, scores.abstained), (1, true));
+    close(&[scores.margin], &[(2f64.exp() - 1f64.exp()) / sum]);
+}
+
+#[test]
+fn multi_mode_and_a_single_label_oppose_contradiction_to_entailment() {
+    let of = |e: f64, c: f64| e.exp() / (e.exp() + c.exp());
+    let multi = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(1.0, 3.0), (2.0, -1.0)]));
+    close(&multi.scores, &[of(1.0, 3.0), of(2.0, -1.0)]);
+    let alone = scores(&NLI, Mode::Single, 0.0, &pairs(&[(1.0, 3.0)]));
+    close(&alone.scores, &[of(1.0, 3.0)]);
+    close(&[alone.margin], &alone.scores);
+}
+
+#[test]
+fn an_embedding_model_scales_its_cosines() {
+    let kind = ModelKind::Embedding(EmbeddingHead {
+        output: "v".into(),
+        softmax_scale: 21.0,
+        sigmoid_scale: 23.5,
+        sigmoid_bias: 0.281,
+    });
+    let cosine = |x| PairLogits {
+        entailment: x,
+        contradiction: None,
+        neutral: None,
+    };
+    let logits = [cosine(0.5), cosine(0.25)];
+    let (a, b) = ((21.0f64 * 0.5).exp(), (21.0f64 * 0.25).exp());
+    close(
+        &scores(&kind, Mode::Single, 0.0, &logits).scores,
+        &[a / (a + b), b / (a + b)],
+    );
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-23.5 * (x - 0.281)).exp());
+    close(
+        &scores(&kind, Mode::Multi, 0.0, &logits).scores,
+        &[sigmoid(0.5), sigmoid(0.25)],
+    );
+    close(
+        &scores(&kind, Mode::Single, 0.0, &logits[..1]).scores,
+        &[sigmoid(0.5)],
+    );
+}
+
+#[test]
+fn a_classifier_is_scored_as_the_text_classification_pipeline_does() {
+    let kind = |labels: &[&str]| {
+        ModelKind::Classifier(ClassifierHead {
+            labels: labels.iter().map(ToString::to_string).collect(),
+            function: HeadFunction::Softmax,
+        })
+    };
+    let logits = [-1.0, -3.0].map(PairLogits::class);
+    let two = kind(&["a", "b"]);
+    let sum = (-1f64).exp() + (-3f64).exp();
+    let single = scores(&two, Mode::Single, 0.0, &logits);
+    close(&single.scores, &[(-1f64).exp() / sum, (-3f64).exp() / sum]);
+    let multi = scores(&two, Mode::Multi, 0.0, &logits);
+    close(&multi.scores, &[sigmoid(-1.0), sigmoid(-3.0)]);
+    let raw = scores(&two, Mode::Raw, 0.0, &logits);
+    close(&raw.scores, &[-1.0, -3.0]);
+    close(&[raw.margin], &[2.0]);
+    assert_eq!((raw.best, raw.outcome()), (0, Outcome::Label));
+    assert_eq!(evidence(&two, Mode::Raw, &logits).loss(1.0, &[0]), None);
+    // Of one label the softmax is 1, unlike that of a zero-shot model.
+    let one = kind(&["a"]);
+    close(
+        &scores(&one, Mode::Single, 0.0, &logits[..1]).scores,
+        &[1.0],
+    );
+    let raw = scores(&one, Mode::Raw, 0.0, &logits[..1]);
+    close(&raw.scores, &[-1.0]);
+    assert!(!raw.abstained, "a score below 0 is no lack of a label");
+}
+
+#[test]
+fn huge_logits_stay_finite_and_the_first_of_equals_is_best() {
+    let huge = scores(
+        &NLI,
+        Mode::Single,
+        0.0,
+        &pairs(&[(3e38, 0.0), (3e38, 0.0), (-3e38, 0.0)]),
+    );
+    close(&huge.scores, &[0.5, 0.5, 0.0]);
+    assert_eq!((huge.best, huge.margin), (0, 0.0));
+    let multi = scores(
+        &NLI,
+        Mode::Multi,
+        0.0,
+        &pairs(&[(-3e38, 3e38), (3e38, -3e38)]),
+    );
+    close(&multi.scores, &[0.0, 1.0]);
+}
+
+#[test]
+fn a_temperature_divides_what_stands_under_softmax_and_sigmoid() {
+    let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
+    let (a, b) = (0.5f64.exp(), 1f64.exp());
+    let single = evidence(&NLI, Mode::Single, &pairs);
+    close(&single.scores(2.0, 0.0).scores, &[a / (a + b), b / (a + b)]);
+    let of = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let multi = evidence(&NLI, Mode::Multi, &pairs);
+    close(&multi.scores(4.0, 0.0).scores, &[of(-0.5), of(0.75)]);
+}
+
+#[test]
+fn what_is_left_out_has_no_score_and_is_never_best() {
+    let all = [(1.0, 9.0), (5.0, 0.0), (2.0, -9.0), (0.0, 0.0)];
+    let some = pairs(&[all[0], all[2]]);
+    for mode in [Mode::Single, Mode::Multi] {
+        let of_some = scores(&NLI, mode, 0.0, &some);
+        let spread = among(of_some.clone(), &[0, 2], 4);
+        close(
+            &spread.scores,
+            &[of_some.scores[0], 0.0, of_some.scores[1], 0.0],
+        );
+        assert_eq!(spread.best, 2);
+        close(&[spread.margin], &[of_some.margin]);
+    }
+    // Scores of nothing are no reason to take a label that was left out.
+    let lost = scores(&NLI, Mode::Multi, 0.0, &pairs(&[(-3e38, 3e38)]));
+    assert_eq!(among(lost, &[1], 3).best, 1);
+    assert_eq!(
+        evidence(&NLI, Mode::Single, &pairs(&all)).order(),
+        [1, 2, 0, 3]
+    );
+    assert_eq!(
+        evidence(&NLI, Mode::Multi, &pairs(&all)).order(),
+        [2, 1, 3, 0]
+    );
+}
+
+#[test]
+fn a_background_is_one_more_label_that_is_nobodys() {
+    let three = pairs(&[(1.0, 3.0), (2.0, -1.0), (2.5, 0.0)]);
+    let prior = 0.25;
+    let single = evidence_beside(&NLI, Mode::Single, &three, Some(prior)).scores(1.0, 0.0);
+    let sum = 1f64.exp() + 2f64.exp() + 2.75f64.exp();
+    close(&single.scores, &[1f64.exp() / sum, 2f64.exp() / sum]);
+    close(&[single.other_score.unwrap()], &[2.75f64.exp() / sum]);
+    assert_eq!((single.best, single.outcome()), (1, Outcome::Other));
+    assert!(single.abstained && single.other && single.margin > 0.0);
+    let multi = evidence_beside(&NLI, Mode::Multi, &three, Some(prior));
+    assert_eq!(multi.order(), [1, 2, 0]);
+    let multi = multi.scores(1.0, 0.0);
+    close(&[multi.scores[1]], &[sigmoid(3.0)]);
+    close(&[multi.other_score.unwrap()], &[sigmoid(2.75)]);
+    close(&[multi.margin], &[sigmoid(3.0) - sigmoid(2.75)]);
+    assert_eq!(multi.outcome(), Outcome::Label);
+    // One label alone shares a softmax with it; without it, it stands for itself.
+    let one = evidence_beside(&NLI, Mode::Single, &three[1..], Some(prior)).scores(1.0, 0.0);
+    close(&one.scores, &[sigmoid(2.0 - 2.75)]);
+    let unsure = evidence_beside(&NLI, Mode::Single, &three, Some(-9.0)).scores(1.0, 0.9);
+    assert_eq!(unsure.outcome(), Outcome::Unsure);
+    assert!(!unsure.other);
+    let evidence = evidence_beside(&NLI, Mode::Single, &three, Some(prior));
+    close(
+        &[evidence.loss(1.0, &[]).unwrap()],
+        &[-single.other_score.unwrap().ln()],
+    );
+}
+
+#[test]
+fn topics_fold_into_the_mean_of_their_odds() {
+    let two = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
+    assert_eq!(fold(&NLI, &two[..1]), two[0]);
+    let folded = fold(&NLI, &two);
+    let mean = |a: f64, b: f64| f64::midpoint(a.exp(), b.exp()).ln();
+    let near = |found: f32, expected: f64| {
+        assert!(
+            (f64::from(found) - expected).abs() < 1e-6,
+            "{found} {expected}"
+        );
+    };
+    near(folded.entailment, mean(1.0, 2.0));
+    near(
+        folded.entailment - folded.contradiction.unwrap(),
+        mean(-2.0, 3.0),
+    );
+    let kind = ModelKind::Embedding(EmbeddingHead {
+        output: "v".into(),
+        softmax_scale: 21.0,
+        sigmoid_scale: 23.5,
+        sigmoid_bias: 0.281,
+    });
+    let folded = fold(&kind, &two);
+    near(folded.entailment, mean(21.0, 42.0) / 21.0);
+    assert_eq!(folded.contradiction, None);
+}
+
+#[test]
+fn the_loss_is_minus_the_log_of_what_the_right_labels_get() {
+    let pairs = pairs(&[(1.0, 3.0), (2.0, -1.0)]);
+    let single = evidence(&NLI, Mode::Single, &pairs);
+    let expected = -single.scores(2.0, 0.0).scores[1].ln();
+    close(&[single.loss(2.0, &[1]).unwrap()], &[expected]);
+    assert_eq!(
+        single.loss(2.0, &[]),
+        None,
+        "no label of a softmax is right"
+    );
+    let multi = evidence(&NLI, Mode::Multi, &pairs);
+    let scores = multi.scores(2.0, 0.0).scores;
+    let expected = -(1.0 - scores[0]).ln() - scores[1].ln();
+    close(&[multi.loss(2.0, &[1]).unwrap()], &[expected]);
+    let expected = -(1.0 - scores[0]).ln() - (1.0 - scores[1]).ln();
+    close(&[multi.loss(2.0, &[]).unwrap()], &[expected]);
+}

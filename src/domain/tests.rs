@@ -1,0 +1,76 @@
+use super::*;
+
+#[test]
+fn each_spelling_of_an_id_is_one_fullname() {
+    for same in [
+        "t3_1a2b",
+        "1a2b",
+        "01a2b",
+        "t3_0001a2b",
+        "T3_1A2B",
+        " 1a2B\n",
+        "t3_000000000000000000000000000000001a2b",
+    ] {
+        assert_eq!(same.parse::<Fullname>().unwrap().as_str(), "t3_1a2b");
+    }
+    for bad in [
+        "",
+        "0",
+        "t3_",
+        "t1_abc",
+        "t3_t3_abc",
+        "t3_a b",
+        "t3_ abc",
+        "t3_abc;--",
+        "t3_ábc",
+        "t3_00000000000000000",
+        "t3_12345678901234567",
+    ] {
+        assert!(bad.parse::<Fullname>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_placeholder_body_does_not_count() {
+    assert_eq!(post_text("Title ", ""), "Title");
+    assert_eq!(post_text("Title", " [removed]\n"), "Title");
+    assert_eq!(post_text("Title", "[deleted]"), "Title");
+    assert_eq!(
+        post_text("Title", "I said [removed] once"),
+        "Title\n\nI said [removed] once"
+    );
+}
+
+#[test]
+fn rejections_are_counted_by_reason_and_the_reasons_are_bounded() {
+    let mut some = Rejections::default();
+    some.add("a comment, not a post");
+    some.add("a comment, not a post");
+    let mut all = Rejections::default();
+    for i in 0..100 {
+        all.add(&format!("reason {i}"));
+    }
+    all.extend(&some);
+    assert_eq!(all.total(), 102);
+    assert_eq!(
+        serde_json::to_value(&all)
+            .unwrap()
+            .as_object()
+            .unwrap()
+            .len(),
+        21
+    );
+    assert_eq!(
+        serde_json::to_value(&some).unwrap(),
+        serde_json::json!({"a comment, not a post": 2})
+    );
+}
+
+#[test]
+fn times_lose_their_fraction() {
+    let time = DateTime::from_timestamp(1_700_000_000, 999_000_000).unwrap();
+    assert_eq!(
+        Timestamp::from(time),
+        Timestamp::from_epoch_secs(1_700_000_000).unwrap()
+    );
+}

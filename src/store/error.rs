@@ -1,0 +1,170 @@
+//! Why the store could not do what it was asked for.
+
+use super::failure;
+
+/// Why the store could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL names no database that topicmill knows.
+    #[error(
+        "`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`"
+    )]
+    Url(String),
+    /// The database cannot be reached or opened.
+    #[error("open the database `{url}`: {hint}")]
+    Open {
+        /// Without its password.
+        url: String,
+        /// What to do.
+        hint: String,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// Made by a later version of topicmill.
+    #[error(
+        "the database `{url}` has schema version {found}, this program knows {known}: update topicmill, or use another database"
+    )]
+    Newer {
+        /// Without its password.
+        url: String,
+        /// Version found.
+        found: i64,
+        /// Latest version this program has.
+        known: i64,
+    },
+    /// The file is not what it should be.
+    #[error(
+        "read {what}: its file is damaged, or is no SQLite database ({said}); `sqlite3 FILE 'PRAGMA integrity_check'` \
+         tells more; restore a backup, or name another file"
+    )]
+    Damaged {
+        /// The database, with its URL where that is known.
+        what: String,
+        /// What SQLite said.
+        said: String,
+    },
+    /// There is no schema yet, or an old one.
+    #[error(
+        "the database `{0}` has no tables of topicmill, or old ones: run `topicmill db migrate`"
+    )]
+    NotMigrated(String),
+    /// A migration failed.
+    #[error("migrate the database: {0}")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// The database may only be read.
+    #[error("write to the database: it is read-only; check the permissions of its file and folder")]
+    ReadOnly,
+    /// The database's user lacks a right.
+    #[error(
+        "use the database: {0}; have its owner give your user the right, for tables of topicmill's own with \
+         `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
+    )]
+    Denied(String),
+    /// No room left.
+    #[error("write to the database: its disk is full; free some space and run the command again")]
+    Full,
+    /// The file system refuses to write, for another reason than a full disk.
+    #[error(
+        "write to the database: its disk refused; check its health, your quota and the limit on a file's size \
+         (`ulimit -f`), and run the command again"
+    )]
+    Refused(#[source] sqlx::Error),
+    /// A statement failed.
+    #[error("{what}: {source}")]
+    Statement {
+        /// What was being done.
+        what: &'static str,
+        /// What the driver said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// It took longer than anybody waits.
+    #[error("the database does not answer")]
+    Away,
+    /// What lists are made of was never read.
+    #[error("lists cannot be made: {0}")]
+    Unread(String),
+    /// Nothing has the slug.
+    #[error(
+        "rename the topic: nothing here is called `{0}`; `topicmill status` and `topicmill labels list` show what there is"
+    )]
+    NoTopic(String),
+    /// Two topics would be one.
+    #[error(
+        "rename the topic: there is a topic `{0}` already, and two topics cannot become one; choose another name"
+    )]
+    TopicIsThere(String),
+    /// The label set was used under the new slug already.
+    #[error(
+        "rename the topic: a label set with the new name was used already (version {0}); drop it with `topicmill labels \
+         drop`, and run the command again"
+    )]
+    VersionIsThere(String),
+    /// A database is copied to one of the other kind.
+    #[error(
+        "copy the database: both are of one kind; `topicmill db backup` and `topicmill db restore` copy within a kind"
+    )]
+    SameKind,
+    /// Somebody would miss what is there.
+    #[error(
+        "copy into the database: its table `{0}` has rows already, and nothing was copied; name an empty database"
+    )]
+    NotEmpty(String),
+    /// A table holds what the other kind of database does not.
+    #[error("copy the table `{table}`: {detail}; nothing was copied")]
+    Foreign {
+        /// The table.
+        table: String,
+        /// What is in the way.
+        detail: String,
+    },
+    /// The copy is not what was copied.
+    #[error(
+        "copy the table `{table}`: {sent} rows were copied, and {there} rows came out, or others than went in; nothing was \
+         kept of it; please report it"
+    )]
+    Uneven {
+        /// The table.
+        table: String,
+        /// Rows that were read.
+        sent: u64,
+        /// Rows that arrived.
+        there: u64,
+    },
+    /// A row does not hold what topicmill writes.
+    #[error("read {table} row `{row}`: {detail}")]
+    Corrupt {
+        /// Table.
+        table: &'static str,
+        /// Key of the row.
+        row: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The user of the server may do what no transaction forbids.
+    #[error(
+        "answer a query as {who}, who may read and write the server's files or run programs there, whatever a query is \
+         held to: connect as a user who may only read (`GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader`), or \
+         pass `--allow-superuser`"
+    )]
+    Powerful {
+        /// The user, by the role that gives the power.
+        who: String,
+    },
+    /// A query given by the user failed.
+    #[error("{0}")]
+    Query(String),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed a little later: the connection broke, the server restarts, or two
+    /// transactions stood in each other's way.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Statement { source, .. } => failure::is_passing(source),
+            Self::Away => true,
+            _ => false,
+        }
+    }
+}
