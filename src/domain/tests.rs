@@ -1,3 +1,5 @@
+//! Names, times and identifiers, read and written.
+
 use super::*;
 
 #[test]

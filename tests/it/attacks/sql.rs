@@ -338,7 +338,7 @@ async fn no_statement_writes_on_sqlite() {
         ("PRAGMA user_version", json!({"user_version": 0})),
         (
             "SELECT COUNT(*) AS n FROM pragma_table_info('runs')",
-            json!({"n": 10}),
+            json!({"n": 11}),
         ),
         ("VALUES (x'00ff')", json!({"column1": "00ff"})),
     ] {

@@ -1,3 +1,5 @@
+//! Scores of every kind of model, and what of logits they are made of.
+
 use super::*;
 use crate::folder::{ClassifierHead, EmbeddingHead, NliClasses};
 
