@@ -55,7 +55,7 @@
 //! notify        -> domain, metrics, source, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
-//! keeping       -> analysis, store
+//! keeping       -> analysis, clock, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
 //! files         -> domain, tables

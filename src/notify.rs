@@ -39,8 +39,10 @@ const SUMMARY: &str = "notified of the day";
 pub struct Ended<'a> {
     /// What: a stage, or another name that is the same each time.
     pub what: &'a str,
-    /// Its row of `runs`, or of another table.
+    /// Its row of `runs`, or for a schedule of `slots`.
     pub run: i64,
+    /// Whether it is a slot of a schedule.
+    pub is_slot: bool,
     /// How it ended.
     pub status: RunStatus,
     /// What it counted.

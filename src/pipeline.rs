@@ -222,6 +222,7 @@ impl Context {
         self.tell(&Ended {
             what: stage.as_str(),
             run: id.0,
+            is_slot: false,
             status,
             counts: &counts,
             error: error.as_deref(),

@@ -72,6 +72,11 @@ impl Classify {
         self.watch
     }
 
+    /// Whether it has an address of its own.
+    pub fn listens(&self) -> bool {
+        self.metrics.is_given()
+    }
+
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         self.metrics.check()?;
         let pipeline = setup.pipeline(&self.pipeline)?;

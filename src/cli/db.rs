@@ -52,9 +52,12 @@ Examples:\n\
 \x20 topicmill db backup copy.db\n\
 \x20 topicmill --database postgres://me@localhost/topicmill db backup copy.dump")]
     Backup {
-        /// Write the copy to this file, which must not exist yet
+        /// Write the copy to this file
         #[arg(value_name = "FILE")]
         file: PathBuf,
+        /// Replace the file, once the copy is whole
+        #[arg(long)]
+        overwrite: bool,
     },
     /// Put a backup in the place of the database, completely or not at all; stop other workers first
     ///
@@ -144,6 +147,11 @@ Examples:\n\
 }
 
 impl Db {
+    /// Whether it puts another database in the place of the one that is there.
+    pub fn replaces(&self) -> bool {
+        matches!(self.command, Command::Restore { .. })
+    }
+
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         match self.command {
             Command::Create | Command::Migrate => {
@@ -165,7 +173,9 @@ impl Db {
                 }
                 store.close().await?;
             }
-            Command::Backup { file } => return keep::back_up(setup, &file).await,
+            Command::Backup { file, overwrite } => {
+                return keep::back_up(setup, &file, overwrite).await;
+            }
             Command::Restore { file, overwrite } => {
                 return keep::restore(setup, &file, overwrite).await;
             }

@@ -14,7 +14,7 @@ pub struct DropFlags {
     /// Do not ask
     #[arg(long)]
     pub yes: bool,
-    /// Also drop what the views show; they are then empty until `topicmill labels use`
+    /// Also drop what the views show; they are then empty until `topicmill labels use` or the next `classify`
     #[arg(long)]
     pub current: bool,
 }
@@ -38,6 +38,14 @@ pub async fn run(
         return Err(CliError::Busy(format!(
             "drop {name}: a worker labels {} posts under it now; stop it, or wait until it is done",
             thousands(hanging.held)
+        )));
+    }
+    // One that waits for posts holds none, and would label again what goes.
+    let running = store.running().await?;
+    if let Some(run) = running.iter().find(|run| run.is_alive()) {
+        return Err(CliError::Busy(format!(
+            "drop {name}: the run {} of `{}` is under way and may label under it; stop it, or wait until it is done",
+            run.id.0, run.worker
         )));
     }
     let labels = thousands(hanging.labels);

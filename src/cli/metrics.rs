@@ -19,6 +19,11 @@ pub struct MetricsFlags {
 }
 
 impl MetricsFlags {
+    /// Whether there is an address.
+    pub fn is_given(&self) -> bool {
+        self.metrics_listen.is_some()
+    }
+
     /// Whether the address is one, before a model is loaded.
     pub fn check(&self) -> Result<(), CliError> {
         self.metrics_listen

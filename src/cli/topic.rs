@@ -1,7 +1,5 @@
 //! `topicmill topic`: what is done to a topic that is stored.
 
-use std::time::Duration;
-
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
@@ -10,9 +8,6 @@ use super::setup::Setup;
 use super::{CliError, Exit};
 use crate::pipeline_file::slug;
 use crate::store::{Access, Renamed, Store, Table};
-
-/// A run that showed life within this time is under way.
-const ALIVE: Duration = Duration::from_mins(10);
 
 /// Flags of `topic`.
 #[derive(Debug, Args)]
@@ -74,11 +69,17 @@ impl Topic {
         }
         let store = setup.store(Access::Existing).await?;
         let running = store.running().await?;
-        if let Some(run) = running.iter().find(|run| run.silent < ALIVE) {
+        if let Some(run) = running.iter().find(|run| run.is_alive()) {
             return Err(CliError::Busy(format!(
                 "rename the topic `{old}`: the run {} of `{}` is under way and would go on with the former slug; stop it, or \
                  wait until it is done",
                 run.id.0, run.worker
+            )));
+        }
+        if store.a_slot_runs(setup.clock.now().into()).await? {
+            return Err(CliError::Busy(format!(
+                "rename the topic `{old}`: a slot of a schedule runs, and its next stage would go on with the former slug; stop \
+                 `schedule run`, or wait until `topicmill schedule list` shows that it ended"
             )));
         }
         let versions = versions(&store, &old, &new).await?;

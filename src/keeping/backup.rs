@@ -30,9 +30,14 @@ fn create(file: &Path, mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// See [`KeepError`]; then there is no file.
-pub async fn backup(store: &Store, address: &Address, file: &Path) -> Result<(), KeepError> {
+pub async fn backup(
+    store: &Store,
+    address: &Address,
+    file: &Path,
+    overwrite: bool,
+) -> Result<(), KeepError> {
     const WHAT: &str = "copy the database to";
-    if file.symlink_metadata().is_ok() {
+    if file.symlink_metadata().is_ok() && !overwrite {
         return Err(KeepError::Exists(file.to_owned()));
     }
     let part = with_suffix(file, ".part");
@@ -60,6 +65,7 @@ pub async fn backup(store: &Store, address: &Address, file: &Path) -> Result<(),
         settle(&part).map_err(at(WHAT, file))?;
         // Unlike a rename, a link does not replace what came under that name meanwhile.
         match fs::hard_link(&part, file) {
+            _ if overwrite => fs::rename(&part, file),
             Ok(()) => fs::remove_file(&part),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(error),
             Err(_) => fs::rename(&part, file),

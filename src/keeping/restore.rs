@@ -4,13 +4,15 @@
 //! are held against the one that comes.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::server::{put, readable};
 use super::{KeepError, at, settle, settle_folder, with_suffix};
 use crate::analysis::schema::relations;
+use crate::clock::SharedClock;
 use crate::store::replacing::{Held, Inspected, Locked, inspect};
 use crate::store::{Access, Address, Store, StoreError};
 
@@ -19,8 +21,14 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 /// What a dump of `pg_dump --format=custom` begins with.
 const DUMP: &[u8] = b"PGDMP";
 
+/// What stands at the beginning of a file that another one took the place of.
+const GONE: &[u8] = b"replaced by `topicmill db restore`";
+/// How long a process that ended may take to leave the server, and the wait between two looks.
+const LEAVING: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What a restore is to do.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Restore<'a> {
     /// The copy.
     pub file: &'a Path,
@@ -30,6 +38,8 @@ pub struct Restore<'a> {
     pub shown: &'a str,
     /// Whether what the database holds may go.
     pub overwrite: bool,
+    /// For the wait until others have left.
+    pub clock: &'a SharedClock,
 }
 
 /// Puts a copy in the place of what a database holds, completely or not at all.
@@ -111,15 +121,7 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
         Err(error) => Err(error),
     };
     let ended = match ready {
-        Ok(()) => {
-            if let Some(old) = &mut old {
-                old.shut().await?;
-            }
-            settle(&part)
-                .and_then(|()| fs::rename(&part, &target))
-                .and_then(|()| settle_folder(&target))
-                .map_err(at(WHAT, &target))
-        }
+        Ok(()) => put_in_place(&part, &target).map_err(at(WHAT, &target)),
         Err(error) => Err(error),
     };
     if let Some(old) = old {
@@ -130,6 +132,21 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
         remove(&part);
     }
     ended
+}
+
+/// Gives the copy its name. Whoever waits for the former file has it open, and would go on in it without a name once
+/// nobody holds it any more: its first bytes go, so that it is no database to them.
+fn put_in_place(part: &Path, target: &Path) -> std::io::Result<()> {
+    settle(part)?;
+    let former = fs::OpenOptions::new().write(true).open(target);
+    fs::rename(part, target)?;
+    settle_folder(target)?;
+    if let Ok(mut former) = former {
+        former.write_all(GONE)?;
+        // Closing any handle of a file lets go of all locks that this process has on it, so that comes last.
+        drop(former);
+    }
+    Ok(())
 }
 
 fn remove(part: &Path) {
@@ -253,6 +270,16 @@ async fn into_server(
         .collect();
     if !order.overwrite && store.any_rows(&filled).await? {
         return Err(KeepError::NotEmpty(order.shown.to_owned()));
+    }
+    let begun = order.clock.elapsed();
+    while store.others_are_here().await? {
+        if order.clock.elapsed().saturating_sub(begun) > LEAVING {
+            return Err(KeepError::InUse {
+                url: order.shown.to_owned(),
+                by: "another process of topicmill has it open, and would go on with keys of the former one: stop it".into(),
+            });
+        }
+        order.clock.sleep(LOOK).await;
     }
     // Our own connection must not hold what is about to go.
     store.close().await?;

@@ -241,6 +241,10 @@ fn before(state: &ServerState, ours: &[String], dumped: &BTreeSet<String>) -> St
     };
     let (tables, views) = (names(&state.tables), names(&state.views));
     let mut sql = format!("BEGIN;\nSET LOCAL lock_timeout = '{PATIENCE}';\n");
+    if !tables.is_empty() {
+        // At once, so that no purge adds a tombstone behind the ones that are read.
+        writeln!(sql, "LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE;").expect("a String takes all");
+    }
     sql += "CREATE TEMPORARY TABLE topicmill_purged (fullname TEXT PRIMARY KEY, reason TEXT, purged_at TIMESTAMPTZ) \
             ON COMMIT DROP;\n";
     if state.tables.iter().any(|table| table == "tombstones") {

@@ -54,17 +54,22 @@ impl News {
             what, run, worker, ..
         } = *ended;
         let error = ended.error.map(|error| shortened(error, LONGEST_ERROR));
+        let (unit, command) = if ended.is_slot {
+            ("Slot", "topicmill schedule list")
+        } else {
+            ("Run", "topicmill status")
+        };
         let (title, text) = if event == Event::Recovered {
             let title = format!("topicmill: {what} works again");
             (
                 title,
-                format!("Run {run} of {what} by {worker} ended well."),
+                format!("{unit} {run} of {what} by {worker} ended well."),
             )
         } else {
             let why = error.clone().unwrap_or_else(|| lost(ended.counts));
             let title = format!("topicmill: {what} failed");
             let text = format!(
-                "Run {run} of {what} by {worker} {}: {why}\n`topicmill status` shows what to do.",
+                "{unit} {run} of {what} by {worker} {}: {why}\n`{command}` shows more.",
                 ended.status
             );
             (title, text)

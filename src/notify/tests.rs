@@ -33,6 +33,7 @@ fn ended(status: RunStatus, counts: &Value) -> Ended<'_> {
     Ended {
         what: "collect",
         run: 7,
+        is_slot: false,
         status,
         counts,
         error: None,

@@ -86,6 +86,7 @@ pub(super) async fn bury(context: &Context) -> Result<(), StoreError> {
                 .tell(&Ended {
                     what: &row.stage,
                     run: row.id,
+                    is_slot: false,
                     status: RunStatus::Died,
                     counts: &row.counts,
                     error: Some(why),

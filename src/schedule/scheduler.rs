@@ -20,7 +20,7 @@ use super::slot::{self, Order, StageEnd, Surroundings};
 use crate::classify::died;
 use crate::clock::SharedClock;
 use crate::domain::{SlotStatus, Timestamp};
-use crate::store::{ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
+use crate::store::{DEADLY, ScheduleState, SlotPlan, SlotTaker, Store, StoreError};
 
 /// Longest sleep: so late does a scheduler see a file that changed, a process that died, or a clock that was set.
 const TICK: Duration = Duration::from_secs(10);
@@ -242,12 +242,24 @@ impl Scheduler {
             if is_ours || state.running.is_none() && state.waiting == 0 {
                 continue;
             }
+            let now = self.around.clock.now().into();
+            let store = &self.around.store;
+            if let Some((slot, due_at)) = store.give_slot_up(&entry.name, MOST_DEATHS, now).await? {
+                heard(&Event::Ended {
+                    slot,
+                    schedule: &entry.name,
+                    due_at,
+                    status: SlotStatus::Failed,
+                    took: Duration::ZERO,
+                    error: Some(DEADLY),
+                });
+                let ended = (entry.name.clone(), Some(SlotStatus::Failed));
+                running.push(Box::pin(std::future::ready(ended)));
+            }
             let claimant = SlotTaker {
                 worker: &self.worker,
                 lease: self.around.lease,
-                most_deaths: MOST_DEATHS,
             };
-            let now = self.around.clock.now().into();
             let taken = self
                 .around
                 .store

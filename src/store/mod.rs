@@ -55,8 +55,8 @@ pub use self::rows::{
 };
 pub use self::server::ServerState;
 pub use self::slots::{
-    NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
-    SlotTaker, TakenSlot,
+    DEADLY, NewSlot, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan,
+    SlotRow, SlotTaker, TakenSlot,
 };
 use self::sql::SqlStore;
 pub use self::upkeep::{OnBytes, Rewritten};
@@ -128,6 +128,10 @@ face! {
     /// Writes slots of a schedule, those that are there already left as they are; false, and nothing written, if
     /// another process planned it meanwhile.
     fn plan_slots(&self, plan: &SlotPlan<'_>) -> bool;
+    /// Whether a slot of any schedule runs.
+    fn a_slot_runs(&self, now: Timestamp) -> bool;
+    /// Records that a slot failed which took too many processes with it, and whose last one is gone; which, and when it was due.
+    fn give_slot_up(&self, name: &str, most_deaths: u32, now: Timestamp) -> Option<(i64, Timestamp)>;
     /// Takes a slot of a schedule: one whose process died, else the earliest that waits and whose time has come, unless
     /// another slot of the schedule runs.
     fn take_slot(&self, name: &str, claimant: &SlotTaker<'_>, now: Timestamp) -> Option<TakenSlot>;

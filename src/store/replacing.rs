@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{ConnectOptions, Connection, Executor, SqliteConnection};
 
 use super::dialect::Dialect;
 use super::failure::{Doing, is_busy};
@@ -100,6 +100,25 @@ pub enum Held {
     Something,
 }
 
+/// Takes a file so that nobody else may read or write it until the connection is closed; false where somebody uses it.
+async fn alone(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    // Only who is alone with the file may do without its log, which is gone afterwards.
+    let mode = "PRAGMA journal_mode = DELETE";
+    let mode: String = sqlx::query_scalar(mode).fetch_one(&mut *connection).await?;
+    if mode != "delete" {
+        return Ok(false);
+    }
+    // In this mode the lock of the first transaction stays when it ends.
+    connection
+        .execute("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; COMMIT")
+        .await?;
+    // Somebody may have opened the file in between, and given it a log again.
+    let mode: String = sqlx::query_scalar("PRAGMA journal_mode")
+        .fetch_one(connection)
+        .await?;
+    Ok(mode == "delete")
+}
+
 /// A SQLite file that nobody else may use until this is dropped.
 #[derive(Debug)]
 pub struct Locked(SqliteConnection);
@@ -113,11 +132,8 @@ impl Locked {
         const WHAT: &str = "take the database for ourselves";
         let mut connection = open(file).await.doing(WHAT)?;
         // Only who is alone with the file may do without its log, which is gone afterwards.
-        let mode = sqlx::query_scalar::<_, String>("PRAGMA journal_mode = DELETE")
-            .fetch_one(&mut connection)
-            .await;
-        match mode {
-            Ok(mode) if mode == "delete" => Ok(Some(Self(connection))),
+        match alone(&mut connection).await {
+            Ok(true) => Ok(Some(Self(connection))),
             Err(error) if !is_busy(&error) => Err(error).doing(WHAT),
             _ => {
                 connection.close().await.doing(WHAT)?;
@@ -230,18 +246,6 @@ impl Locked {
         }
         tx.commit().await.doing(WHAT)?;
         Ok(purged)
-    }
-
-    /// Keeps everybody else out until [`release`](Self::release).
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn shut(&mut self) -> Result<()> {
-        sqlx::query("BEGIN EXCLUSIVE")
-            .execute(&mut self.0)
-            .await
-            .doing("take the database for ourselves")?;
-        Ok(())
     }
 
     /// Lets others in again.

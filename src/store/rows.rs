@@ -326,6 +326,16 @@ pub struct Running {
     pub silent: Duration,
 }
 
+/// A run that showed life within this time may still be under way: ten beats of one whose server stood still.
+const ALIVE: Duration = Duration::from_mins(10);
+
+impl Running {
+    /// Whether it may still be under way.
+    pub fn is_alive(&self) -> bool {
+        self.silent < ALIVE
+    }
+}
+
 /// A row of `runs`, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunRow {

@@ -38,6 +38,17 @@ impl Store {
         }
     }
 
+    /// Whether other processes of topicmill have this database open on its server; false for a file.
+    ///
+    /// # Errors
+    /// See [`super::StoreError`].
+    pub async fn others_are_here(&self) -> Result<bool> {
+        match self {
+            Self::Sqlite(_) => Ok(false),
+            Self::Postgres(store) => Ok(store.sessions().await? > i64::from(store.pool.size())),
+        }
+    }
+
     /// The schema version of the database, and the latest that this program has.
     ///
     /// # Errors
@@ -80,6 +91,16 @@ impl SqlStore<Postgres> {
             .await
             .doing("ask for the server's version")?;
         Ok(number.unsigned_abs() / 10_000)
+    }
+
+    /// Sessions of topicmill in this database.
+    async fn sessions(&self) -> Result<i64> {
+        sqlx::query_scalar(
+            "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'topicmill'",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .doing("look who else uses the database")
     }
 
     async fn server_state(&self) -> Result<ServerState> {

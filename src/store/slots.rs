@@ -6,6 +6,10 @@ use serde_json::Value;
 
 use crate::domain::{SlotStatus, Timestamp};
 
+/// What a slot says that was given up.
+pub const DEADLY: &str =
+    "each process that took it died: see its log, or the kernel's for one that ran out of memory";
+
 /// How far a schedule was looked at, as of one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScheduleState {
@@ -93,8 +97,6 @@ pub struct SlotTaker<'a> {
     pub worker: &'a str,
     /// For how long, unless it is renewed.
     pub lease: Duration,
-    /// Deaths of its processes after which a slot is given up.
-    pub most_deaths: u32,
 }
 
 /// A slot that was taken.

@@ -120,6 +120,7 @@ pages! {
     every_command_about_deleting_runs: "docs/deleting.md",
     every_command_about_operating_runs: "docs/operating.md",
     every_command_about_scheduling_runs: "docs/scheduling.md",
+    every_command_about_monitoring_runs: "docs/monitoring.md",
     every_command_about_keeping_the_database_runs: "docs/keeping.md",
     every_command_about_the_schema_runs: "docs/schema.md",
     every_command_about_secrets_runs: "docs/operating/secrets.md",

@@ -320,7 +320,6 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
         let claimant = SlotTaker {
             worker: "elsewhere",
             lease: LEASE,
-            most_deaths: 5,
         };
         let mut last = None;
         // The slot is planned, and its process dies, five times.

@@ -1,7 +1,6 @@
 //! `topicmill db backup`, `db restore`, `db check` and `db copy`
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -15,13 +14,10 @@ use crate::store::checking::{Finding, Severity};
 use crate::store::{Access, Address, Store, StoreError, Table};
 use crate::telemetry::Progress;
 
-/// A run that showed life within this time is under way.
-const ALIVE: Duration = Duration::from_mins(10);
-
-pub async fn back_up(setup: &Setup, file: &Path) -> Result<Exit, CliError> {
+pub async fn back_up(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
     let store = setup.store(Access::AnySchema).await?;
     let address = Address::of(setup.settings().database.url.reveal())?;
-    let copied = backup::backup(&store, &address, file).await;
+    let copied = backup::backup(&store, &address, file, overwrite).await;
     store.close().await?;
     copied?;
     tracing::info!(file = %file.display(), "the database is copied");
@@ -36,6 +32,7 @@ pub async fn restore(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit
         url,
         shown: &shown,
         overwrite,
+        clock: &setup.clock,
     };
     restore::restore(order).await?;
     tracing::info!(file = %file.display(), database = %shown, "the database is restored");
@@ -106,7 +103,7 @@ pub async fn copy(from: &str, to: &str, format: OutputFormat) -> Result<Exit, Cl
     }
     let source = Store::open(from, Access::ReadOnly).await?;
     let running = source.running().await?;
-    let alive = running.iter().filter(|run| run.silent < ALIVE).count();
+    let alive = running.iter().filter(|run| run.is_alive()).count();
     if alive > 0 {
         tracing::warn!(
             runs = alive,

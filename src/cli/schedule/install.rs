@@ -100,13 +100,15 @@ impl Install {
             None => file(Path::new("."))?.trim_end_matches("/.").to_owned(),
         };
         let program = std::env::current_exe().unwrap_or_else(|_| "topicmill".into());
-        // A settings file of the folder is found there; another one has to be named.
+        // In a container, a settings file of the folder is found there. Elsewhere it is named: another folder may be given,
+        // and the user of the unit may not be its owner.
         let is_named = |(_, origin): &(String, Origin)| match origin {
             Origin::File(path) => Some(path.clone()),
             _ => None,
         };
         let config = setup.loaded.values.values().find_map(is_named);
-        let config = config.filter(|path| path != Path::new(crate::config::FILE_NAME));
+        let is_found = |path: &PathBuf| in_container && path == Path::new(crate::config::FILE_NAME);
+        let config = config.filter(|path| !is_found(path));
         let mut global = Vec::new();
         if let Some(config) = config {
             global.extend(["--config".to_owned(), file(&config)?]);

@@ -40,12 +40,19 @@ enum Stage {
 /// Checks the words of a stage; else what is wrong with them.
 pub fn parse(words: &[String]) -> Result<(), String> {
     let stage = read(words)?;
-    if let Stage::Classify(classify) = &stage
-        && classify.never_ends()
-    {
-        return Err("it never ends: leave out --watch, the next slot labels what came".to_owned());
+    match &stage {
+        Stage::Classify(classify) if classify.never_ends() => {
+            Err("it never ends: leave out --watch, the next slot labels what came")
+        }
+        Stage::Classify(classify) if classify.listens() => {
+            Err("only one process can have the address: give --metrics-listen to `schedule run`")
+        }
+        Stage::Db(db) if db.replaces() => Err(
+            "it would replace the slots that it runs in: restore by hand, while no scheduler runs",
+        ),
+        _ => Ok(()),
     }
-    Ok(())
+    .map_err(str::to_owned)
 }
 
 fn read(words: &[String]) -> Result<Stage, String> {
@@ -71,7 +78,13 @@ pub async fn work(setup: &Setup, order: Order<'_>) -> StageEnd {
         Err(why) => return failed(Exit::Usage, why),
     };
     // What a stage leaves half-done in memory is not looked at any more.
+    let is_check = matches!(stage, Stage::Db(_));
     match AssertUnwindSafe(stage.run(&setup)).catch_unwind().await {
+        // Nothing of it was done in part: it found something wrong with the database.
+        Ok(Ok(Exit::Partial)) if is_check && !order.stop.is_cancelled() => failed(
+            Exit::Partial,
+            "the database has a problem, see the log".to_owned(),
+        ),
         Ok(Ok(exit)) => ended(exit),
         Ok(Err(error)) => {
             output::error(&error, setup.log_format);
@@ -180,6 +193,11 @@ mod tests {
                 "unexpected argument '--database'",
             ),
             ("classify --watch", "it never ends"),
+            (
+                "classify --metrics-listen 127.0.0.1:0",
+                "only one process can have the address",
+            ),
+            ("db restore copy.db", "it would replace the slots"),
             ("purge", "required arguments were not provided"),
         ] {
             let said = check(line).unwrap_err();

@@ -45,6 +45,7 @@ impl Telling {
                 let ended = notify::Ended {
                     what: &what,
                     run: slot.slot,
+                    is_slot: true,
                     status: slot.status,
                     counts: &Value::Null,
                     error: slot.error.as_deref(),

@@ -118,7 +118,7 @@ pub fn systemd_timers(entries: &[Entry], place: &Place) -> Vec<Unit> {
 pub fn systemd_service(place: &Place) -> Vec<Unit> {
     let words = place.words(&place.program, None, false);
     let mut text = service_head("topicmill's schedules");
-    text.push_str("Type=exec\nRestart=always\nRestartSec=10\n");
+    text.push_str("Type=exec\nRestart=on-failure\nRestartSec=30\nRestartPreventExitStatus=2 3\n");
     text.push_str(&service_body(place, &words));
     text.push_str("\n[Install]\nWantedBy=multi-user.target\n");
     vec![Unit {

@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, 
 
 use super::super::dialect::Dialect;
 use super::super::slots::{
-    Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
+    DEADLY, Planned, RunningSlot, ScheduleState, SlotCount, SlotEnd, SlotLease, SlotPlan, SlotRow,
     SlotTaker, TakenSlot,
 };
 use super::super::{Result, RunId, StoreError};
@@ -20,10 +20,6 @@ use crate::domain::{SlotStatus, Timestamp};
 
 const WAITING: &str = SlotStatus::Waiting.as_str();
 const RUNNING: &str = SlotStatus::Running.as_str();
-
-/// What a slot says that was given up.
-const DEADLY: &str =
-    "each process that took it died: see its log, or the kernel's for one that ran out of memory";
 
 /// Only the one who saw how far it was planned plans further; `$2` is that time.
 const PLAN_FURTHER: &str = "\
@@ -37,7 +33,7 @@ INSERT INTO slots (schedule, due_at, start_at, status, missed, missed_since, err
 /// A slot whose process died too often, or with it once more.
 const GIVE_UP: &str = "\
 UPDATE slots SET status = 'failed', deaths = deaths + 1, finished_at = $2, error = $4, lease_until = NULL \
- WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND deaths + 1 >= $3";
+ WHERE schedule = $1 AND status = 'running' AND lease_until <= $2 AND deaths + 1 >= $3 RETURNING id, due_at";
 /// What the statements that take a slot tell of it.
 const TAKEN: &str = "id, takes, due_at, start_at, started_at, deaths, missed, outcomes";
 /// A slot whose process died. `$2` the worker, `$3` the end of the lease, `$4` now.
@@ -195,14 +191,6 @@ where
         let now = self.shared_time(&mut tx, at(now)).await?;
         let now = at(now.into());
         let until = now + claimant.lease;
-        sqlx::query::<DB>(GIVE_UP)
-            .bind(name)
-            .bind(now)
-            .bind(i64::from(claimant.most_deaths))
-            .bind(DEADLY)
-            .execute(&mut *tx)
-            .await
-            .doing(WHAT)?;
         for statement in [TAKE_OVER, TAKE] {
             let taken = sqlx::query::<DB>(AssertSqlSafe(format!("{statement}{TAKEN}")))
                 .bind(name)
@@ -220,6 +208,43 @@ where
         }
         tx.commit().await.doing(WHAT)?;
         Ok(None)
+    }
+
+    pub(in crate::store) async fn a_slot_runs(&self, now: Timestamp) -> Result<bool> {
+        const WHAT: &str = "look whether a slot runs";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        sqlx::query::<DB>("SELECT COUNT(*) FROM slots WHERE status = $1 AND lease_until > $2")
+            .bind(RUNNING)
+            .bind(at(now.into()))
+            .fetch_one(&mut *connection)
+            .await
+            .and_then(|row| row.try_get::<i64, _>(0))
+            .map(|slots| slots > 0)
+            .doing(WHAT)
+    }
+
+    pub(in crate::store) async fn give_slot_up(
+        &self,
+        name: &str,
+        most_deaths: u32,
+        now: Timestamp,
+    ) -> Result<Option<(i64, Timestamp)>> {
+        const WHAT: &str = "give up a slot";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let now = self.shared_time(&mut connection, at(now)).await?;
+        let given_up = sqlx::query::<DB>(GIVE_UP)
+            .bind(name)
+            .bind(at(now.into()))
+            .bind(i64::from(most_deaths))
+            .bind(DEADLY)
+            .fetch_optional(&mut *connection)
+            .await
+            .doing(WHAT)?;
+        given_up
+            .map(|row| Ok((row.try_get(0)?, row.try_get::<DateTime<Utc>, _>(1)?.into())))
+            .transpose()
+            .doing(WHAT)
     }
 
     fn taken(row: &DB::Row) -> Result<TakenSlot, sqlx::Error> {

@@ -237,3 +237,40 @@ async fn a_topic_is_renamed_everywhere_and_no_post_is_labelled_anew() {
         on_ok(&program, url, &["db", "check"]);
     }
 }
+
+#[tokio::test]
+async fn nothing_is_dropped_or_renamed_under_a_run_or_a_slot() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        with_another_label_set(url).await;
+        let program = Program::new();
+        let now = if url.starts_with("sqlite:") {
+            "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')"
+        } else {
+            "now()"
+        };
+        let begin = format!(
+            "INSERT INTO runs (stage, status, worker, started_at, heartbeat_at) VALUES ('classify', 'running', 'elsewhere:1', {now}, {now})"
+        );
+        execute(url, &begin).await;
+        let busy = |args: &[&str], why: &str| {
+            let ran = on(&program, url, args);
+            assert_eq!(ran.code, 75, "{url}: {}", ran.stderr);
+            assert!(ran.stderr.contains(why), "{url}: {}", ran.stderr);
+        };
+        busy(&["labels", "drop", "other", "--yes"], "is under way");
+        busy(&["topic", "rename", "food", "dishes"], "is under way");
+        execute(url, "DELETE FROM runs WHERE worker = 'elsewhere:1'").await;
+        let slot = "INSERT INTO slots (schedule, due_at, start_at, status, worker, takes, lease_until) VALUES \
+            ('s', '2026-01-02T09:00:00+00:00', '2026-01-02T09:00:00+00:00', 'running', 'elsewhere:1', 1, '2999-01-01T00:00:00+00:00')";
+        execute(url, slot).await;
+        busy(
+            &["topic", "rename", "food", "dishes"],
+            "a slot of a schedule runs",
+        );
+        execute(url, "UPDATE slots SET status = 'done'").await;
+        on_ok(&program, url, &["labels", "drop", "other", "--yes"]);
+        on_ok(&program, url, &["topic", "rename", "food", "dishes"]);
+    }
+}

@@ -2,6 +2,8 @@
 
 use sqlx::Connection;
 
+use topicmill::store::replacing::Locked;
+
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
 
@@ -208,7 +210,70 @@ async fn a_database_that_somebody_uses_is_not_replaced() {
         };
         assert_eq!(ran.code, 75, "{}", ran.stderr);
         assert!(ran.stderr.contains("stop what uses it"), "{}", ran.stderr);
+        if kind(&database) != "sqlite" {
+            // A watcher or a scheduler that waits holds no lock, but keys of rows that go.
+            let idle = database.open().await;
+            let ran = on(&program, url, &args);
+            idle.close().await.unwrap();
+            assert_eq!(ran.code, 75, "{}", ran.stderr);
+        }
         assert_eq!(everything(url).await, before);
+        assert_eq!(names(program.folder.path()), ["copy"]);
+    }
+}
+
+#[tokio::test]
+async fn nobody_gets_into_a_file_that_is_being_replaced_or_goes_on_in_the_former_one() {
+    let database = sqlite();
+    filled(&database.url).await;
+    let program = Program::new();
+    let copy = path(&program, "copy");
+    on_ok(&program, &database.url, &["db", "backup", &copy]);
+    let file = database.url.strip_prefix("sqlite:").unwrap();
+    let look = |connection: &rusqlite::Connection| {
+        connection.query_row("SELECT COUNT(*) FROM posts", [], |row| row.get::<_, i64>(0))
+    };
+    let open = || {
+        let connection = rusqlite::Connection::open(file).unwrap();
+        connection.busy_timeout(Duration::from_millis(50)).unwrap();
+        connection
+    };
+    let locked = Locked::take(Path::new(file)).await.unwrap().unwrap();
+    look(&open()).unwrap_err();
+    locked.release().await;
+    look(&open()).unwrap();
+    // Opened, and not read yet: like a process that waits for the lock.
+    let waits = open();
+    on_ok(
+        &program,
+        &database.url,
+        &["db", "restore", &copy, "--overwrite"],
+    );
+    look(&waits).unwrap_err();
+    look(&open()).unwrap();
+}
+
+#[tokio::test]
+async fn a_backup_takes_the_place_of_the_last_one_if_that_is_wanted() {
+    for database in databases() {
+        filled(&database.url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        std::fs::write(&copy, "the last one").unwrap();
+        let again = on(&program, &database.url, &["db", "backup", &copy]);
+        assert_eq!(again.code, 2, "{}", again.stderr);
+        assert_eq!(std::fs::read(&copy).unwrap(), b"the last one");
+        on_ok(
+            &program,
+            &database.url,
+            &["db", "backup", &copy, "--overwrite"],
+        );
+        let target = another(&database);
+        on_ok(&program, &target.url, &["db", "restore", &copy]);
+        assert_eq!(
+            everything(&target.url).await,
+            everything(&database.url).await
+        );
         assert_eq!(names(program.folder.path()), ["copy"]);
     }
 }
