@@ -345,7 +345,21 @@ async fn a_slot_that_kills_its_processes_is_given_up() {
             last = Some(taken.lease);
         }
         scene.clock.advance(LEASE);
-        assert_eq!(scene.run_due(&mut one).await, 0, "{}", database.url);
+        let told = RefCell::new(Vec::new());
+        let heard = |event: &Event<'_>| {
+            if let Event::Ended { status, .. } = event {
+                told.borrow_mut().push(*status);
+            }
+        };
+        let never = async |_: Order<'_>| unreachable!("it is given up");
+        let ended = one.run_due(&scene.stop, &never, &heard).await.unwrap();
+        assert_eq!(
+            ended,
+            [("deadly".to_owned(), Some(SlotStatus::Failed))],
+            "{}",
+            database.url
+        );
+        assert_eq!(told.into_inner(), [SlotStatus::Failed]);
         let slot = scene.slots("deadly").await.remove(0);
         assert_eq!(slot.status, SlotStatus::Failed);
         let error = slot.error.unwrap();

@@ -269,6 +269,7 @@ async fn a_backup_takes_the_place_of_the_last_one_if_that_is_wanted() {
             &["db", "backup", &copy, "--overwrite"],
         );
         let target = another(&database);
+        on_ok(&program, &target.url, &["db", "create"]);
         on_ok(&program, &target.url, &["db", "restore", &copy]);
         assert_eq!(
             everything(&target.url).await,
