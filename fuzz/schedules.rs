@@ -2,13 +2,13 @@
 
 use chrono::{DateTime, TimeZone, Utc};
 use chrono_tz::Tz;
-use croner::parser::{CronParser, Seconds, Year};
+use topicmill::schedule::Timetable;
 
 /// Longer lines are none.
 const LONGEST: usize = 256;
 
 /// The first byte picks a zone, the rest is a line of cron. Times that are due come one after another, each at a full
-/// minute, and a line that is never due ends its search.
+/// minute, and a line that is never due is refused.
 pub fn cron(bytes: &[u8]) {
     let Some((first, rest)) = bytes.split_first() else {
         return;
@@ -28,22 +28,16 @@ pub fn cron(bytes: &[u8]) {
     if line.len() > LONGEST {
         return;
     }
-    let parser = CronParser::builder()
-        .seconds(Seconds::Disallowed)
-        .year(Year::Disallowed)
-        .build();
-    let Ok(cron) = parser.parse(line) else {
+    let Ok(table) = Timetable::new(line, zone) else {
         return;
     };
     // Around both changes of the clock, a leap day, and the end of a year.
     for start in [1_774_745_000, 1_792_892_000, 1_835_300_000, 1_798_675_200] {
-        let start: DateTime<Utc> = Utc.timestamp_opt(start, 0).unwrap();
-        let mut last = start.with_timezone(&zone);
+        let mut last: DateTime<Utc> = Utc.timestamp_opt(start, 0).unwrap();
         for _ in 0..4 {
-            let Ok(next) = cron.find_next_occurrence(&last, false) else {
-                // The search goes to the year 5000 and takes a while: once is enough.
-                return;
-            };
+            let next = table
+                .after(last)
+                .expect("a line that is never due is refused");
             assert!(next > last, "{next} does not come after {last}");
             assert_eq!(next.timestamp() % 60, 0, "{next}");
             last = next;
