@@ -152,7 +152,10 @@ pub fn of_onnx(error: &OnnxError) -> PyErr {
 /// The labels, the tokenizer or the engine, in words.
 pub fn of_labeler(error: LabelerError) -> PyErr {
     match error {
-        LabelerError::LabelSet(_) | LabelerError::TooLong { .. } => value_error(error),
+        LabelerError::LabelSet(_)
+        | LabelerError::TooLong { .. }
+        | LabelerError::OwnLabels { .. }
+        | LabelerError::Raw(_) => value_error(error),
         error => Error::new_err(error.to_string()),
     }
 }
