@@ -244,7 +244,11 @@ impl Scheduler {
             }
             let now = self.around.clock.now().into();
             let store = &self.around.store;
-            if let Some((slot, due_at)) = store.give_slot_up(&entry.name, MOST_DEATHS, now).await? {
+            // Only a slot whose claim ran out can be one; this is a write.
+            if held.is_some()
+                && let Some((slot, due_at)) =
+                    store.give_slot_up(&entry.name, MOST_DEATHS, now).await?
+            {
                 heard(&Event::Ended {
                     slot,
                     schedule: &entry.name,

@@ -231,16 +231,17 @@ where
         now: Timestamp,
     ) -> Result<Option<(i64, Timestamp)>> {
         const WHAT: &str = "give up a slot";
-        let mut connection = self.pool.acquire().await.doing(WHAT)?;
-        let now = self.shared_time(&mut connection, at(now)).await?;
+        let mut tx = self.begin().await?;
+        let now = self.shared_time(&mut tx, at(now)).await?;
         let given_up = sqlx::query::<DB>(GIVE_UP)
             .bind(name)
             .bind(at(now.into()))
             .bind(i64::from(most_deaths))
             .bind(DEADLY)
-            .fetch_optional(&mut *connection)
+            .fetch_optional(&mut *tx)
             .await
             .doing(WHAT)?;
+        tx.commit().await.doing(WHAT)?;
         given_up
             .map(|row| Ok((row.try_get(0)?, row.try_get::<DateTime<Utc>, _>(1)?.into())))
             .transpose()
