@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -142,7 +142,10 @@ fn put_in_place(part: &Path, target: &Path) -> std::io::Result<()> {
     fs::rename(part, target)?;
     settle_folder(target)?;
     if let Ok(mut former) = former {
-        former.write_all(GONE)?;
+        // Somebody may keep it under another name.
+        if former.metadata()?.nlink() == 0 {
+            former.write_all(GONE)?;
+        }
         // Closing any handle of a file lets go of all locks that this process has on it, so that comes last.
         drop(former);
     }

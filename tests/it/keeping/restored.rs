@@ -251,6 +251,15 @@ async fn nobody_gets_into_a_file_that_is_being_replaced_or_goes_on_in_the_former
     );
     look(&waits).unwrap_err();
     look(&open()).unwrap();
+    // A former file that has another name, too, is somebody's copy.
+    let kept = path(&program, "kept");
+    std::fs::hard_link(file, &kept).unwrap();
+    on_ok(
+        &program,
+        &database.url,
+        &["db", "restore", &copy, "--overwrite"],
+    );
+    look(&rusqlite::Connection::open(&kept).unwrap()).unwrap();
 }
 
 #[tokio::test]
