@@ -28,6 +28,9 @@ const COLLECTIONS: u32 = 100;
 /// A run that labelled fewer posts says little of the pace: most of its time is loading the model.
 const PACED: u32 = 50;
 
+/// A slot that failed longer ago is no news: its schedule may be gone from the pipeline file.
+const SLOTS: TimeDelta = TimeDelta::days(7);
+
 /// How it stands.
 #[derive(Debug, Serialize)]
 pub struct Outlook {
@@ -51,6 +54,8 @@ pub struct Outlook {
     pub seconds_left: Option<u64>,
     /// Topics whose latest reading failed.
     pub failed_topics: Vec<FailedTopic>,
+    /// Schedules of which the latest slot failed.
+    pub failed_slots: Vec<FailedSlot>,
     /// Why posts were set aside.
     pub failures: Vec<Failure>,
     /// Label sets that posts wait for beside the current one.
@@ -61,6 +66,19 @@ pub struct Outlook {
     pub runs: Vec<RunRow>,
     /// Whether bytes of purged posts may be in the database's files still.
     pub is_rewrite_due: bool,
+}
+
+/// A schedule of which the latest slot failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FailedSlot {
+    /// The schedule.
+    pub schedule: String,
+    /// When the slot was due.
+    pub due_at: Timestamp,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// What went wrong.
+    pub error: Option<String>,
 }
 
 /// A run that is under way.
@@ -135,6 +153,7 @@ impl Outlook {
             last_day: store.runs_since((now - TimeDelta::days(1)).into()).await?,
             posts_per_sec,
             failed_topics: topics::failed(&store.outcomes(COLLECTIONS).await?),
+            failed_slots: failed_slots(store, now).await?,
             failures,
             beside: store.beside().await?,
             gaps: store.gaps().await?,
@@ -157,6 +176,17 @@ impl Outlook {
     pub fn since(&self, time: Timestamp) -> TimeDelta {
         self.now.as_datetime() - time.as_datetime()
     }
+}
+
+async fn failed_slots(store: &Store, now: DateTime<Utc>) -> Result<Vec<FailedSlot>, StoreError> {
+    let slots = store.failed_slots((now - SLOTS).into()).await?;
+    let failed = slots.into_iter().map(|slot| FailedSlot {
+        schedule: slot.schedule,
+        due_at: slot.due_at,
+        finished_at: slot.finished_at,
+        error: slot.error,
+    });
+    Ok(failed.collect())
 }
 
 fn bury(runs: &mut [RunRow], id: i64, seen_at: Timestamp, why: &str) {

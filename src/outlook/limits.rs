@@ -20,7 +20,7 @@ pub struct Limits {
 /// Something that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// What: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed` or `set_aside`.
+    /// What: `max_age_post`, `max_age_collect`, `max_age_unlabelled`, `run_failed`, `slot_failed` or `set_aside`.
     pub check: &'static str,
     /// In a line, with what to do.
     pub problem: String,
@@ -31,7 +31,7 @@ pub struct Problem {
 }
 
 impl Limits {
-    /// What is not as it should be, the worst first; whatever the limits, a stage whose last run failed, and posts
+    /// What is not as it should be, the worst first; whatever the limits, a stage whose last run failed, a schedule whose latest slot failed, and posts
     /// that were set aside.
     pub fn problems(&self, outlook: &Outlook) -> Vec<Problem> {
         let mut problems: Vec<Problem> = outlook
@@ -55,6 +55,20 @@ impl Limits {
                 }
             })
             .collect();
+        problems.extend(outlook.failed_slots.iter().map(|slot| {
+            let error = slot.error.as_deref().unwrap_or("no reason is recorded");
+            let due = slot.due_at.as_datetime().format("%Y-%m-%d %H:%M UTC");
+            let age = slot.finished_at.map(|at| outlook.since(at).num_seconds());
+            Problem {
+                check: "slot_failed",
+                problem: format!(
+                    "the schedule {}, due at {due}, failed: {error}",
+                    slot.schedule
+                ),
+                age_secs: age,
+                limit_secs: None,
+            }
+        }));
         problems.extend(self.too_old(outlook));
         if outlook.backlog.set_aside > 0 {
             let posts = outlook.backlog.set_aside;

@@ -147,6 +147,8 @@ face! {
     fn link_run(&self, run: RunId, slot: i64) -> ();
     /// The latest slots of a schedule, the latest first.
     fn latest_slots(&self, name: &str, limit: u32) -> Vec<SlotRow>;
+    /// The latest slot that ended of each schedule, where it failed, at a time or later.
+    fn failed_slots(&self, since: Timestamp) -> Vec<SlotRow>;
     /// How the slots of a schedule stand that were due at a time or later.
     fn count_slots(&self, name: &str, since: Timestamp) -> Vec<SlotCount>;
 

@@ -86,7 +86,8 @@ UMask=0077
 /// A timer and a service for each schedule.
 pub fn systemd_timers(entries: &[Entry], place: &Place) -> Vec<Unit> {
     let units = entries.iter().flat_map(|entry| {
-        let name = format!("topicmill-{}", entry.name);
+        // Not `topicmill-NAME`: that of a schedule `classify` would stand in front of the package's service.
+        let name = format!("topicmill-schedule-{}", entry.name);
         let calendar: String = calendar_lines(entry)
             .iter()
             .map(|line| format!("OnCalendar={line}\n"))

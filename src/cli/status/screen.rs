@@ -40,6 +40,7 @@ pub fn of(outlook: &Outlook, url: &str) -> String {
         ("Beside", beside(outlook)),
         ("Deletions", deletions(outlook)),
         ("Failing", failing(&outlook.failed_topics)),
+        ("Schedules", schedules(outlook)),
         ("Gaps", gaps(outlook)),
     ];
     for (name, answer) in answers {
@@ -273,6 +274,15 @@ fn set_aside(outlook: &Outlook) -> Option<String> {
         number(posts),
         reasons.join("; ")
     ))
+}
+
+fn schedules(outlook: &Outlook) -> Option<String> {
+    let told = outlook.failed_slots.iter().map(|slot| {
+        let due = outlook.since(slot.due_at);
+        format!("{} failed {} ago", slot.schedule, ago(due))
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("{}; `topicmill schedule list` says why", told.join("; ")))
 }
 
 fn labels(outlook: &Outlook) -> Option<String> {

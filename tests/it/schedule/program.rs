@@ -118,6 +118,17 @@ fn a_slot_runs_its_commands_and_the_list_shows_how_it_ended() {
         let error = list[1]["last_error"].as_str().unwrap();
         assert!(error.contains("read the ids of `no such file`"), "{error}");
         assert!(list[1]["failed_7_days"].as_u64() >= Some(1), "{list}");
+        let check = ["--database", &database.url, "status", "--check"];
+        let check = program.run(&check);
+        assert_eq!(check.code, 1, "{}", check.stderr);
+        assert!(
+            check.stdout.contains("problem: the schedule bad, due at 2")
+                && !check.stdout.contains("schedule good"),
+            "{}",
+            check.stdout
+        );
+        let screen = program.run(&["--database", &database.url, "status"]).stdout;
+        assert!(screen.contains("bad failed "), "{screen}");
         let args = with(&["schedule", "list"]);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         if let Some((shown, code)) = on_a_terminal(&program, 80, &args) {
@@ -228,7 +239,7 @@ fn units_are_what_their_own_programs_read() {
     let more = ["--stay", "--to", "units"];
     install("--systemd", &more);
     let units = program.folder.path().join("units");
-    let text = std::fs::read_to_string(units.join("topicmill-fridays.timer")).unwrap();
+    let text = std::fs::read_to_string(units.join("topicmill-schedule-fridays.timer")).unwrap();
     for line in [
         "Persistent=true",
         "OnCalendar=*-*-13 03:30:00 Europe/Berlin",
