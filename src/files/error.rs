@@ -108,6 +108,40 @@ pub enum FilesError {
         #[source]
         source: io::Error,
     },
+    /// A folder without a file to read.
+    #[error(
+        "read `{0}`: there is no Parquet file in it; name another folder, or the files themselves"
+    )]
+    NothingIn(PathBuf),
+    /// A pattern that is none.
+    #[error(
+        "read `{pattern}`: it is no pattern ({why}); correct it, or put it into quotes as it is meant"
+    )]
+    Pattern {
+        /// What was asked for.
+        pattern: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An input is not what it was when the work was divided.
+    #[error(
+        "read `{shown}`: the file changed while it was read ({how}); let nobody write to the inputs, and give the \
+         same command again"
+    )]
+    Changed {
+        /// The input.
+        shown: String,
+        /// What is different.
+        how: String,
+    },
+    /// Somebody else has the shard.
+    #[error("score {shard}: {holder} is scoring it; wait for it, or score another shard")]
+    Held {
+        /// Which one.
+        shard: String,
+        /// Who.
+        holder: String,
+    },
     /// The model, the labels or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
