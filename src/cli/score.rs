@@ -23,6 +23,7 @@ use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(
     after_help = "\
 Examples:\n\
@@ -91,8 +92,8 @@ pub struct Score {
     /// Replace OUTPUT if it exists; in a folder, score this shard again, and delete shards of other work
     #[arg(long)]
     overwrite: bool,
-    /// Score part I of N of the rows, from 1/N to N/N, into a folder [default: as JOB_COMPLETION_INDEX or
-    /// SLURM_ARRAY_TASK_ID says, else all rows]
+    /// Score part I of N of the rows, from 1/N to N/N, into a folder [default: as the environment of a Kubernetes
+    /// indexed Job or of a SLURM array says, else all rows]
     #[arg(long, value_name = "I/N", value_parser = number::shard, conflicts_with = "shards")]
     shard: Option<Shard>,
     /// Score into a folder in N parts; the environment says which part this is

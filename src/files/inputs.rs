@@ -126,6 +126,11 @@ impl Chunks {
         }
         let mut bytes = vec![0; length];
         self.file.read_at(at, &mut bytes).map_err(|error| {
+            // A file that ends too early may be another one by now.
+            let error = match error.kind() {
+                io::ErrorKind::UnexpectedEof => self.file.unchanged().err().unwrap_or(error),
+                _ => error,
+            };
             // Marked, so that the readers in between take it for what it is.
             match error.downcast::<FilesError>() {
                 Ok(ours) => io::Error::other(OfPlace(Box::new(ours))),

@@ -162,9 +162,9 @@ fn whole(
     let Some(manifest) = Manifest::of_shard(shelf, job.shard)? else {
         return Ok(None);
     };
-    let output = shelf.shown(&manifest.output);
+    let output = shelf.shown(&output_name(job.shard));
     if manifest.plan != work.plan {
-        let how = format!("`{}` of another plan", manifest.output);
+        let how = format!("`{}` of another plan", output_name(job.shard));
         return Err(set::other(shelf, &how));
     }
     set::check_size(shelf, &manifest)?;

@@ -201,16 +201,20 @@ impl TableError {
             return ParquetFault::from(error).into();
         };
         match source.downcast::<io::Error>() {
-            Ok(error)
-                if error.raw_os_error().is_some()
-                    || error.get_ref().is_some_and(|inner| inner.is::<OfPlace>()) =>
-            {
-                Self::Io(*error)
-            }
+            Ok(error) if is_of_place(&error) => Self::Io(*error),
             Ok(error) => ParquetFault::from(ParquetError::External(error)).into(),
             Err(source) => ParquetFault::from(ParquetError::External(source)).into(),
         }
     }
+}
+
+/// Whether the system or the place of a file made an error, and not a reader of packed bytes.
+fn is_of_place(error: &io::Error) -> bool {
+    let is_marked = match error.get_ref() {
+        Some(inner) => inner.is::<OfPlace>(),
+        None => false,
+    };
+    is_marked || error.raw_os_error().is_some()
 }
 
 /// An error that the place of a file made, on its way through a reader that knows only errors of the system.

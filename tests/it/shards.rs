@@ -172,6 +172,25 @@ fn all(program: &Program, folder: &str, count: u32) -> Vec<String> {
     rows.map(|row| row.to_string()).collect()
 }
 
+/// Whether rows are the same, with the scores to what an engine promises: a row that is computed beside others may differ
+/// in the last digits.
+fn alike(rows: &[String], others: &[String]) -> bool {
+    let words = |row: &str| -> Vec<String> {
+        let words = row.split([' ', ',', '{', '}']);
+        words.map(str::to_owned).collect()
+    };
+    let is_near = |word: &String, other: &String| {
+        let numbers = word.parse::<f64>().ok().zip(other.parse::<f64>().ok());
+        word == other
+            || numbers.is_some_and(|(one, two)| word.contains('.') && (one - two).abs() < 1e-4)
+    };
+    let is_alike = |(row, other): (&String, &String)| {
+        let (row, other) = (words(row), words(other));
+        row.len() == other.len() && row.iter().zip(&other).all(|(one, two)| is_near(one, two))
+    };
+    rows.len() == others.len() && rows.iter().zip(others).all(is_alike)
+}
+
 fn json(program: &Program, name: &str) -> Value {
     serde_json::from_slice(&fs::read(path(program, name)).unwrap()).unwrap()
 }
@@ -218,7 +237,7 @@ fn all_shards_together_are_one_run() {
                 .contains(&format!("shard {} of 3 (--shard)", &index[..1]))
         );
     }
-    assert_eq!(all(&program, "three", 3), whole);
+    assert!(alike(&all(&program, "three", 3), &whole));
     let second = path(&program, "three/part-00002-of-00003.parquet");
     let reader = reader(&second);
     let groups = reader.metadata().row_groups();
@@ -653,7 +672,7 @@ fn a_condition_and_dropped_columns_go_with_shards() {
             1
         );
     }
-    assert_eq!(all(&program, "out", 4), whole);
+    assert!(alike(&all(&program, "out", 4), &whole));
     // Without an id of its own, a row has its number among all rows.
     let ran = score(
         &program,

@@ -64,9 +64,9 @@ impl Score {
         let of_environment = |name: &str| std::env::var(name).ok();
         let Numbered { shard, from } =
             numbered(self.shard, self.shards, of_environment).map_err(CliError::Usage)?;
-        let shelf = shelf(&job.output);
+        let folder = shelf(&job.output);
         let inputs = listed(&job.inputs)?;
-        let job = ShardJob::new(job, inputs, &*shelf, shard, self.row_group_rows)?;
+        let job = ShardJob::new(job, inputs, &*folder, shard, self.row_group_rows)?;
         let plan = Plan::read(&job)?;
         if let Some(from) = from {
             tracing::info!(
@@ -82,14 +82,14 @@ impl Score {
         let who = holder(since);
         // Nothing is loaded for what is done.
         let models = setup.identities(&self.model, &self.shortlist, &set);
-        if let Some(report) = shards::written(&job, &plan, &*shelf, &who, &models, &set)? {
+        if let Some(report) = shards::written(&job, &plan, &*folder, &who, &models, &set)? {
             return Ok(tell(&job, &report));
         }
         let cascade = self.cascade(setup, &set, &job.job)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored = tokio::task::spawn_blocking(move || {
-            run(&job, &plan, &*shelf, &who, cascade, &set, &|| {
+            run(&job, &plan, &*folder, &who, cascade, &set, &|| {
                 stop.is_cancelled()
             })
         });

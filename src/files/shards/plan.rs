@@ -77,9 +77,8 @@ impl Plan {
         });
         let mut inputs = Vec::with_capacity(read.len());
         for planned in read {
-            match planned.into_inner().expect("nothing panics in here") {
-                Some(planned) => inputs.push(planned?),
-                None => continue,
+            if let Some(planned) = planned.into_inner().expect("nothing panics in here") {
+                inputs.push(planned?);
             }
         }
         let rows = inputs.iter().map(|planned| planned.rows).sum();

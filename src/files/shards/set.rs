@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Shard;
 use super::manifest::{
-    FOLDER, Manifest, PLAN, RowCounts, Work, is_output_name, manifest_name, read,
+    FOLDER, Manifest, PLAN, RowCounts, Work, is_output_name, manifest_name, output_name, read,
 };
 use crate::files::FilesError;
 use crate::files::shelf::{Holder, Shelf, Taken};
@@ -79,18 +79,16 @@ pub fn check(shelf: &dyn Shelf) -> Result<SetReport, FilesError> {
             continue;
         };
         if manifest.plan != work.plan {
-            return Err(other(
-                shelf,
-                &format!("`{}` of another plan", manifest.output),
-            ));
+            let how = format!("`{}` of another plan", output_name(shard));
+            return Err(other(shelf, &how));
         }
-        let bytes = outputs.get(&manifest.output).copied();
+        let bytes = outputs.get(&output_name(shard)).copied();
         same_size(shelf, &manifest, bytes)?;
         report.rows.read += manifest.rows.read;
         report.rows.written += manifest.rows.written;
         report.rows.failed += manifest.rows.failed;
         report.rows.left_out += manifest.rows.left_out;
-        known.push(manifest.output);
+        known.push(output_name(shard));
     }
     // A shard that is being published has an output and no manifest yet.
     let ours = |name: &String| known.contains(name) || name.ends_with(&of_count(work.shards));
@@ -107,6 +105,7 @@ fn of_count(shards: u32) -> String {
     format!("-of-{shards:05}.parquet")
 }
 
+/// The error of a folder that holds something else.
 pub(super) fn other(shelf: &dyn Shelf, how: &str) -> FilesError {
     FilesError::OtherWork {
         folder: shelf.shown(""),
@@ -114,12 +113,19 @@ pub(super) fn other(shelf: &dyn Shelf, how: &str) -> FilesError {
     }
 }
 
+/// The name of the output that belongs to a manifest, whatever it says itself.
+fn output_of(manifest: &Manifest) -> String {
+    output_name(Shard {
+        index: manifest.shard,
+        count: manifest.shards,
+    })
+}
+
 /// Whether the output of a manifest is what it says.
 pub(super) fn check_size(shelf: &dyn Shelf, manifest: &Manifest) -> Result<(), FilesError> {
-    let listed = shelf.list(&manifest.output)?;
-    let mut found = listed
-        .into_iter()
-        .filter(|(name, _)| *name == manifest.output);
+    let output = output_of(manifest);
+    let listed = shelf.list(&output)?;
+    let mut found = listed.into_iter().filter(|(name, _)| *name == output);
     same_size(shelf, manifest, found.next().map(|(_, bytes)| bytes))
 }
 
@@ -133,7 +139,7 @@ fn same_size(shelf: &dyn Shelf, manifest: &Manifest, found: Option<u64>) -> Resu
         None => "is gone, and its manifest is there".to_owned(),
     };
     Err(FilesError::Damaged {
-        shown: shelf.shown(&manifest.output),
+        shown: shelf.shown(&output_of(manifest)),
         how,
         shard: format!("{}/{}", manifest.shard, manifest.shards),
     })
@@ -143,27 +149,25 @@ fn same_size(shelf: &dyn Shelf, manifest: &Manifest, found: Option<u64>) -> Resu
 pub(super) fn begin(shelf: &dyn Shelf, work: &Work, overwrite: bool) -> Result<(), FilesError> {
     let content = serde_json::to_vec(work).expect("a struct of strings is JSON");
     loop {
-        match Work::in_folder(shelf)? {
-            Some(there) => match work.difference(&there) {
-                None => return Ok(()),
-                Some(_) if overwrite => {
-                    clear(shelf, work.plan.as_str())?;
-                    shelf.put(PLAN, &content, Standing::Replaced)?;
-                    return Ok(());
-                }
-                Some(how) => return Err(other(shelf, &how)),
-            },
-            None => {
-                let outputs = shelf.list("part-")?;
-                let stranger = outputs.iter().find(|(name, _)| is_output_name(name));
-                if let Some((name, _)) = stranger.filter(|_| !overwrite) {
-                    return Err(FilesError::Exists(shelf.shown(name).into()));
-                }
-                // Another shard may begin at the same moment: then its plan is there, and is compared.
-                if shelf.put(PLAN, &content, Standing::Kept)? {
-                    return Ok(());
-                }
+        if let Some(there) = Work::in_folder(shelf)? {
+            let Some(how) = work.difference(&there) else {
+                return Ok(());
+            };
+            if !overwrite {
+                return Err(other(shelf, &how));
             }
+            clear(shelf, work.plan.as_str())?;
+            shelf.put(PLAN, &content, Standing::Replaced)?;
+            return Ok(());
+        }
+        let outputs = shelf.list("part-")?;
+        let stranger = outputs.iter().find(|(name, _)| is_output_name(name));
+        if let Some((name, _)) = stranger.filter(|_| !overwrite) {
+            return Err(FilesError::Exists(shelf.shown(name).into()));
+        }
+        // Another shard may begin at the same moment: then its plan is there, and is compared.
+        if shelf.put(PLAN, &content, Standing::Kept)? {
+            return Ok(());
         }
     }
 }
@@ -179,6 +183,11 @@ pub(super) fn still(shelf: &dyn Shelf, work: &Work) -> Result<(), FilesError> {
     }
 }
 
+/// Whether a name that this program made ends like this.
+fn has_ending(name: &str, ending: &str) -> bool {
+    name.ends_with(ending)
+}
+
 /// Removes the shards of all plans but one.
 fn clear(shelf: &dyn Shelf, but: &str) -> Result<(), FilesError> {
     let files = shelf.list(&format!("{FOLDER}/"))?;
@@ -188,39 +197,45 @@ fn clear(shelf: &dyn Shelf, but: &str) -> Result<(), FilesError> {
         process: std::process::id(),
         since: "a moment ago".to_owned(),
     };
-    // First those that somebody may be writing: nothing is removed while anybody is.
+    // Nothing is removed while anybody is at work.
+    let mut holds = Vec::new();
     for (name, _) in &files {
-        if name.ends_with(".ndjson") && !name.contains(&kept) {
-            match shelf.hold(name, &nobody)? {
-                Taken::Ours(hold) => hold.finish()?,
-                Taken::Theirs(holder) => {
-                    let stem = name.rsplit('/').next().unwrap_or(name);
-                    return Err(FilesError::Held {
-                        shard: format!("`{stem}`"),
-                        holder: holder.map_or("another process".to_owned(), |who| {
-                            format!("process {} on {}", who.process, who.host)
-                        }),
-                    });
-                }
+        if !has_ending(name, ".ndjson") || name.contains(&kept) {
+            continue;
+        }
+        match shelf.hold(name, &nobody)? {
+            Taken::Ours(hold) => holds.push(hold),
+            Taken::Theirs(holder) => {
+                return Err(FilesError::Held {
+                    shard: format!("`{}`", shelf.shown(name)),
+                    holder: holder.map_or("another process".to_owned(), |who| {
+                        format!("process {} on {}", who.process, who.host)
+                    }),
+                });
             }
         }
     }
+    for hold in holds {
+        hold.finish()?;
+    }
     for (name, _) in &files {
-        if name.ends_with(".draft") && !name.contains(&kept) {
+        if has_ending(name, ".draft") && !name.contains(&kept) {
             shelf.remove(name)?;
         }
-        if !name.ends_with(".json") || name == PLAN {
+        if !has_ending(name, ".json") || name == PLAN {
             continue;
         }
         let Some(manifest) = read::<Manifest>(shelf, name)? else {
             continue;
         };
         if manifest.plan != but {
-            shelf.remove(&manifest_name(Shard {
+            // What is written in a file names no other file to remove.
+            let shard = Shard {
                 index: manifest.shard,
                 count: manifest.shards,
-            }))?;
-            shelf.remove(&manifest.output)?;
+            };
+            shelf.remove(&manifest_name(shard))?;
+            shelf.remove(&output_name(shard))?;
         }
     }
     Ok(())
