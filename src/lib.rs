@@ -58,7 +58,7 @@
 //! keeping       -> analysis, clock, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
-//! files         -> domain, tables
+//! files         -> domain, placing, tables
 //! engines       -> clock
 //! hub           -> clock, source
 //! gpu           -> clock, record
