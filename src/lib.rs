@@ -23,6 +23,7 @@
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
+//! - `objects`: files of object stores and of data sets on the hub, read, written and locked.
 //! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of, `files` texts, and
 //!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
@@ -61,6 +62,7 @@
 //! files         -> domain, tables
 //! engines       -> clock
 //! hub           -> clock, source
+//! objects       -> clock, hub, source
 //! gpu           -> clock, record
 //! advice        -> record
 //! source        -> clock, domain, tables
@@ -113,6 +115,7 @@ pub mod keeping;
 pub mod look;
 pub mod metrics;
 pub mod notify;
+pub mod objects;
 pub mod outlook;
 pub mod patient;
 pub mod pipeline;
