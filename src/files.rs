@@ -11,11 +11,13 @@ mod convert;
 mod error;
 mod filter;
 mod input;
+pub mod inputs;
 mod kept;
 mod output;
 mod own;
 mod run;
 mod selected;
+pub mod shelf;
 mod stream;
 
 use std::io::{self, Write};

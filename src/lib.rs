@@ -59,7 +59,7 @@
 //! keeping       -> analysis, clock, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
-//! files         -> domain, tables
+//! files         -> domain, objects, placing, tables
 //! engines       -> clock
 //! hub           -> clock, source
 //! objects       -> clock, hub, source

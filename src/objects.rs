@@ -24,7 +24,7 @@ pub use self::error::ObjectError;
 pub use self::lock::Lock;
 use self::store::{Pin, Standing, Store};
 use crate::clock::SharedClock;
-use crate::hub::{Dataset, Hub, HubSource};
+use crate::hub::{Dataset, Hub, HubSource, PullError};
 
 /// An object of a list, as it was then.
 #[derive(Debug, Clone)]
@@ -52,15 +52,30 @@ pub struct Objects {
     handle: Handle,
     clock: SharedClock,
     hub: Arc<dyn Fn() -> HubSource + Send + Sync>,
+    variables: Arc<Vec<(String, String)>>,
     stores: Arc<Mutex<HashMap<String, Arc<Store>>>>,
     hubs: Arc<Mutex<HashMap<String, Arc<Dataset>>>>,
 }
 
 impl Objects {
-    /// The stores. `hub` is asked where the hub is once an address names it. It is made within a runtime of several
-    /// threads, and used from anywhere.
-    pub fn new(clock: SharedClock, hub: impl Fn() -> HubSource + Send + Sync + 'static) -> Self {
+    /// The stores, with settings and credentials by the variables of an environment. `hub` is asked where the hub is once
+    /// an address names it. It is made within a runtime of several threads, and used from anywhere.
+    pub fn new(
+        clock: SharedClock,
+        variables: impl IntoIterator<Item = (String, String)>,
+        hub: impl Fn() -> HubSource + Send + Sync + 'static,
+    ) -> Self {
+        let of_stores = [
+            "AWS_",
+            "AZURE_",
+            "GOOGLE_",
+            "IDENTITY_ENDPOINT",
+            "MSI_ENDPOINT",
+        ];
+        let is_ours = |name: &str| of_stores.iter().any(|start| name.starts_with(start));
+        let variables = variables.into_iter().filter(|(name, _)| is_ours(name));
         Self {
+            variables: Arc::new(variables.collect()),
             handle: Handle::current(),
             clock,
             hub: Arc::new(hub),
@@ -84,14 +99,19 @@ impl Objects {
         if let Some(store) = stores.get(&name) {
             return Ok(store.clone());
         }
-        let store = Arc::new(Store::new(address, self.clock.clone())?);
+        let store = Arc::new(Store::new(address, self.clock.clone(), &self.variables)?);
         stores.insert(name, store.clone());
         Ok(store)
     }
 
     fn dataset(&self, address: &Address) -> Result<Arc<Dataset>, ObjectError> {
         let name = address.container.clone();
-        let known = self.hubs.lock().expect("no holder of this lock panics").get(&name).cloned();
+        let known = self
+            .hubs
+            .lock()
+            .expect("no holder of this lock panics")
+            .get(&name)
+            .cloned();
         if let Some(dataset) = known {
             return Ok(dataset);
         }
@@ -144,7 +164,11 @@ impl Objects {
     ) -> Result<Vec<Found>, ObjectError> {
         let mut found: Vec<Found> = if address.scheme == Scheme::Hf {
             let dataset = self.dataset(address)?;
-            let files = self.wait(async || dataset.files(folder, deep).await)?;
+            let files = match self.wait(async || dataset.files(folder, deep).await) {
+                // The data set is there, so it is the folder that is not.
+                Err(PullError::NotFound { .. }) => Vec::new(),
+                files => files?,
+            };
             let files = files.into_iter().map(|file| Found {
                 shown: address.shown(&file.path),
                 key: file.path,
@@ -256,7 +280,9 @@ impl Output {
     /// # Errors
     /// See [`ObjectError`].
     pub fn list(&self) -> Result<Vec<(String, u64)>, ObjectError> {
-        let listed = self.objects.wait(async || self.store.list(&self.folder).await)?;
+        let listed = self
+            .objects
+            .wait(async || self.store.list(&self.folder).await)?;
         let start = self.key("");
         let mut named: Vec<(String, u64)> = listed
             .into_iter()
@@ -282,7 +308,9 @@ impl Output {
     /// [`ObjectError::Exists`] where it is another one.
     pub fn put(&self, name: &str, content: Bytes, before: &Version) -> Result<(), ObjectError> {
         let key = self.key(name);
-        let put = self.objects.wait(async || self.store.put(&key, content, &before.0).await);
+        let put = self
+            .objects
+            .wait(async || self.store.put(&key, content, &before.0).await);
         put.map(drop)
     }
 
@@ -303,6 +331,11 @@ impl Output {
     pub fn remove(&self, name: &str) -> Result<(), ObjectError> {
         let key = self.key(name);
         self.objects.wait(async || self.store.remove(&key).await)
+    }
+
+    /// Time since the program began.
+    pub fn elapsed(&self) -> std::time::Duration {
+        self.objects.clock.elapsed()
     }
 
     /// Takes a lock. `token`: what nobody else has.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::objects::ObjectError;
 use crate::tables::TableError;
 use topicmill_score::LabelerError;
 
@@ -108,6 +109,43 @@ pub enum FilesError {
         #[source]
         source: io::Error,
     },
+    /// A folder without a file to read.
+    #[error(
+        "read `{0}`: there is no Parquet file in it; name another folder, or the files themselves"
+    )]
+    NothingIn(PathBuf),
+    /// A pattern that is none.
+    #[error(
+        "read `{pattern}`: it is no pattern ({why}); correct it, or put it into quotes as it is meant"
+    )]
+    Pattern {
+        /// What was asked for.
+        pattern: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// An input is not what it was when the work was divided.
+    #[error(
+        "read `{shown}`: the file changed while it was read ({how}); let nobody write to the inputs, and give the \
+         same command again"
+    )]
+    Changed {
+        /// The input.
+        shown: String,
+        /// What is different.
+        how: String,
+    },
+    /// Somebody else has the shard.
+    #[error("score {shard}: {holder} is scoring it; wait for it, or score another shard")]
+    Held {
+        /// Which one.
+        shard: String,
+        /// Who.
+        holder: String,
+    },
+    /// An object store, or the hub.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
     /// The model, the labels or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),

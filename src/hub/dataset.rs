@@ -136,7 +136,12 @@ impl Dataset {
     ///
     /// # Errors
     /// See [`PullError`].
-    pub async fn range(&self, file: &str, range: Range<u64>, size: u64) -> Result<Bytes, PullError> {
+    pub async fn range(
+        &self,
+        file: &str,
+        range: Range<u64>,
+        size: u64,
+    ) -> Result<Bytes, PullError> {
         let (repo, commit) = (&self.repo, &self.commit);
         let path = format!("datasets/{repo}/resolve/{commit}/{}", encoded(file, "/"));
         self.tried(async || {
@@ -146,7 +151,10 @@ impl Dataset {
             // A hub that knows no ranges sends a small file whole.
             let is_whole = answer.status() == StatusCode::OK && range.start == 0 && due == size;
             if !is_part && !is_whole {
-                return Err(broken(file, "the hub does not send the part that was asked for"));
+                return Err(broken(
+                    file,
+                    "the hub does not send the part that was asked for",
+                ));
             }
             let bytes = body_of(answer, file, due).await?;
             if bytes.len() as u64 == due {
@@ -163,7 +171,10 @@ impl Dataset {
         let what = format!("the list of {}", self.repo);
         self.tried(async || {
             let answer = self.wire.get(&self.repo, path, 0, &what).await?;
-            let next = answer.headers().get(LINK).and_then(|link| link.to_str().ok());
+            let next = answer
+                .headers()
+                .get(LINK)
+                .and_then(|link| link.to_str().ok());
             let next = next.and_then(|link| next_of(link, self.wire.endpoint()));
             let body = body_of(answer, &what, MAX_LISTING).await?;
             if body.len() as u64 > MAX_LISTING {
@@ -191,7 +202,10 @@ impl Dataset {
                 (Some(_), Some(asked)) if asked <= LONGEST_ASKED => asked,
                 _ => return Err(error),
             };
-            tracing::warn!(wait_s = wait.as_secs_f32(), "the hub has trouble, and is asked again: {error}");
+            tracing::warn!(
+                wait_s = wait.as_secs_f32(),
+                "the hub has trouble, and is asked again: {error}"
+            );
             self.clock.sleep(wait).await;
         }
     }
@@ -219,7 +233,11 @@ fn broken(file: &str, detail: &str) -> PullError {
 /// The body of an answer, and at most a little more than was asked for.
 async fn body_of(mut answer: Response, what: &str, most: u64) -> Result<Bytes, PullError> {
     let mut body = BytesMut::new();
-    while let Some(piece) = answer.chunk().await.map_err(|error| transfer(what, &error))? {
+    while let Some(piece) = answer
+        .chunk()
+        .await
+        .map_err(|error| transfer(what, &error))?
+    {
         body.extend_from_slice(&piece);
         if body.len() as u64 > most {
             break;
@@ -279,7 +297,13 @@ mod tests {
 
     #[test]
     fn a_path_is_encoded() {
-        assert_eq!(encoded("data/a b#1?.parquet", "/"), "data/a%20b%231%3F.parquet");
-        assert_eq!(encoded("refs/convert/parquet", ""), "refs%2Fconvert%2Fparquet");
+        assert_eq!(
+            encoded("data/a b#1?.parquet", "/"),
+            "data/a%20b%231%3F.parquet"
+        );
+        assert_eq!(
+            encoded("refs/convert/parquet", ""),
+            "refs%2Fconvert%2Fparquet"
+        );
     }
 }

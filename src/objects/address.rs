@@ -54,7 +54,9 @@ impl Address {
             address: harmless(text),
             why: why.to_owned(),
         };
-        let (name, rest) = text.split_once("://").ok_or_else(|| bad("it has no `://`"))?;
+        let (name, rest) = text
+            .split_once("://")
+            .ok_or_else(|| bad("it has no `://`"))?;
         let scheme = match name {
             "s3" | "s3a" => Scheme::S3,
             "gs" | "gcs" => Scheme::Gs,
@@ -77,7 +79,9 @@ impl Address {
                 (container, Some(host.split('.').next().unwrap_or(host)))
             }
             Some(_) if scheme != Scheme::Hf => {
-                return Err(bad("give credentials by the environment, not in the address"));
+                return Err(bad(
+                    "give credentials by the environment, not in the address",
+                ));
             }
             _ => (container, None),
         };
@@ -86,7 +90,9 @@ impl Address {
             !name.is_empty() && name.chars().all(is_part)
         };
         if !is_name(container) || !account.is_none_or(is_name) {
-            return Err(bad("a bucket is named by letters, digits, `-`, `_` and `.`"));
+            return Err(bad(
+                "a bucket is named by letters, digits, `-`, `_` and `.`",
+            ));
         }
         let is_step = |part: &str| matches!(part, "" | "." | "..");
         if !key.is_empty() && key.split('/').any(is_step) {
@@ -114,7 +120,10 @@ impl Address {
 
     /// Repository and revision of a data set.
     pub(super) fn repository(&self) -> (&str, Option<&str>) {
-        let name = self.container.strip_prefix("datasets/").unwrap_or(&self.container);
+        let name = self
+            .container
+            .strip_prefix("datasets/")
+            .unwrap_or(&self.container);
         match name.split_once('@') {
             Some((repo, revision)) => (repo, Some(revision)),
             None => (name, None),
@@ -137,7 +146,10 @@ fn harmless(text: &str) -> String {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
     let is_page = scheme.starts_with("http");
     let rest = rest.split('?').next().filter(|_| is_page).unwrap_or(rest);
-    let rest = rest.rsplit_once('@').filter(|_| scheme != "hf").map_or(rest, |(_, rest)| rest);
+    let rest = rest
+        .rsplit_once('@')
+        .filter(|_| scheme != "hf")
+        .map_or(rest, |(_, rest)| rest);
     format!("{scheme}://{rest}")
 }
 
@@ -169,17 +181,30 @@ mod tests {
             ("s3a://b", Scheme::S3, "b", ""),
             ("gs://b/a b.parquet", Scheme::Gs, "b", "a b.parquet"),
             ("az://c/x/", Scheme::Az, "c", "x"),
-            ("hf://datasets/o/n/data/a.parquet", Scheme::Hf, "datasets/o/n", "data/a.parquet"),
+            (
+                "hf://datasets/o/n/data/a.parquet",
+                Scheme::Hf,
+                "datasets/o/n",
+                "data/a.parquet",
+            ),
             ("hf://datasets/o/n@v1", Scheme::Hf, "datasets/o/n@v1", ""),
         ] {
             let address = Address::parse(text).unwrap();
-            assert_eq!((address.scheme, &*address.container, &*address.key), (scheme, container, key));
+            assert_eq!(
+                (address.scheme, &*address.container, &*address.key),
+                (scheme, container, key)
+            );
             assert_eq!(address.to_string(), text.trim_end_matches('/'));
         }
         let azure = Address::parse("abfss://c@account.dfs.core.windows.net/x").unwrap();
         assert_eq!(azure.account.as_deref(), Some("account"));
         assert_eq!(azure.shown("y"), "abfss://c@account.dfs.core.windows.net/y");
-        assert_eq!(Address::parse("hf://datasets/o/n@v1/x").unwrap().repository(), ("o/n", Some("v1")));
+        assert_eq!(
+            Address::parse("hf://datasets/o/n@v1/x")
+                .unwrap()
+                .repository(),
+            ("o/n", Some("v1"))
+        );
     }
 
     #[test]
@@ -208,10 +233,18 @@ mod tests {
     fn a_pattern_begins_in_a_folder() {
         let of = |text: &str| {
             let address = Address::parse(text).unwrap();
-            address.pattern().map(|(folder, wild)| (folder.to_owned(), wild.to_owned()))
+            address
+                .pattern()
+                .map(|(folder, wild)| (folder.to_owned(), wild.to_owned()))
         };
-        assert_eq!(of("s3://b/in/x/*.parquet"), Some(("in/x".into(), "*.parquet".into())));
-        assert_eq!(of("s3://b/in/x-?/**/a"), Some(("in".into(), "x-?/**/a".into())));
+        assert_eq!(
+            of("s3://b/in/x/*.parquet"),
+            Some(("in/x".into(), "*.parquet".into()))
+        );
+        assert_eq!(
+            of("s3://b/in/x-?/**/a"),
+            Some(("in".into(), "x-?/**/a".into()))
+        );
         assert_eq!(of("s3://b/*"), Some((String::new(), "*".into())));
         assert_eq!(of("s3://b/in/x"), None);
     }

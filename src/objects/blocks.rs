@@ -78,16 +78,17 @@ impl Blocks {
         let next = number + 1;
         if goes_on && next * BLOCK < self.size && !held.blocks.contains_key(&next) {
             let (fetch, range) = (self.fetch.clone(), self.range(next));
-            held.put(next, Block::OnItsWay(std::thread::spawn(move || fetch(range))));
+            held.put(
+                next,
+                Block::OnItsWay(std::thread::spawn(move || fetch(range))),
+            );
         }
         let there = held.blocks.remove(&number).map(|(block, _)| block);
         // Others may read other blocks meanwhile.
         drop(held);
         let bytes = match there {
             Some(Block::Here(bytes)) => bytes,
-            Some(Block::OnItsWay(fetching)) => {
-                fetching.join().expect("fetching does not panic")?
-            }
+            Some(Block::OnItsWay(fetching)) => fetching.join().expect("fetching does not panic")?,
             None => (self.fetch)(self.range(number))?,
         };
         self.held().put(number, Block::Here(bytes.clone()));
@@ -151,7 +152,10 @@ mod tests {
         ] {
             let mut into = vec![0; length];
             blocks.read_at(at, &mut into).unwrap();
-            assert!(into.iter().zip(at..).all(|(got, at)| *got == byte(at)), "{at}");
+            assert!(
+                into.iter().zip(at..).all(|(got, at)| *got == byte(at)),
+                "{at}"
+            );
         }
         assert_eq!(asked.load(Ordering::SeqCst), 6);
         let mut one = [0];

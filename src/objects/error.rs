@@ -36,7 +36,9 @@ pub enum ObjectError {
         why: String,
     },
     /// Trouble that lasted.
-    #[error("reach `{object}`: {what}, {tries} times in a row; give the same command again to go on")]
+    #[error(
+        "reach `{object}`: {what}, {tries} times in a row; give the same command again to go on"
+    )]
     Trouble {
         /// The object.
         object: String,
@@ -95,7 +97,10 @@ pub enum ObjectError {
 impl ObjectError {
     /// Whether the same may go right later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Trouble { .. } | Self::Held { .. } | Self::Lost(_))
+        matches!(
+            self,
+            Self::Trouble { .. } | Self::Held { .. } | Self::Lost(_)
+        )
     }
 }
 

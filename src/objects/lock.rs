@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::store::{Small, Standing, Store};
-use super::{Objects, ObjectError};
+use super::{ObjectError, Objects};
 
 /// After so long without a sign of its holder a lock is free. Less than anybody minds to wait for a machine that died,
 /// more than a store's trouble usually lasts.
@@ -171,7 +171,11 @@ impl State {
         if self.lost.load(Ordering::SeqCst) {
             return Err(self.lost());
         }
-        let (mut note, version) = self.note.lock().expect("no holder of this lock panics").clone();
+        let (mut note, version) = self
+            .note
+            .lock()
+            .expect("no holder of this lock panics")
+            .clone();
         note.beat += 1;
         note.free = free;
         let before = self.store.clock.elapsed();

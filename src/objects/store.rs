@@ -62,7 +62,10 @@ impl Pin {
 
     /// What is another text as soon as the object has other bytes.
     pub fn version(&self) -> String {
-        let etag = self.etag.as_deref().map(|etag| etag.trim_matches('"').to_owned());
+        let etag = self
+            .etag
+            .as_deref()
+            .map(|etag| etag.trim_matches('"').to_owned());
         etag.unwrap_or_else(|| self.changed.to_rfc3339())
     }
 }
@@ -83,6 +86,20 @@ pub(super) struct Small {
     pub changed: DateTime<Utc>,
 }
 
+/// A builder with the variables that it knows, as its own `from_env` would take them from the process.
+macro_rules! configured {
+    ($builder:ident, $variables:expr) => {
+        $variables
+            .iter()
+            .fold($builder::new(), |builder, (name, value)| {
+                match name.to_ascii_lowercase().parse() {
+                    Ok(key) => builder.with_config(key, value),
+                    Err(_) => builder,
+                }
+            })
+    };
+}
+
 /// A bucket or container.
 pub(super) struct Store {
     objects: Arc<dyn ObjectStore>,
@@ -93,8 +110,12 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// The store of an address, with the settings and credentials of the environment.
-    pub fn new(address: &Address, clock: SharedClock) -> Result<Self, ObjectError> {
+    /// The store of an address, with the settings and credentials of an environment.
+    pub fn new(
+        address: &Address,
+        clock: SharedClock,
+        variables: &[(String, String)],
+    ) -> Result<Self, ObjectError> {
         let skew = Arc::new(Skew::default());
         let connector = Connector {
             clock: clock.clone(),
@@ -109,20 +130,20 @@ impl Store {
         };
         let bucket = address.container.as_str();
         let made = match address.scheme {
-            Scheme::S3 => AmazonS3Builder::from_env()
+            Scheme::S3 => configured!(AmazonS3Builder, variables)
                 .with_bucket_name(bucket)
                 .with_retry(once)
                 .with_http_connector(connector)
                 .build()
                 .map(both),
-            Scheme::Gs => GoogleCloudStorageBuilder::from_env()
+            Scheme::Gs => configured!(GoogleCloudStorageBuilder, variables)
                 .with_bucket_name(bucket)
                 .with_retry(once)
                 .with_http_connector(connector)
                 .build()
                 .map(both),
             Scheme::Az | Scheme::Hf => {
-                let mut builder = MicrosoftAzureBuilder::from_env()
+                let mut builder = configured!(MicrosoftAzureBuilder, variables)
                     .with_container_name(bucket)
                     .with_retry(once)
                     .with_http_connector(connector);
@@ -138,7 +159,8 @@ impl Store {
             why: format!(
                 "{}: docs/scoring.md has the variables that it reads",
                 match error {
-                    Error::Generic { .. } => "its settings are incomplete, or not what they should be",
+                    Error::Generic { .. } =>
+                        "its settings are incomplete, or not what they should be",
                     _ => "its settings are not understood",
                 }
             ),
@@ -227,12 +249,16 @@ impl Store {
 
     /// The objects in a folder and in those below it.
     pub async fn list(&self, folder: &str) -> Result<Vec<Listed>, ObjectError> {
-        let prefix = (!folder.is_empty()).then(|| self.path(folder)).transpose()?;
+        let prefix = (!folder.is_empty())
+            .then(|| self.path(folder))
+            .transpose()?;
         let mut found: Vec<ObjectMeta> = Vec::new();
         self.tried(folder, async || {
             // After a fault it goes on where it was.
             let mut pages = match found.last() {
-                Some(last) => self.objects.list_with_offset(prefix.as_ref(), &last.location),
+                Some(last) => self
+                    .objects
+                    .list_with_offset(prefix.as_ref(), &last.location),
                 None => self.objects.list(prefix.as_ref()),
             };
             while let Some(meta) = pages.next().await {
@@ -252,7 +278,9 @@ impl Store {
     /// One object.
     pub async fn head(&self, key: &str) -> Result<Listed, ObjectError> {
         let path = self.path(key)?;
-        let meta = self.tried(key, async || self.objects.head(&path).await).await?;
+        let meta = self
+            .tried(key, async || self.objects.head(&path).await)
+            .await?;
         Ok(Listed {
             key: key.to_owned(),
             size: meta.size,
@@ -382,7 +410,9 @@ impl Store {
             return Ok(());
         }
         let path = self.path(key)?;
-        let id = self.tried(key, async || self.parts.create_multipart(&path).await).await?;
+        let id = self
+            .tried(key, async || self.parts.create_multipart(&path).await)
+            .await?;
         let sent = self.put_parts(key, &id, &mut opened, (size, part)).await;
         let done = match sent {
             Ok(parts) => match may_end() {
@@ -440,7 +470,9 @@ impl Store {
         let mut tries = 0;
         let done = self.tried(key, async || {
             tries += 1;
-            self.parts.complete_multipart(&path, id, parts.clone()).await
+            self.parts
+                .complete_multipart(&path, id, parts.clone())
+                .await
         });
         match done.await {
             // The first try worked, and its answer was lost.
@@ -459,7 +491,10 @@ impl Store {
     /// Removes an object, if it is there.
     pub async fn remove(&self, key: &str) -> Result<(), ObjectError> {
         let path = self.path(key)?;
-        match self.tried(key, async || self.objects.delete(&path).await).await {
+        match self
+            .tried(key, async || self.objects.delete(&path).await)
+            .await
+        {
             Err(ObjectError::Missing(_)) => Ok(()),
             done => done,
         }

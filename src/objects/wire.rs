@@ -197,9 +197,10 @@ fn kind_of(status: StatusCode, code: Option<&str>) -> Option<Kind> {
         (_, Some("NoSuchBucket" | "ContainerNotFound")) | (501, _) => Some(Kind::Settings),
         (408 | 429 | 500.., _) => Some(Kind::Passing),
         (401 | 403, _)
-        | (400, Some("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" | "AuthenticationFailed")) => {
-            Some(Kind::Refused)
-        }
+        | (
+            400,
+            Some("ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" | "AuthenticationFailed"),
+        ) => Some(Kind::Refused),
         (304 | 404 | 409 | 412 | 200..=399, _) => None,
         _ => Some(Kind::Settings),
     }
@@ -211,7 +212,9 @@ impl Wire {
         let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         if let Some(date) = date {
             let skew = date.to_utc() - self.clock.now();
-            self.skew.0.store(skew.num_milliseconds(), Ordering::Relaxed);
+            self.skew
+                .0
+                .store(skew.num_milliseconds(), Ordering::Relaxed);
         }
     }
 }
@@ -225,7 +228,13 @@ pub(super) const NO_CREDENTIALS: &str = "there are no credentials: set AWS_ACCES
 fn is_of_the_machine(url: &Url) -> bool {
     matches!(
         url.host_str(),
-        Some("169.254.169.254" | "169.254.170.2" | "169.254.170.23" | "metadata" | "metadata.google.internal")
+        Some(
+            "169.254.169.254"
+                | "169.254.170.2"
+                | "169.254.170.23"
+                | "metadata"
+                | "metadata.google.internal"
+        )
     )
 }
 
@@ -236,17 +245,24 @@ async fn whole(
     is_head: bool,
 ) -> Result<Bytes, HttpError> {
     let mut body = BytesMut::new();
-    while let Some(piece) = answer.chunk().await.map_err(|error| Fault::passing(cause(&error)))? {
+    while let Some(piece) = answer
+        .chunk()
+        .await
+        .map_err(|error| Fault::passing(cause(&error)))?
+    {
         if body.len() + piece.len() > LONGEST_ANSWER {
             return Err(Fault::lasting("it sends more than was asked for").into());
         }
         body.extend_from_slice(&piece);
     }
-    if let (Some(due), StatusCode::PARTIAL_CONTENT, false) = (span(headers), answer.status(), is_head)
+    if let (Some(due), StatusCode::PARTIAL_CONTENT, false) =
+        (span(headers), answer.status(), is_head)
         && body.len() as u64 != due
     {
         let came = body.len();
-        return Err(Fault::passing(format!("it sent {came} bytes of the {due} that it named")).into());
+        return Err(
+            Fault::passing(format!("it sent {came} bytes of the {due} that it named")).into(),
+        );
     }
     Ok(body.freeze())
 }
@@ -254,7 +270,11 @@ async fn whole(
 /// How many bytes a part of a file says to have.
 fn span(headers: &HeaderMap) -> Option<u64> {
     let range = headers.get(CONTENT_RANGE)?.to_str().ok()?;
-    let (from, to) = range.strip_prefix("bytes ")?.split_once('/')?.0.split_once('-')?;
+    let (from, to) = range
+        .strip_prefix("bytes ")?
+        .split_once('/')?
+        .0
+        .split_once('-')?;
     let (from, to): (u64, u64) = (from.parse().ok()?, to.parse().ok()?);
     to.checked_sub(from)?.checked_add(1)
 }
@@ -284,7 +304,12 @@ fn cause(error: &reqwest::Error) -> String {
         cause = next;
     }
     if std::ptr::addr_eq(std::ptr::from_ref(cause), std::ptr::from_ref(error)) {
-        return if error.is_timeout() { "it does not answer" } else { "the connection broke" }.to_owned();
+        return if error.is_timeout() {
+            "it does not answer"
+        } else {
+            "the connection broke"
+        }
+        .to_owned();
     }
     cause.to_string()
 }
@@ -296,7 +321,10 @@ mod tests {
     #[test]
     fn only_a_word_of_an_answer_is_shown() {
         let body = b"<Error><Code>SlowDown</Code><Message>m</Message><Key>secret</Key></Error>";
-        assert_eq!(told(StatusCode::SERVICE_UNAVAILABLE, body), "status 503 (SlowDown)");
+        assert_eq!(
+            told(StatusCode::SERVICE_UNAVAILABLE, body),
+            "status 503 (SlowDown)"
+        );
         let body = b"<Code>a secret: hunter2</Code>";
         assert_eq!(told(StatusCode::FORBIDDEN, body), "status 403");
     }
@@ -309,7 +337,12 @@ mod tests {
             span(&headers)
         };
         assert_eq!(of("bytes 10-19/100"), Some(10));
-        for bad in ["bytes 19-10/100", "bytes */100", "bytes 0-18446744073709551615/1", "x"] {
+        for bad in [
+            "bytes 19-10/100",
+            "bytes */100",
+            "bytes 0-18446744073709551615/1",
+            "x",
+        ] {
             assert_eq!(of(bad), None, "{bad}");
         }
     }
