@@ -19,6 +19,8 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL and Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
+	@scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes || \
+		echo "No object store: nothing is tested with one (it needs Python 3.11 or newer)." >&2
 	scripts/with-postgres cargo test --locked
 
 .PHONY: check-exports
@@ -120,7 +122,7 @@ soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, f
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
+	rm -rf .tools .venv .venv-clusters .venv-exports .venv-objects .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

@@ -33,6 +33,7 @@ use self::error::write_error;
 pub use self::filter::{Filter, FilterError};
 use self::input::Order;
 use self::inputs::Segment;
+pub use self::inputs::read_error;
 use self::output::{Partial, Shape};
 use self::own::Own;
 pub use self::own::RowLabels;

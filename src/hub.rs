@@ -1,4 +1,4 @@
-//! Fetches a model folder from the Hugging Face hub, or from a mirror of it.
+//! Fetches a model folder from the Hugging Face hub, or from a mirror of it; reads files of its data sets.
 //!
 //! In go the name of a repository and a precision, out comes a folder with those files that a model needs and no
 //! weights besides. The crate `hf-hub` is not used: its version 1 starts every file anew, and brings `aws-lc` and
@@ -8,6 +8,7 @@
 //! The hub is not trusted: what it lists must be names of files in the folder, what it sends may be no longer than it
 //! lists, and nobody but the endpoint itself learns the token.
 
+mod dataset;
 mod listing;
 mod wire;
 
@@ -20,6 +21,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 
+pub use self::dataset::{Dataset, DatasetFile};
 use self::listing::{Listing, Sibling, is_graph};
 use self::wire::{Wire, transfer};
 use topicmill_score::folder::manifest::Manifest;
@@ -78,6 +80,8 @@ pub enum PullError {
         what: String,
         /// What went wrong.
         detail: String,
+        /// How long the hub asked to wait.
+        wait: Option<Duration>,
     },
     /// The repository lacks a file that every model has.
     #[error(
@@ -200,7 +204,7 @@ impl Hub {
     /// [`PullError::Transfer`] where the network cannot be used at all, [`PullError::Endpoint`], [`PullError::Token`].
     pub fn new(source: HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
-            wire: Wire::new(&source)?,
+            wire: Wire::new(&source, clock.clone())?,
             cache: source.cache,
             clock,
         })
@@ -421,6 +425,7 @@ impl Hub {
             return Err(PullError::Transfer {
                 what: name.clone(),
                 detail: "the hub does not go on where the file broke off".to_owned(),
+                wait: None,
             });
         }
         let mut out = File::options()

@@ -15,6 +15,7 @@ use crate::hub::PullError;
 use crate::keeping::KeepError;
 use crate::metrics::MetricsError;
 use crate::notify::NotifyError;
+use crate::objects::ObjectError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::purge::PurgeError;
@@ -256,6 +257,7 @@ impl CliError {
             Self::Files(FilesError::Busy(_) | FilesError::Held { .. }) | Self::Busy(_) => {
                 Exit::TryAgain
             }
+            Self::Files(FilesError::Object(error)) => object_exit(error),
             Self::Files(_) => Exit::Usage,
         }
     }
@@ -268,6 +270,16 @@ fn source_exit(error: &SourceError) -> Exit {
         // Whatever it is called, the token endpoint does not let this program in.
         SourceError::Token(_) => Exit::Policy,
         error => Exit::from(error.outcome()),
+    }
+}
+
+fn object_exit(error: &ObjectError) -> Exit {
+    match error {
+        error if error.is_passing() => Exit::TryAgain,
+        ObjectError::Refused { .. } => Exit::Policy,
+        ObjectError::File { .. } => Exit::Partial,
+        ObjectError::Hub(error) => pull_exit(error),
+        _ => Exit::Usage,
     }
 }
 

@@ -1,13 +1,15 @@
 //! `topicmill score`: files to a file or to a folder of shards, without a database.
 
 mod number;
+mod places;
 mod shards;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use self::places::Places;
 use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
@@ -33,12 +35,15 @@ Examples:\n\
 \x20 topicmill score texts.csv scores.csv --labels-column labels\n\
 \x20 topicmill score docs.parquet good.parquet --model DIR --where \"score >= 3\"\n\
 \x20 topicmill score 'in/*.parquet' out/ --shard 3/100\n\
+\x20 topicmill score 's3://in/*.parquet' s3://out/run1/ --shard 3/100\n\
+\x20 topicmill score hf://datasets/owner/name/data/a.parquet scores.parquet\n\
 \x20 topicmill score --check out/",
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
     /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout. An
-    /// INPUT may be a folder of Parquet or a pattern such as 'in/*.parquet'. An OUTPUT that ends in / is a folder
+    /// INPUT may be a folder of Parquet, a pattern such as 'in/*.parquet', or an address such as s3://in/posts/. An OUTPUT
+    /// that ends in / is a folder
     #[arg(required = true, num_args = 1.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; give it several times for several labels [default: the pipeline's labels]
@@ -157,17 +162,11 @@ fn row_group_rows(given: &str) -> Result<usize, String> {
     rows.ok_or_else(|| "write a number from 1 to 100000000".to_owned())
 }
 
-/// Whether an output is a folder of shards, and no file.
-fn is_folder(output: &Path) -> bool {
-    let ends_like_one = output.to_string_lossy().ends_with(std::path::is_separator);
-    ends_like_one || output.is_dir()
-}
-
 impl Score {
     pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
         if self.check {
             let output = self.files.pop().expect("clap asks for a file or more");
-            return shards::check(&output);
+            return shards::check(&Places::new(setup), &output);
         }
         if self.files.len() < 2 {
             return Err(CliError::Usage(
@@ -207,10 +206,13 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        if self.shard.is_some() || self.shards.is_some() || is_folder(&job.output) {
-            return self.into_folder(setup, job, set).await;
+        let places = Places::new(setup);
+        if self.shard.is_some() || self.shards.is_some() || places::is_folder(&job.output)? {
+            return self.into_folder(setup, &places, job, set).await;
         }
-        job.inputs = expanded(job.inputs)?;
+        let here = places.here(std::mem::take(&mut job.inputs), &job.output)?;
+        job.inputs.clone_from(&here.files);
+        job.output = places::local(&job.output);
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
         let cascade = self.cascade(setup, &set, &job)?;
@@ -264,21 +266,6 @@ impl Score {
             background: None,
         })
     }
-}
-
-/// The files that folders and patterns stand for; what names a file, or nothing, stays.
-fn expanded(inputs: Vec<PathBuf>) -> Result<Vec<PathBuf>, CliError> {
-    let mut all = Vec::new();
-    for path in inputs {
-        let is_pattern = || path.to_string_lossy().contains(['*', '?', '[']);
-        if !bytes::is_stdin(&path) && (path.is_dir() || (!path.exists() && is_pattern())) {
-            let found = shards::listed(std::slice::from_ref(&path))?;
-            all.extend(found.into_iter().map(|input| PathBuf::from(input.shown)));
-        } else {
-            all.push(path);
-        }
-    }
-    Ok(all)
 }
 
 fn run(

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::objects::ObjectError;
 use crate::tables::{OfPlace, TableError};
 use topicmill_score::LabelerError;
 
@@ -142,6 +143,9 @@ pub enum FilesError {
         /// Who.
         holder: String,
     },
+    /// An object store, or the hub.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
     /// An input has other columns than the first.
     #[error(
         "read `{shown}`: its columns are not those of `{first}`, and {how}; write it anew with the same columns, or \

@@ -1,9 +1,10 @@
 //! Inputs of `score` behind one face: what is named on the command line goes in, and files that can be listed, told
 //! apart and read anywhere come out, wherever they lie.
 //!
-//! A [`Source`] is a kind of place. [`local`] has those of this machine; a store on the network is another one.
+//! A [`Source`] is a kind of place. [`local`] has those of this machine, [`remote`] those of stores on the network.
 
 pub mod local;
+pub mod remote;
 
 use std::io::{self, Read};
 use std::ops::Range;
@@ -185,7 +186,7 @@ impl Read for Run {
 }
 
 /// The error of an input that cannot be read, or the one that a place put into it.
-pub(super) fn read_error(shown: &str, error: io::Error) -> FilesError {
+pub fn read_error(shown: &str, error: io::Error) -> FilesError {
     FilesError::of_table(shown.as_ref(), error.into())
 }
 

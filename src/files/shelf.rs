@@ -1,9 +1,10 @@
 //! A folder that the shards of `score` go to, behind one face: files that are there as a whole or not at all, and a hold
 //! on each shard, so that two processes do not write one.
 //!
-//! [`local`] has those of this machine; a store on the network is another one.
+//! [`local`] has those of this machine, [`remote`] those of stores on the network.
 
 pub mod local;
+pub mod remote;
 
 use std::path::{Path, PathBuf};
 

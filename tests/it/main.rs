@@ -25,6 +25,7 @@ mod models;
 mod monitoring;
 mod names;
 mod notify;
+mod objects;
 mod operating;
 mod other;
 mod own_labels;

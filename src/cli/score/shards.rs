@@ -4,34 +4,20 @@ use std::path::Path;
 
 use super::Score;
 use super::number::{Numbered, numbered};
+use super::places::Places;
 use crate::classify::worker_name;
 use crate::cli::output;
 use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
-use crate::files::inputs::{Input, Source, local::Local};
 use crate::files::shards::{self, Plan, ShardJob, ShardReport};
-use crate::files::shelf::{Holder, Shelf, local::Folder};
+use crate::files::shelf::{Holder, Shelf};
 use crate::files::{FileJob, Scoring};
 use crate::telemetry::Progress;
 use topicmill_score::{Cascade, LabelSet};
 
-/// The folder that shards go to.
-pub(super) fn shelf(output: &Path) -> Box<dyn Shelf> {
-    Box::new(Folder(output.to_owned()))
-}
-
-/// The files that the names on the command line stand for.
-pub(super) fn listed(named: &[std::path::PathBuf]) -> Result<Vec<Input>, CliError> {
-    let mut inputs = Vec::new();
-    for path in named {
-        inputs.extend(Local.list(&path.to_string_lossy())?);
-    }
-    Ok(inputs)
-}
-
 /// Looks whether all shards are whole.
-pub(super) fn check(output: &Path) -> Result<Exit, CliError> {
-    let report = shards::check(&*shelf(output))?;
+pub(super) fn check(places: &Places, output: &Path) -> Result<Exit, CliError> {
+    let report = shards::check(&*places.shelf(output)?)?;
     let whole = report.shards - u32::try_from(report.missing.len()).unwrap_or(report.shards);
     let rows = report.rows;
     let left_out = match rows.left_out {
@@ -58,15 +44,16 @@ impl Score {
     pub(super) async fn into_folder(
         self,
         setup: &Setup,
+        places: &Places,
         job: FileJob,
         set: LabelSet,
     ) -> Result<Exit, CliError> {
         let of_environment = |name: &str| std::env::var(name).ok();
         let Numbered { shard, from } =
             numbered(self.shard, self.shards, of_environment).map_err(CliError::Usage)?;
-        let folder = shelf(&job.output);
-        let inputs = listed(&job.inputs)?;
-        let job = ShardJob::new(job, inputs, &*folder, shard, self.row_group_rows)?;
+        let shelf = places.shelf(&job.output)?;
+        let inputs = places.listed(&job.inputs)?;
+        let job = ShardJob::new(job, inputs, &*shelf, shard, self.row_group_rows)?;
         let plan = Plan::read(&job)?;
         if let Some(from) = from {
             tracing::info!(
@@ -82,14 +69,14 @@ impl Score {
         let who = holder(since);
         // Nothing is loaded for what is done.
         let models = setup.identities(&self.model, &self.shortlist, &set);
-        if let Some(report) = shards::written(&job, &plan, &*folder, &who, &models, &set)? {
+        if let Some(report) = shards::written(&job, &plan, &*shelf, &who, &models, &set)? {
             return Ok(tell(&job, &report));
         }
         let cascade = self.cascade(setup, &set, &job.job)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored = tokio::task::spawn_blocking(move || {
-            run(&job, &plan, &*folder, &who, cascade, &set, &|| {
+            run(&job, &plan, &*shelf, &who, cascade, &set, &|| {
                 stop.is_cancelled()
             })
         });

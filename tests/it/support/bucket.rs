@@ -1,0 +1,290 @@
+//! A real object store on the loopback interface: moto's S3, behind a proxy of our own that injures what it is told to.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::Response;
+use chrono::TimeDelta;
+use futures_util::stream;
+
+/// Starts the store, says where it is, and lives as long as somebody writes to its stdin.
+const SERVER: &str = "\
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
+server.start()
+print('%s:%d' % server.get_host_and_port(), flush=True)
+sys.stdin.read()
+";
+
+/// What nobody may ever read anywhere but in the environment.
+pub const SECRET: &str = "hunter2/AN+OBJECT/SECRET/xyzzy";
+
+/// What happens to a request in place of its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// This status, with this word for it, and perhaps a `Retry-After`.
+    Status(u16, &'static str, Option<&'static str>),
+    /// Half of the body, and the connection closes.
+    Cut,
+    /// Fewer bytes than the range that the header names.
+    Short,
+    /// The store does what it is asked, and its answer is lost.
+    LostAnswer,
+}
+
+/// Which requests are injured, how, and how often.
+#[derive(Debug, Clone)]
+pub struct Injury {
+    pub method: Method,
+    /// A part of the path with its query.
+    pub path: &'static str,
+    pub fault: Fault,
+    pub times: usize,
+}
+
+#[derive(Default)]
+struct Orders {
+    server: String,
+    injuries: Vec<Injury>,
+    /// Whether conditions are taken off writes, as by a store that knows none.
+    deaf: bool,
+    /// How many seconds the store's clock is ahead of what moto says.
+    ahead: i64,
+    /// Method, path with query, range.
+    seen: Vec<(Method, String, Option<String>)>,
+}
+
+/// A store with a bucket `box`. It ends when it is dropped.
+pub struct Bucket {
+    /// Where clients ask.
+    pub url: String,
+    orders: Arc<Mutex<Orders>>,
+    server: Child,
+    client: reqwest::Client,
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // Its stdin closes, and it would end; this is sooner.
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Bucket {
+    /// None where moto is not installed, and nobody said that it must be: `make test` installs it.
+    pub async fn start() -> Option<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let python = root.join(".venv-objects/bin/python");
+        if !python.is_file() {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "no object store: scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes"
+            );
+            // Not `eprintln`: the test harness keeps that to itself where a test passes.
+            let told = "\n*** NOT TESTED ON AN OBJECT STORE: `make test` installs one ***\n";
+            std::io::stderr()
+                .write_all(told.as_bytes())
+                .expect("stderr is open");
+            return None;
+        }
+        topicmill::source::http::install_tls();
+        let mut server = Command::new(python)
+            .args(["-c", SERVER])
+            .env("AWS_ACCESS_KEY_ID", "moto")
+            .env("AWS_SECRET_ACCESS_KEY", "moto")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        let stdout = server.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut said).unwrap();
+        let orders = Arc::new(Mutex::new(Orders {
+            server: said.trim().to_owned(),
+            ..Orders::default()
+        }));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // Moto asks nobody for a right signature, and gives nothing to whoever has none.
+        let somebody = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aws4_request, \
+                        SignedHeaders=host, Signature=0";
+        let headers = [(header::AUTHORIZATION, somebody.parse().unwrap())];
+        let client = reqwest::Client::builder()
+            .no_gzip()
+            .default_headers(headers.into_iter().collect())
+            .build()
+            .unwrap();
+        let state = (Arc::clone(&orders), client.clone());
+        let router = Router::new().fallback(passed).with_state(state);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let bucket = Self {
+            url,
+            orders,
+            server,
+            client,
+        };
+        bucket.put("", Vec::new()).await;
+        Some(bucket)
+    }
+
+    fn at(&self, key: &str) -> String {
+        let server = &self.orders.lock().unwrap().server;
+        format!("http://{server}/box/{key}")
+    }
+
+    /// Puts an object into the bucket, past the proxy.
+    pub async fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
+        let put = self.client.put(self.at(key)).body(content.into());
+        assert!(put.send().await.unwrap().status().is_success(), "{key}");
+    }
+
+    pub async fn get(&self, key: &str) -> Option<Vec<u8>> {
+        let answer = self.client.get(self.at(key)).send().await.unwrap();
+        let there = answer.status().is_success();
+        Some(answer.bytes().await.unwrap().to_vec()).filter(|_| there)
+    }
+
+    pub async fn remove(&self, key: &str) {
+        self.client.delete(self.at(key)).send().await.unwrap();
+    }
+
+    /// The keys of the bucket, in order.
+    pub async fn keys(&self) -> Vec<String> {
+        let list = self.get("?list-type=2").await.unwrap();
+        let list = String::from_utf8(list).unwrap();
+        let keys = list.split("<Key>").skip(1);
+        keys.map(|key| key.split_once('<').unwrap().0.to_owned())
+            .collect()
+    }
+
+    pub fn injure(&self, method: Method, path: &'static str, fault: Fault, times: usize) {
+        self.orders.lock().unwrap().injuries.push(Injury {
+            method,
+            path,
+            fault,
+            times,
+        });
+    }
+
+    /// From now on no condition of a write is heeded.
+    pub fn be_deaf(&self) {
+        self.orders.lock().unwrap().deaf = true;
+    }
+
+    /// Moves the store's clock on.
+    pub fn let_pass(&self, seconds: i64) {
+        self.orders.lock().unwrap().ahead += seconds;
+    }
+
+    /// Injuries that wait for a request still.
+    pub fn waiting(&self) -> usize {
+        self.orders.lock().unwrap().injuries.len()
+    }
+
+    /// The requests so far: method, path with query, range.
+    pub fn seen(&self) -> Vec<(Method, String, Option<String>)> {
+        self.orders.lock().unwrap().seen.clone()
+    }
+
+    /// What a client needs in its environment.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let of = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        [
+            ("AWS_ENDPOINT_URL", self.url.as_str()),
+            ("AWS_ACCESS_KEY_ID", "AKIATESTTESTTEST"),
+            ("AWS_SECRET_ACCESS_KEY", SECRET),
+            ("AWS_REGION", "us-east-1"),
+        ]
+        .map(of)
+        .to_vec()
+    }
+}
+
+async fn passed(
+    State((orders, client)): State<(Arc<Mutex<Orders>>, reqwest::Client)>,
+    request: Request,
+) -> Response {
+    let path = request.uri().path_and_query().unwrap().to_string();
+    let method = request.method().clone();
+    let range = request.headers().get(header::RANGE);
+    let range = range.map(|range| range.to_str().unwrap().to_owned());
+    let (server, fault, deaf, ahead) = {
+        let mut orders = orders.lock().unwrap();
+        orders.seen.push((method.clone(), path.clone(), range));
+        let hit = orders
+            .injuries
+            .iter()
+            .position(|injury| injury.method == method && path.contains(injury.path));
+        let fault = hit.map(|at| {
+            let injury = &mut orders.injuries[at];
+            injury.times -= 1;
+            let fault = injury.fault.clone();
+            if injury.times == 0 {
+                orders.injuries.remove(at);
+            }
+            fault
+        });
+        (orders.server.clone(), fault, orders.deaf, orders.ahead)
+    };
+    if let Some(Fault::Status(status, code, wait)) = fault {
+        let body = format!("<Error><Code>{code}</Code><AWSAccessKeyId>x</AWSAccessKeyId></Error>");
+        let mut answer = Response::builder().status(status);
+        if let Some(wait) = wait {
+            answer = answer.header(header::RETRY_AFTER, wait);
+        }
+        return answer.body(Body::from(body)).unwrap();
+    }
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    let mut headers = parts.headers;
+    if deaf {
+        headers.remove(header::IF_MATCH);
+        headers.remove(header::IF_NONE_MATCH);
+    }
+    let sent = client
+        .request(method, format!("http://{server}{path}"))
+        .headers(headers)
+        .body(body)
+        .send()
+        .await
+        .unwrap();
+    let mut answer = Response::builder().status(sent.status());
+    *answer.headers_mut().unwrap() = sent.headers().clone();
+    let date = sent.headers()[header::DATE].to_str().unwrap();
+    let date = chrono::DateTime::parse_from_rfc2822(date).unwrap() + TimeDelta::seconds(ahead);
+    let date = date.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    answer
+        .headers_mut()
+        .unwrap()
+        .insert(header::DATE, date.parse().unwrap());
+    let body = sent.bytes().await.unwrap();
+    let half = body.slice(..body.len() / 2);
+    let body = match fault {
+        None | Some(Fault::Status(..)) => Body::from(body),
+        // The header names all of it, so the server breaks the connection off.
+        Some(Fault::Cut) => {
+            Body::from_stream(stream::iter([Ok(half), Err(std::io::Error::other("cut"))]))
+        }
+        Some(Fault::Short) => {
+            let headers = answer.headers_mut().unwrap();
+            headers.insert(header::CONTENT_LENGTH, half.len().into());
+            Body::from(half)
+        }
+        Some(Fault::LostAnswer) => {
+            return Response::builder()
+                .status(StatusCode::BAD_GATEWAY)
+                .body(Body::from(Bytes::new()))
+                .unwrap();
+        }
+    };
+    answer.body(body).unwrap()
+}
