@@ -17,12 +17,3 @@ CREATE TRIGGER posts_forget_sightings AFTER DELETE ON posts
     FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
 CREATE TRIGGER runs_forget_sightings AFTER DELETE ON runs
     FOR EACH ROW EXECUTE FUNCTION topicmill_forget_sightings();
-
--- How many days there are, which the server cannot guess from the times of posts: it took each time for a day of its own, and so
--- it did not let two processes share the work of `topic_daily`. Versions before 14 count no expressions.
-DO $$
-BEGIN
-    IF current_setting('server_version_num')::int >= 140000 THEN
-        EXECUTE 'CREATE STATISTICS posts_day ON ((created_at AT TIME ZONE ''UTC'')::date) FROM posts';
-    END IF;
-END $$;
