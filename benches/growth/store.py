@@ -39,7 +39,7 @@ def main() -> None:
     print("| ms | " + " | ".join(f"{posts:,}" for posts in times) + " | power |")
     print("|---|" + "---|" * (len(times) + 1))
     for name, shown in WHAT.items():
-        row = [by_name[name] for by_name in times.values()]
+        row = [by_name.get(name, math.nan) for by_name in times.values()]
         print(f"| {shown} | " + " | ".join(f"{ms:,.1f}" for ms in row) + f" | {power(list(times), row):.2f} |")
 
 

@@ -316,15 +316,15 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
         assert_eq!(store.import_state("1-abc", "music").await.unwrap(), None);
         assert_eq!(store.import_state("2-abc", "food").await.unwrap(), None);
 
-        // A sighting of a run that does not exist is refused after the posts were written.
+        // The place of a run that does not exist is refused after the posts were written.
         let nobody = RunId(99);
         let more = [post("d", "D", "")];
         let pages = [
             of_file(run, "food", &more, 2),
-            of_file(nobody, "music", &music, 2),
+            of_file(run, "music", &music, 2),
         ];
         let refused = store
-            .save_block(&pages, Some(&place(run, 2_000, 2, true)))
+            .save_block(&pages, Some(&place(nobody, 2_000, 2, true)))
             .await;
         assert!(
             matches!(refused, Err(StoreError::Statement { .. })),
