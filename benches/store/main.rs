@@ -384,6 +384,8 @@ impl Bench {
         let now = self.clock.now().into();
         let standing = self.store.standing(3, now);
         self.time("status", standing).await??;
+        let about = self.store.about(3, now);
+        self.time("about", about).await??;
         for sql in [
             "SELECT COUNT(*) FROM labeled_posts WHERE label IS NOT NULL",
             "SELECT * FROM topic_agreement",

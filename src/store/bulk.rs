@@ -2,7 +2,10 @@
 //!
 //! What enters are columns: the same values in both databases. PostgreSQL gets one array a column and one
 //! statement, whose text is always the same, so that it is planned once. SQLite has no arrays: it gets rows
-//! of placeholders, in statements of a few fixed sizes, so that each is prepared once a connection.
+//! of placeholders, in statements of a few fixed sizes, so that each is prepared once a connection. Many rows whose keys
+//! are new go to PostgreSQL by COPY, which looks for no conflict.
+
+mod wire;
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -11,6 +14,8 @@ use std::sync::Arc;
 use chrono::{DateTime, SecondsFormat, Utc};
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{Arguments, AssertSqlSafe, PgConnection, SqliteConnection};
+
+use self::wire::Pieces;
 
 /// Rows of one statement of SQLite, the largest first: with at most 63 columns its 32,766 parameters are not
 /// exceeded.
@@ -24,6 +29,8 @@ pub enum Values<'a> {
     Integer(Vec<Option<i64>>),
     /// Numbers.
     Real(Vec<Option<f64>>),
+    /// Numbers of 32 bits.
+    Short(Vec<Option<f32>>),
     /// Yes or no.
     Flag(Vec<bool>),
     /// Bytes.
@@ -83,6 +90,7 @@ impl Insert<'_> {
                 Values::Text(_) | Values::Reals(_) => "TEXT",
                 Values::Integer(_) => "BIGINT",
                 Values::Real(_) => "DOUBLE PRECISION",
+                Values::Short(_) => "REAL",
                 Values::Flag(_) => "BOOLEAN",
                 Values::Bytes(_) => "BYTEA",
                 Values::Time(_) => "TIMESTAMPTZ",
@@ -99,6 +107,7 @@ impl Insert<'_> {
                 Values::Text(values) => query.bind(values),
                 Values::Integer(values) => query.bind(values),
                 Values::Real(values) => query.bind(values),
+                Values::Short(values) => query.bind(values),
                 Values::Flag(values) => query.bind(values),
                 Values::Bytes(values) => query.bind(values),
                 Values::Time(values) => query.bind(values),
@@ -110,6 +119,42 @@ impl Insert<'_> {
             };
         }
         query.execute(connection).await?;
+        Ok(())
+    }
+
+    /// Copies the rows into a table of PostgreSQL, in their order. A key that is there is an error, and so is a column of
+    /// another type than its values have.
+    ///
+    /// # Errors
+    /// Those of the server.
+    pub async fn copied_to_postgres(
+        self,
+        connection: &mut PgConnection,
+    ) -> Result<(), sqlx::Error> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let copy = format!(
+            "COPY {} ({}) FROM STDIN (FORMAT BINARY)",
+            self.table,
+            names.join(", ")
+        );
+        let mut pieces = Pieces::of(&self.columns, self.rows);
+        let mut copying = connection.copy_in_raw(&copy).await?;
+        loop {
+            match pieces.next() {
+                Ok(Some(piece)) => {
+                    copying.send(piece).await?;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    copying.abort("a value cannot be written").await?;
+                    return Err(error);
+                }
+            }
+        }
+        copying.finish().await?;
         Ok(())
     }
 
@@ -169,6 +214,7 @@ impl Insert<'_> {
                     Values::Text(values) => arguments.add(values[row]),
                     Values::Integer(values) => arguments.add(values[row]),
                     Values::Real(values) => arguments.add(values[row]),
+                    Values::Short(values) => arguments.add(values[row].map(f64::from)),
                     Values::Flag(values) => arguments.add(values[row]),
                     Values::Bytes(values) => arguments.add(values[row]),
                     Values::Reals(lists) => arguments.add(json(lists[row])),

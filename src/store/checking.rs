@@ -291,7 +291,7 @@ fn orphaned(child: &str, parent: &str, rows: i64) -> Finding {
     )
 }
 
-/// Each foreign key of the schema as a count of the rows that break it.
+/// Each foreign key of the schema as a count of the rows that break it, and what would be one of `sightings`.
 const FOREIGN_KEYS: &str = "\
 SELECT child.relname::text, parent.relname::text, \
        format('SELECT COUNT(*) FROM %I c WHERE %s AND NOT EXISTS (SELECT 1 FROM %I p WHERE %s)', child.relname, \
@@ -304,7 +304,14 @@ SELECT child.relname::text, parent.relname::text, \
   JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = pair.of_child \
   JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = pair.of_parent \
  WHERE k.contype = 'f' AND child.relnamespace = current_schema()::regnamespace \
- GROUP BY k.oid, child.relname, parent.relname ORDER BY 1, 2";
+ GROUP BY k.oid, child.relname, parent.relname \
+ UNION ALL \
+SELECT 'sightings', 'posts', \
+       'SELECT COUNT(*) FROM sightings c WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.fullname = c.fullname)' \
+ UNION ALL \
+SELECT 'sightings', 'runs', \
+       'SELECT COUNT(*) FROM sightings c WHERE NOT EXISTS (SELECT 1 FROM runs p WHERE p.id = c.run_id)' \
+ ORDER BY 1, 2";
 /// Indexes and constraints that the server does not rely on.
 const NOT_VALID: &str = "\
 SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \

@@ -22,6 +22,8 @@ enum Meaning {
     Busy,
     /// Ended for the sake of another transaction.
     Conflict,
+    /// A key that another writer has stored.
+    Taken,
     /// A lock did not come within the time that was set for it.
     LockTimeout,
     /// There is no such database.
@@ -48,6 +50,7 @@ fn meaning(error: &dyn DatabaseError) -> Meaning {
         "53100" => Meaning::Full,
         "42501" => Meaning::Denied,
         "40001" | "40P01" => Meaning::Conflict,
+        "23505" => Meaning::Taken,
         "55P03" => Meaning::LockTimeout,
         "3D000" => Meaning::NoDatabase,
         "28P01" | "28000" => Meaning::Login,
@@ -113,6 +116,11 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
 /// Whether SQLite says that another connection has the lock.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::Busy
+}
+
+/// Whether another writer stored a key first, in PostgreSQL.
+pub(super) fn is_taken(error: &StoreError) -> bool {
+    matches!(error, StoreError::Statement { source, .. } if meaning_of(source) == Meaning::Taken)
 }
 
 /// Whether a lock did not come within the time that was set for it.

@@ -395,6 +395,47 @@ const LINKS: [(&str, &str, &str, &str); 13] = [
     ("aa1", "Alive", "A text", ""),
 ];
 
+/// Tables and views of users that depend on the primary key of posts.
+#[tokio::test]
+async fn the_key_of_posts_is_made_anew_where_what_depends_on_it_can_be() {
+    let table = "CREATE TABLE mine (fullname TEXT REFERENCES posts ON DELETE SET NULL DEFERRABLE); \
+                 INSERT INTO mine SELECT fullname FROM posts";
+    let view = "CREATE VIEW mine_too AS SELECT p.fullname, p.title, COUNT(*) AS seen FROM posts p \
+                  JOIN sightings s ON s.fullname = p.fullname GROUP BY p.fullname";
+    for (before, indexes) in [(vec![table], 0), (vec![table, view], 1)] {
+        let Some(database) = crate::support::postgres::postgres() else {
+            return;
+        };
+        let url = database.url.as_str();
+        database_of(url, 18).await;
+        for sql in before {
+            execute(url, sql).await;
+        }
+        Store::open(url, Access::Create)
+            .await
+            .unwrap()
+            .close()
+            .await
+            .unwrap();
+        let left =
+            "SELECT CAST(COUNT(*) AS TEXT) FROM pg_indexes WHERE indexname = 'posts_current'";
+        assert_eq!(texts(url, left).await, [[Some(indexes.to_string())]]);
+        // All keys are there, and do what they did.
+        let keys = "SELECT CAST(COUNT(*) AS TEXT) FROM pg_constraint \
+                     WHERE contype = 'f' AND confrelid = 'posts'::regclass AND convalidated";
+        assert_eq!(texts(url, keys).await, [[Some("4".to_owned())]]);
+        execute(url, "DELETE FROM posts").await;
+        for table in [
+            "sightings",
+            "classifications",
+            "mine WHERE fullname IS NOT NULL",
+        ] {
+            let sql = format!("SELECT CAST(COUNT(*) AS TEXT) FROM {table}");
+            assert_eq!(texts(url, &sql).await, [[Some("0".to_owned())]], "{table}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn only_what_is_surely_a_crosspost_is_taken_for_one_by_an_upgrade() {
     for database in databases() {

@@ -88,6 +88,11 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
     };
     let first = users.program.write("1.ndjson", post("a"));
     let edited = users.program.write("2.ndjson", post("b"));
+    // So many that they are copied.
+    let many: String = (0..300)
+        .map(|i| post("c").replace("zz1", &format!("y{i}")))
+        .collect();
+    let many = users.program.write("3.ndjson", many);
     let gone = users.program.write("gone.txt", "t3_zz1\n");
     let import = ["import", "--format", "ndjson", "--again"];
     let minutely = users.program.write(
@@ -95,7 +100,7 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
         "name = \"s\"\nlabels = [\"food\", \"games\"]\n\n[[schedule]]\nname = \"minutely\"\ncron = \"* * * * *\"\n\
          stages = [\"purge --retention 2\"]\n",
     );
-    let jobs: [(&str, &[&str]); 13] = [
+    let jobs: [(&str, &[&str]); 14] = [
         (
             "collector",
             &["collect", "--source", "sample", "--limit", "3"],
@@ -106,6 +111,7 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
         ),
         ("collector", &[&import[..], &[&first]].concat()),
         ("worker", &["classify"]),
+        ("collector", &[&import[..], &[&many]].concat()),
         ("collector", &[&import[..], &[&edited]].concat()),
         ("worker", &["classify", "--mode", "multi", "--make-current"]),
         ("collector", &["purge", "--ids", &gone]),

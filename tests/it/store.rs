@@ -12,6 +12,7 @@ use topicmill::store::{
 };
 use topicmill_score::{Label, LabelSet, Mode, PairLogits, Scores};
 
+use crate::migrations::execute;
 use crate::purge::stored_labels;
 use crate::support::postgres::databases;
 
@@ -315,15 +316,15 @@ async fn a_block_is_stored_with_its_place_or_not_at_all() {
         assert_eq!(store.import_state("1-abc", "music").await.unwrap(), None);
         assert_eq!(store.import_state("2-abc", "food").await.unwrap(), None);
 
-        // A sighting of a run that does not exist is refused after the posts were written.
+        // The place of a run that does not exist is refused after the posts were written.
         let nobody = RunId(99);
         let more = [post("d", "D", "")];
         let pages = [
             of_file(run, "food", &more, 2),
-            of_file(nobody, "music", &music, 2),
+            of_file(run, "music", &music, 2),
         ];
         let refused = store
-            .save_block(&pages, Some(&place(run, 2_000, 2, true)))
+            .save_block(&pages, Some(&place(nobody, 2_000, 2, true)))
             .await;
         assert!(
             matches!(refused, Err(StoreError::Statement { .. })),
@@ -476,6 +477,153 @@ async fn a_large_block_comes_back_as_it_was_whatever_its_size() {
             let rows = store.query(sql).await.unwrap().rows;
             assert_eq!(json!(rows), json!(expected));
         }
+    }
+}
+
+/// Texts that could end a row or a value, and the ends of what columns hold.
+#[tokio::test]
+async fn values_of_any_kind_come_back_out_of_a_large_block() {
+    let long = "é".repeat(2_000_000);
+    let texts = [
+        "",
+        "\\N",
+        "\\.",
+        "a\tb\nc\r\nd\\e\u{1}\u{7f}",
+        "\u{fffd}\u{feff}\u{10ffff}",
+        long.as_str(),
+    ];
+    let sql = "SELECT selftext, flair, reddit_score, upvote_ratio, created_at FROM posts \
+                WHERE fullname < 't3_x00012' ORDER BY fullname";
+    for database in databases() {
+        let store = database.open().await;
+        let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+        let posts: Vec<Post> = (0..400)
+            .map(|i| Post {
+                selftext: texts[if i < 12 { i % 6 } else { i % 5 }].into(),
+                flair: Some(texts[i % 5].into()),
+                score: Some([i64::MIN, i64::MAX][i % 2]),
+                upvote_ratio: Some([f64::MIN_POSITIVE, -0.1][i % 2]),
+                created_at: Timestamp::from_epoch_secs([1, 253_402_300_799][i % 2]).unwrap(),
+                ..odd(i)
+            })
+            .collect();
+        // All at once, and then each by itself: what is stored is the same, and so nothing of it changes.
+        let stored = store
+            .save_block(&[of_file(run, "gaming", &posts, 60)], None)
+            .await
+            .unwrap();
+        assert_eq!(stored.new, 400);
+        let rows = store.query(sql).await.unwrap().rows;
+        assert!(rows[5][0] == json!(long) && rows[3][0] == json!(texts[3]));
+        for post in &posts[..12] {
+            let page = of_file(run, "gaming", std::slice::from_ref(post), 60);
+            let again = store.save_block(&[page], None).await.unwrap();
+            assert_eq!((again.unchanged, again.edited), (1, 0), "{}", post.fullname);
+        }
+        assert!(store.query(sql).await.unwrap().rows == rows);
+    }
+}
+
+/// Two that import the same file: each post is new for one of them, and both have seen it.
+#[tokio::test(flavor = "multi_thread")]
+async fn posts_that_two_writers_bring_at_once_are_new_once() {
+    for database in databases() {
+        let store = database.open().await;
+        let writers = [0, 1].map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move {
+                let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+                let mut stored = Upserted::default();
+                for block in 0..6 {
+                    let posts: Vec<Post> = (block * 300..(block + 1) * 300).map(odd).collect();
+                    let page = of_file(run, "gaming", &posts, 60);
+                    let one = store.save_block(&[page], None).await.unwrap();
+                    stored.new += one.new;
+                    stored.unchanged += one.unchanged;
+                }
+                stored
+            })
+        });
+        let (mut new, mut unchanged) = (0, 0);
+        for writer in writers {
+            let stored = writer.await.unwrap();
+            new += stored.new;
+            unchanged += stored.unchanged;
+        }
+        assert_eq!((new, unchanged), (1_800, 1_800), "{}", database.url);
+        let count = "SELECT COUNT(*), COUNT(DISTINCT fullname) FROM sightings";
+        let count = store.query(count).await.unwrap();
+        assert_eq!(count.rows, [[json!(3_600), json!(1_800)]]);
+    }
+}
+
+/// Another writer has stored one of many new posts and not committed it yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_block_waits_for_who_stores_one_of_its_posts() {
+    use sqlx::Connection;
+    let Some(database) = crate::support::postgres::postgres() else {
+        return;
+    };
+    let store = database.open().await;
+    let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+    let mut other = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    let mut held = other.begin().await.unwrap();
+    let insert = "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, \
+                    collected_at, updated_at) VALUES ('t3_x00300', 's', 'T', '', FALSE, TRUE, 'import', '', now(), now(), now())";
+    sqlx::query(insert).execute(&mut *held).await.unwrap();
+    let block = {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let posts: Vec<Post> = (0..500).map(odd).collect();
+            let page = of_file(run, "gaming", &posts, 60);
+            store.save_block(&[page], None).await
+        })
+    };
+    let mut watcher = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND wait_event_type = 'Lock'";
+    while sqlx::query_scalar::<_, i64>(waiting)
+        .fetch_one(&mut watcher)
+        .await
+        .unwrap()
+        == 0
+    {
+        assert!(!block.is_finished(), "it does not wait for the other one");
+    }
+    held.commit().await.unwrap();
+    let stored = block.await.unwrap().unwrap();
+    assert_eq!((stored.new, stored.changed, stored.edited), (499, 1, 1));
+    let seen = "SELECT COUNT(*) FROM posts p JOIN sightings s ON s.fullname = p.fullname";
+    assert_eq!(store.query(seen).await.unwrap().rows, [[json!(500)]]);
+}
+
+#[tokio::test]
+async fn sightings_go_with_their_post_and_with_their_run_whoever_deletes_these() {
+    for database in databases() {
+        let store = database.open().await;
+        let mut runs = Vec::new();
+        for now in [1, 2] {
+            let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
+            let posts: Vec<Post> = (0..300).map(odd).collect();
+            let page = of_file(run, "gaming", &posts, now);
+            store.save_block(&[page], None).await.unwrap();
+            runs.push(run.0);
+        }
+        let left = "SELECT COUNT(*), COUNT(DISTINCT fullname), MIN(run_id) FROM sightings";
+        execute(
+            &database.url,
+            "DELETE FROM posts WHERE fullname < 't3_x00100'",
+        )
+        .await;
+        let rows = store.query(left).await.unwrap().rows;
+        assert_eq!(rows, [[json!(400), json!(200), json!(runs[0])]]);
+        execute(
+            &database.url,
+            &format!("DELETE FROM runs WHERE id = {}", runs[0]),
+        )
+        .await;
+        let rows = store.query(left).await.unwrap().rows;
+        assert_eq!(rows, [[json!(200), json!(200), json!(runs[1])]]);
     }
 }
 

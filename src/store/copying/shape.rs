@@ -109,10 +109,12 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
     .fetch_all(&mut *connection)
     .await
     .doing(WHAT)?;
+    // SQLite has two keys that PostgreSQL does without.
     let belongs: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT child.relname::text, parent.relname::text FROM pg_constraint k \
            JOIN pg_class child ON child.oid = k.conrelid JOIN pg_class parent ON parent.oid = k.confrelid \
-          WHERE k.contype = 'f' AND child.relnamespace = current_schema()::regnamespace AND k.conrelid <> k.confrelid",
+          WHERE k.contype = 'f' AND child.relnamespace = current_schema()::regnamespace AND k.conrelid <> k.confrelid \
+          UNION SELECT 'sightings', 'posts' UNION SELECT 'sightings', 'runs'",
     )
     .fetch_all(connection)
     .await

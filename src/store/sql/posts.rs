@@ -12,7 +12,7 @@ use sqlx::{
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
-use super::super::failure::Attempts;
+use super::super::failure::{Attempts, is_taken};
 use super::super::{ImportState, Page, Result, RunId, Upserted};
 use super::work::OTHER_TEXT;
 use super::{Doing, SqlStore, at, count, is_older};
@@ -102,8 +102,11 @@ where
         // Outside the loop: sorting and hashing are the same in each attempt.
         let rows = rows_of(pages);
         let mut attempts = Attempts::default();
+        let mut apart = true;
         loop {
-            match self.try_save_block(pages, &rows, state).await {
+            match self.try_save_block(pages, &rows, state, apart).await {
+                // Another writer stored one of the new posts meanwhile: now it is known, and may be one more time.
+                Err(error) if apart && is_taken(&error) => apart = false,
                 Err(error) if attempts.again(&error) => {}
                 done => return done,
             }
@@ -115,6 +118,7 @@ where
         pages: &[Page<'_>],
         rows: &[Row<'_>],
         state: Option<&ImportState>,
+        apart: bool,
     ) -> Result<Upserted> {
         let mut tx = self.begin().await?;
         let mut upserted = Upserted::default();
@@ -140,13 +144,13 @@ where
             upserted.unchanged += stay;
             let taken = Self::without_text(&mut tx, &round).await?;
             let shown: Vec<Row<'_>> = round.iter().map(|row| row.without(&taken)).collect();
-            Self::upsert_posts(&mut tx, &shown, &taken, &mut upserted).await?;
-            rounds.push(round);
+            let new = Self::upsert_posts(&mut tx, &shown, &taken, apart, &mut upserted).await?;
+            rounds.push((round, new));
             pending = again;
         }
         // Only now, because another writer may wait for the posts in their order, and not for these.
-        for round in &rounds {
-            Self::insert_sightings(&mut tx, round).await?;
+        for (round, new) in &rounds {
+            Self::insert_sightings(&mut tx, round, new).await?;
         }
         for page in pages {
             // Only a listing of Reddit or of an archive is read from a watermark on. A file stores its own state.
@@ -377,15 +381,22 @@ where
         row.as_ref().map(decode).transpose().doing(WHAT)
     }
 
+    /// Stores posts, none of them twice; which of them were new and stored apart from those that were known.
+    ///
+    /// Many new ones are stored `apart`, as fast as the database takes them; then it is an error where another writer
+    /// stores one of them at the same time.
     async fn upsert_posts(
         tx: &mut Transaction<'static, DB>,
         rows: &[Row<'_>],
         taken: &HashSet<String>,
+        apart: bool,
         upserted: &mut Upserted,
-    ) -> Result<()> {
+    ) -> Result<HashSet<Fullname>> {
+        const STORE: &str = "store posts";
         let fullnames = rows.iter().map(|row| row.post.fullname.as_str());
         // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
         let known = Self::known_posts(tx, fullnames).await?;
+        let (mut new, mut others) = (Vec::new(), Vec::new());
         let mut edited = Vec::new();
         let mut before_edits: Vec<&[u8]> = Vec::new();
         // Collected for a topic by a source that changes nothing of them.
@@ -394,9 +405,10 @@ where
         for row in rows {
             let fullname = row.post.fullname.as_str();
             let Some(known) = known.get(fullname) else {
-                upserted.new += 1;
+                new.push(row);
                 continue;
             };
+            others.push(row);
             if is_older(&row.post, &known.source) {
                 if let Some(topic) = row.page.topic {
                     for_topic.entry(topic).or_default().push(fullname);
@@ -418,10 +430,18 @@ where
                 before_edits.push(before);
             }
         }
+        upserted.new += new.len() as u64;
         upserted.edited += edited.len() as u64;
-        DB::insert(&mut *tx, insert_posts(rows))
-            .await
-            .doing("store posts")?;
+        let apart = apart && new.len() >= DB::MANY_NEW;
+        if apart {
+            let insert = insert_posts(&new);
+            DB::insert_new(&mut *tx, insert).await.doing(STORE)?;
+        } else {
+            // In the order of their names, as everybody stores posts.
+            others = rows.iter().collect();
+        }
+        let insert = insert_posts(&others);
+        DB::insert(&mut *tx, insert).await.doing(STORE)?;
         for (topic, fullnames) in for_topic {
             let update = format!(
                 "UPDATE posts SET topic = $2 WHERE fullname IN {}",
@@ -454,7 +474,11 @@ where
         if loses_text {
             Self::note_rewrite_due(tx).await?;
         }
-        Self::count_changed(tx, &known, upserted).await
+        Self::count_changed(tx, &known, upserted).await?;
+        if !apart {
+            new.clear();
+        }
+        Ok(new.iter().map(|row| row.post.fullname.clone()).collect())
     }
 
     /// A text that somebody changed by hand is the one again that its hash says.
@@ -510,53 +534,19 @@ where
         Ok(())
     }
 
-    async fn insert_sightings(tx: &mut Transaction<'static, DB>, round: &[&Row<'_>]) -> Result<()> {
-        let seen: Vec<(&Row<'_>, &str)> = round
-            .iter()
-            .filter_map(|row| Some((*row, row.page.topic?)))
-            .collect();
-        let insert = Insert {
-            table: "sightings",
-            rows: seen.len(),
-            columns: vec![
-                (
-                    "run_id",
-                    Values::Integer(seen.iter().map(|(row, _)| Some(row.page.run.0)).collect()),
-                ),
-                (
-                    "topic",
-                    Values::Text(seen.iter().map(|(_, topic)| Some(*topic)).collect()),
-                ),
-                (
-                    "fullname",
-                    Values::Text(
-                        seen.iter()
-                            .map(|(row, _)| Some(row.post.fullname.as_str()))
-                            .collect(),
-                    ),
-                ),
-                (
-                    "listing",
-                    Values::Text(
-                        seen.iter()
-                            .map(|(row, _)| row.page.listing.map(Listing::as_str))
-                            .collect(),
-                    ),
-                ),
-                (
-                    "rank",
-                    Values::Integer(seen.iter().map(|(row, _)| row.rank).collect()),
-                ),
-                (
-                    "reddit_score",
-                    Values::Integer(seen.iter().map(|(row, _)| row.post.score).collect()),
-                ),
-            ],
-            // Seen twice in one run, on a listing that moved while it was read: the last place counts.
-            on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
-                          SET rank = excluded.rank, reddit_score = excluded.reddit_score",
-        };
-        DB::insert(&mut *tx, insert).await.doing("store sightings")
+    /// Stores where a run saw posts. Of a `new` post there is no sighting yet.
+    async fn insert_sightings(
+        tx: &mut Transaction<'static, DB>,
+        round: &[&Row<'_>],
+        new: &HashSet<Fullname>,
+    ) -> Result<()> {
+        const WHAT: &str = "store sightings";
+        let seen = round.iter().filter_map(|row| Some((*row, row.page.topic?)));
+        let (apart, others): (Vec<_>, Vec<_>) =
+            seen.partition(|(row, _)| new.contains(&row.post.fullname));
+        let insert = sightings(&apart);
+        DB::insert_new(&mut *tx, insert).await.doing(WHAT)?;
+        DB::insert(&mut *tx, sightings(&others)).await.doing(WHAT)
     }
 
     // The mark only grows, because two runs may end in either order. A mark in the future is the one that may
@@ -720,8 +710,37 @@ pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     serde_json::to_string(&names).expect("texts are JSON")
 }
 
+/// The columns of sightings.
+fn sightings<'a>(seen: &[(&'a Row<'a>, &'a str)]) -> Insert<'a> {
+    let integer = |get: fn(&Row<'_>) -> Option<i64>| {
+        Values::Integer(seen.iter().map(|(row, _)| get(row)).collect())
+    };
+    let names = seen.iter().map(|(row, _)| row.post.fullname.as_str());
+    let listings = seen
+        .iter()
+        .map(|(row, _)| row.page.listing.map(Listing::as_str));
+    Insert {
+        table: "sightings",
+        rows: seen.len(),
+        columns: vec![
+            ("run_id", integer(|row| Some(row.page.run.0))),
+            (
+                "topic",
+                Values::Text(seen.iter().map(|(_, topic)| Some(*topic)).collect()),
+            ),
+            ("fullname", Values::Text(names.map(Some).collect())),
+            ("listing", Values::Text(listings.collect())),
+            ("rank", integer(|row| row.rank)),
+            ("reddit_score", integer(|row| row.post.score)),
+        ],
+        // Seen twice in one run, on a listing that moved while it was read: the last place counts.
+        on_conflict: "ON CONFLICT (run_id, topic, fullname) DO UPDATE \
+                      SET rank = excluded.rank, reddit_score = excluded.reddit_score",
+    }
+}
+
 /// The columns of a new post.
-pub(super) fn insert_posts<'a>(rows: &'a [Row<'a>]) -> Insert<'a> {
+pub(super) fn insert_posts<'a>(rows: &[&'a Row<'a>]) -> Insert<'a> {
     let text = |get: fn(&'a Post) -> Option<&'a str>| {
         Values::Text(rows.iter().map(|row| get(&row.post)).collect())
     };

@@ -12,6 +12,7 @@ use sqlx::{
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
+use super::super::failure::is_taken;
 use super::super::{
     Claim, Claimant, ClaimedPost, Classified, Lease, Result, RunId, StoreError, StoredLabels,
     Target, Waiting, Written,
@@ -19,6 +20,16 @@ use super::super::{
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{Mode, PairLogits, Scores, TextVector};
+
+/// What is common to labels that are stored together.
+struct Labels {
+    target: Target,
+    mode: Mode,
+    run: RunId,
+    now: Timestamp,
+    /// Whether many logits are stored as fast as the database takes them: then one that is there is an error.
+    apart: bool,
+}
 
 /// Posts that change a backlog so much that the planner must hear of it.
 const MANY: u64 = 1_000;
@@ -439,7 +450,36 @@ where
         now: Timestamp,
         done: &[Classified],
     ) -> Result<Written> {
+        let mut labels = Labels {
+            target,
+            mode,
+            run,
+            now,
+            apart: true,
+        };
+        loop {
+            match self.try_complete(lease_id, &labels, done).await {
+                // Another worker stored what the model said of one of the texts meanwhile.
+                Err(error) if labels.apart && is_taken(&error) => labels.apart = false,
+                written => return written,
+            }
+        }
+    }
+
+    async fn try_complete(
+        &self,
+        lease_id: Lease,
+        labels: &Labels,
+        done: &[Classified],
+    ) -> Result<Written> {
         const WHAT: &str = "store labels";
+        let &Labels {
+            target,
+            mode,
+            run,
+            now,
+            apart,
+        } = labels;
         let mut tx = self.begin_labels().await?;
         if !Self::hold_lease(&mut tx, lease_id).await? {
             // Somebody else has these posts now. Dropping the transaction rolls it back.
@@ -463,7 +503,7 @@ where
                 continue;
             }
             stored.add(&chunk);
-            Self::insert_logits(&mut tx, &chunk).await?;
+            Self::insert_logits(&mut tx, &chunk, apart).await?;
             Self::insert_vectors(&mut tx, &chunk).await?;
             Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
@@ -555,6 +595,7 @@ where
     pub(super) async fn insert_logits(
         tx: &mut Transaction<'static, DB>,
         done: &[&Classified],
+        apart: bool,
     ) -> Result<()> {
         let mut rows: Vec<_> = done
             .iter()
@@ -567,9 +608,10 @@ where
         // In PostgreSQL, an insert waits for another transaction that inserts the same key. In one order for
         // everybody, two workers that score the same text never wait in a circle.
         rows.sort_unstable_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
+        // Several posts may have one text.
+        rows.dedup_by_key(|(model, hash, hypothesis, _)| (*model, **hash, *hypothesis));
         let real = |of: fn(&PairLogits) -> Option<f32>| {
-            let values = rows.iter().map(|(.., logits)| of(logits).map(f64::from));
-            Values::Real(values.collect())
+            Values::Short(rows.iter().map(|(.., logits)| of(logits)).collect())
         };
         let insert = Insert {
             table: "pair_logits",
@@ -595,7 +637,12 @@ where
             // replace.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        DB::insert(&mut *tx, insert).await.doing("store logits")
+        let stored = if apart && insert.rows >= DB::MANY_NEW {
+            DB::insert_new(&mut *tx, insert).await
+        } else {
+            DB::insert(&mut *tx, insert).await
+        };
+        stored.doing("store logits")
     }
 
     /// Stores the vectors that were computed for these labels.

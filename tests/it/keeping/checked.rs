@@ -49,7 +49,7 @@ const BREAKS: [(&str, &str, &str); 12] = [
     ),
     (
         "postgres",
-        "SET session_replication_role = replica; INSERT INTO sightings (run_id, topic, fullname) VALUES (99, 'x', 't3_a1')",
+        "INSERT INTO sightings (run_id, topic, fullname) VALUES (99, 'x', 't3_a1')",
         "rows of sightings",
     ),
     (
