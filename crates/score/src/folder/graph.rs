@@ -1,7 +1,7 @@
-//! Which files the weights of an ONNX graph lie in, as the graph itself says.
+//! What an ONNX graph says of itself: in which files its weights lie, what its operators are, and the shape of its ids.
 //!
-//! A graph names such files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
-//! leads to a name is decoded of the format, the weights are passed over:
+//! A graph names files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
+//! leads to an answer is decoded of the format, the weights are passed over:
 //! <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 
 use std::collections::BTreeSet;
@@ -9,12 +9,103 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Component, Path};
 
+use prost::Message as _;
+
 use super::ModelError;
 
 /// Graphs within graphs; no model has three.
 const MAX_DEPTH: u32 = 64;
 /// A name and what it is of; most systems take paths of 4,096 bytes.
 const MAX_ENTRY: u64 = 64 << 10;
+
+/// Operators that compute with whole numbers of eight bits.
+const INT8: [&str; 10] = [
+    "ConvInteger",
+    "DynamicQuantizeLSTM",
+    "DynamicQuantizeLinear",
+    "DynamicQuantizeMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "QAttention",
+    "QGemm",
+    "QLinearConv",
+    "QLinearMatMul",
+];
+
+/// The input whose shape says which batches a graph takes.
+const IDS: &str = "input_ids";
+
+/// The sizes that a graph fixes; `None` for one that it leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fixed {
+    /// Rows of a batch.
+    pub rows: Option<usize>,
+    /// Tokens of a row, filled up.
+    pub width: Option<usize>,
+}
+
+impl Fixed {
+    /// Reads the shape of `input_ids`, −1 for any size.
+    pub fn of(shape: &[i64]) -> Self {
+        let size = |size: &i64| usize::try_from(*size).ok().filter(|size| *size > 0);
+        match shape {
+            [rows, width] => Self {
+                rows: size(rows),
+                width: size(width),
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// Whether any size is fixed.
+    pub fn is_any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// What a graph says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Names of the files beside it that its weights lie in, relative to its folder, sorted.
+    pub weights: Vec<String>,
+    /// Whether it computes with whole numbers of eight bits; weights of eight bits alone do not count.
+    pub is_int8: bool,
+    /// The shape of its input `input_ids`, −1 for any size; empty where it says none.
+    pub ids: Vec<i64>,
+}
+
+/// The part of an input that is read: its name and its shape.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ValueInfo {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(message, optional, tag = "2")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Kind {
+    #[prost(message, optional, tag = "1")]
+    tensor: Option<TensorKind>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct TensorKind {
+    #[prost(message, optional, tag = "2")]
+    shape: Option<Shape>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Shape {
+    #[prost(message, repeated, tag = "1")]
+    dims: Vec<Dim>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Dim {
+    #[prost(int64, optional, tag = "1")]
+    value: Option<i64>,
+}
 
 /// Messages of the format that hold the name of a file, or others that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,11 +137,11 @@ impl Message {
     }
 }
 
-/// Names of the files beside a graph that its weights lie in, relative to its folder, sorted.
+/// Reads what a graph says of itself.
 ///
 /// # Errors
-/// [`ModelError::Graph`] where the file is no graph, or a name leads out of its folder.
-pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
+/// [`ModelError::Graph`] where the file is no graph, or the name of a file leads out of its folder.
+pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
     let wrong = |detail: String| ModelError::Graph {
         path: graph.to_owned(),
         detail,
@@ -64,13 +155,15 @@ pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
         input: BufReader::new(file),
         at: 0,
         found: BTreeSet::new(),
+        is_int8: false,
+        ids: Vec::new(),
     };
     reader
         .message(Message::Model, end, 0)
         .map_err(|error| wrong(error.to_string()))?;
-    reader
-        .found
-        .into_iter()
+    let (is_int8, ids) = (reader.is_int8, reader.ids);
+    let names = reader.found.into_iter();
+    let weights = names
         .map(|name| {
             let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             let path = Path::new(&name);
@@ -83,13 +176,20 @@ pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
             let parts = path.components().filter(|part| *part != Component::CurDir);
             Ok(parts.collect::<std::path::PathBuf>().display().to_string())
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok(Facts {
+        weights,
+        is_int8,
+        ids,
+    })
 }
 
 struct Reader {
     input: BufReader<File>,
     at: u64,
     found: BTreeSet<String>,
+    is_int8: bool,
+    ids: Vec<i64>,
 }
 
 impl Reader {
@@ -106,10 +206,12 @@ impl Reader {
                     let length = self.varint()?;
                     let stop = self.at.checked_add(length).filter(|stop| *stop <= end);
                     let stop = stop.ok_or_else(damaged)?;
-                    match message.field(key >> 3) {
-                        Some(Message::Entry) => self.entry(length)?,
-                        Some(inner) => self.message(inner, stop, depth + 1)?,
-                        None => self.skip(length, end)?,
+                    match (message, key >> 3, message.field(key >> 3)) {
+                        (_, _, Some(Message::Entry)) => self.entry(length)?,
+                        (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
+                        (Message::Graph, 11, _) if depth == 1 => self.input(length)?,
+                        (Message::Node, 4, _) => self.operator(length)?,
+                        _ => self.skip(length, end)?,
                     }
                 }
                 5 => self.skip(4, end)?,
@@ -150,6 +252,39 @@ impl Reader {
             self.found.insert(name);
         }
         Ok(())
+    }
+
+    /// An input of the graph itself.
+    fn input(&mut self, length: u64) -> io::Result<()> {
+        let bytes = self.bytes(length)?;
+        // What is no input to this reader is one to the library that loads the graph, or an error there.
+        let Ok(input) = ValueInfo::decode(bytes.as_slice()) else {
+            return Ok(());
+        };
+        if input.name == IDS
+            && let Some(shape) = input.kind.and_then(|kind| kind.tensor?.shape)
+        {
+            let dims = shape.dims.iter();
+            self.ids = dims.map(|dim| dim.value.unwrap_or(-1)).collect();
+        }
+        Ok(())
+    }
+
+    /// The name of what a node does.
+    fn operator(&mut self, length: u64) -> io::Result<()> {
+        let name = self.bytes(length)?;
+        self.is_int8 |= INT8.iter().any(|operator| operator.as_bytes() == name);
+        Ok(())
+    }
+
+    fn bytes(&mut self, length: u64) -> io::Result<Vec<u8>> {
+        if length > MAX_ENTRY {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+        self.input.read_exact(&mut bytes)?;
+        self.at += length;
+        Ok(bytes)
     }
 
     fn skip(&mut self, bytes: u64, end: u64) -> io::Result<()> {
