@@ -170,8 +170,8 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
     };
     let model = repository("tests/it/fixtures/models/tiny-bart-made");
     let model = model.display().to_string();
-    let sample = run(&["bench", "sample", "--posts", "200"]);
-    let texts = program.write("texts.ndjson", sample.stdout);
+    let text = |i: usize| format!("{}\n", json!({"text": format!("a song about game {i}")}));
+    let texts = program.write("texts.ndjson", (0..200).map(text).collect::<String>());
     let few = run(&["bench", "closeness", "--texts", &texts, "--posts", "199"]);
     assert_eq!(few.code, 2, "{}", few.stderr);
     let measure = |format: &str| {

@@ -16,7 +16,7 @@ impl Fixed {
         match (input, shape) {
             (Input::Lengths | Input::Last, [rows]) => fits(*rows, self.rows),
             (Input::Positions, [width]) => fits(*width, self.width),
-            (Input::Mask, [rows, 1 | -1 | 0, width])
+            (Input::Mask, [rows, ..=1, width])
             | (
                 Input::Ids | Input::AttentionMask | Input::TypeIds | Input::DecoderIds,
                 [rows, width],
@@ -115,7 +115,11 @@ mod tests {
         let given = fixed
             .compute(&batch(&[3, 2, 1]), 9, &mut |part| {
                 seen.push(part.clone());
-                let data = part.lens.iter().map(|len| f32::from(*len as u8)).collect();
+                let data = part
+                    .lens
+                    .iter()
+                    .map(|len| f32::from(u8::try_from(*len).unwrap()))
+                    .collect();
                 Ok(Logits {
                     rows: part.rows(),
                     width: 1,

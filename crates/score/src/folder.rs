@@ -25,6 +25,7 @@ use sha2::{Digest, Sha256};
 pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
+use self::graph::Facts;
 pub use self::graph::Fixed;
 pub use self::hashes::hex;
 use self::hashes::{file_hash, known_hash};
@@ -225,41 +226,11 @@ impl ModelFolder {
         };
 
         let manifest = Manifest::read(dir)?;
-        let choose = |precision: Option<&str>| {
-            let made = match &manifest {
-                Some(manifest) => Some(manifest.made(manifest.choose(dir, processor, precision)?)),
-                None => None,
-            };
-            let graph = match &made {
-                Some(made) => dir.join(&made.file),
-                None => choose_graph(dir, precision)?,
-            };
-            Ok::<_, ModelError>((made, graph))
-        };
-        let is_bf16 = precision == Some(BF16) && processor == Processor::Cpu;
-        let (made, graph, rounds_to_bf16) = match choose(precision) {
-            // No folder brings it: it is another way to compute the graph in float32.
-            Err(error) if is_bf16 => {
-                let (made, graph) = choose(Some("fp32")).map_err(|_| error)?;
-                (made, graph, true)
-            }
-            chosen => {
-                let (made, graph) = chosen?;
-                (made, graph, false)
-            }
-        };
-        let facts = graph::facts(&graph)?;
-        let own_precision = match &made {
-            Some(made) => made.precision.clone(),
-            None => precision_of(&graph, facts.is_int8),
-        };
-        if made.is_none() && facts.is_int8 && (rounds_to_bf16 || precision == Some("fp32")) {
-            return Err(ModelError::Graph {
-                path: graph,
-                detail: "its operators compute in int8, and another precision was asked for"
-                    .to_owned(),
-            });
-        }
+        let Choice {
+            made,
+            graph,
+            rounds_to_bf16,
+        } = Choice::of(dir, manifest.as_ref(), processor, precision)?;
         let said = manifest.as_ref().map(Manifest::kind);
         let kind = config.kind(said).map_err(|detail| ModelError::Unsuitable {
             path: config_path.clone(),
@@ -275,7 +246,7 @@ impl ModelFolder {
         parts.push(graph.clone());
         match &made {
             Some(made) => parts.extend(made.data.iter().map(|name| dir.join(name))),
-            None => parts.extend(external_data(&graph, &facts.weights)?),
+            None => parts.extend(external_data(&graph, &graph::facts(&graph)?.weights)?),
         }
         let mut hasher = Sha256::new();
         for path in &parts {
@@ -289,6 +260,9 @@ impl ModelFolder {
             }
             hasher.update(format!("{name} {hash}\n"));
         }
+        // Only now: what is damaged is told by its hash, where that is known.
+        let facts = graph::facts(&graph)?;
+        let precision = precision_in(&graph, made.as_ref(), &facts, rounds_to_bf16, precision)?;
         if let Some(made) = &made
             && let Some(name) = facts.weights.iter().find(|name| !made.data.contains(name))
         {
@@ -315,11 +289,7 @@ impl ModelFolder {
         Ok(Self {
             dir: dir.to_owned(),
             name: name_of(dir),
-            precision: if rounds_to_bf16 {
-                BF16.to_owned()
-            } else {
-                own_precision
-            },
+            precision,
             max_tokens,
             vocab_size: config.vocab_size,
             pad_id: made
@@ -361,6 +331,77 @@ impl ModelFolder {
             None => matches!(self.precision.as_str(), "int8" | "uint8"),
         }
     }
+}
+
+/// The graph of a folder that is to be computed.
+struct Choice {
+    made: Option<Made>,
+    graph: PathBuf,
+    rounds_to_bf16: bool,
+}
+
+impl Choice {
+    fn of(
+        dir: &Path,
+        manifest: Option<&Manifest>,
+        processor: Processor,
+        precision: Option<&str>,
+    ) -> Result<Self, ModelError> {
+        let choose = |precision: Option<&str>| {
+            let made = match manifest {
+                Some(manifest) => Some(manifest.made(manifest.choose(dir, processor, precision)?)),
+                None => None,
+            };
+            let graph = match &made {
+                Some(made) => dir.join(&made.file),
+                None => choose_graph(dir, precision)?,
+            };
+            Ok::<_, ModelError>((made, graph))
+        };
+        let is_bf16 = precision == Some(BF16) && processor == Processor::Cpu;
+        let (chosen, rounds_to_bf16) = match choose(precision) {
+            // No folder brings it: it is another way to compute the graph in float32.
+            Err(error) if is_bf16 => (choose(Some("fp32")).map_err(|_| error)?, true),
+            chosen => (chosen?, false),
+        };
+        let (made, graph) = chosen;
+        Ok(Self {
+            made,
+            graph,
+            rounds_to_bf16,
+        })
+    }
+}
+
+/// The precision that a graph is computed in, or why it is not the one that was asked for.
+fn precision_in(
+    graph: &Path,
+    made: Option<&Made>,
+    facts: &Facts,
+    rounds_to_bf16: bool,
+    asked: Option<&str>,
+) -> Result<String, ModelError> {
+    let wrong = |detail: String| ModelError::Graph {
+        path: graph.to_owned(),
+        detail,
+    };
+    if Fixed::of(&facts.ids).is_too_large() {
+        let shape = &facts.ids;
+        return Err(wrong(format!(
+            "its batches have the shape {shape:?}, which no memory holds"
+        )));
+    }
+    let in_fp32 = rounds_to_bf16 || asked == Some("fp32");
+    if made.is_none() && facts.is_int8 && in_fp32 {
+        return Err(wrong(
+            "its operators compute in int8, and another precision was asked for".to_owned(),
+        ));
+    }
+    Ok(match made {
+        _ if rounds_to_bf16 => BF16.to_owned(),
+        Some(made) => made.precision.clone(),
+        None => precision_of(graph, facts.is_int8),
+    })
 }
 
 fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {

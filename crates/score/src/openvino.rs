@@ -356,11 +356,21 @@ fn port(node: &Node) -> Result<Port, InferenceError> {
     })
 }
 
-/// OpenVINO's words without the places in its source.
+/// OpenVINO's words in one line.
 fn plain(error: &InferenceError) -> String {
-    let Some(message) = &error.message else {
-        return error.kind.to_string();
-    };
+    match &error.message {
+        Some(message) => in_one_line(message),
+        None => error.kind.to_string(),
+    }
+}
+
+/// A message without the places in its source, and without the names that OpenVINO has for what went wrong.
+fn in_one_line(message: &str) -> String {
+    const LACKS: &str = "No conversion rule found for operations: ";
+    if let Some((_, operators)) = message.split_once(LACKS) {
+        let operators = operators.lines().next().unwrap_or_default().trim();
+        return format!("it cannot compute the operators {operators}");
+    }
     let is_place = |line: &&str| {
         let line = line.trim();
         line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '")
@@ -368,11 +378,10 @@ fn plain(error: &InferenceError) -> String {
     let told: Vec<&str> = message.lines().filter(|line| !is_place(line)).collect();
     match told.as_slice() {
         [] => message.lines().next().unwrap_or_default().trim().to_owned(),
-        lines => lines
-            .iter()
-            .map(|line| line.trim())
-            .collect::<Vec<_>>()
-            .join("; "),
+        lines => {
+            let lines = lines.iter().map(|line| line.trim());
+            lines.collect::<Vec<_>>().join("; ")
+        }
     }
 }
 

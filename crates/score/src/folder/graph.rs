@@ -9,8 +9,6 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Component, Path};
 
-use prost::Message as _;
-
 use super::ModelError;
 
 /// Graphs within graphs; no model has three.
@@ -34,6 +32,12 @@ const INT8: [&str; 10] = [
 
 /// The input whose shape says which batches a graph takes.
 const IDS: &str = "input_ids";
+/// No tensor of a model has more.
+const MAX_DIMENSIONS: usize = 64;
+/// Tokens of a batch that is filled up to a shape: 2,048 of the longest texts that most models take.
+const MAX_FIXED: usize = 1 << 20;
+/// How deep the inputs of the graph itself lie: in the graph, which lies in the model.
+const INPUT_DEPTH: u32 = 2;
 
 /// The sizes that a graph fixes; `None` for one that it leaves open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -57,6 +61,12 @@ impl Fixed {
         }
     }
 
+    /// Whether a batch of these sizes is larger than anybody computes.
+    pub(super) fn is_too_large(self) -> bool {
+        let (rows, width) = (self.rows.unwrap_or(1), self.width.unwrap_or(1));
+        rows.saturating_mul(width) > MAX_FIXED
+    }
+
     /// Whether any size is fixed.
     pub fn is_any(self) -> bool {
         self != Self::default()
@@ -74,39 +84,6 @@ pub struct Facts {
     pub ids: Vec<i64>,
 }
 
-/// The part of an input that is read: its name and its shape.
-#[derive(Clone, PartialEq, prost::Message)]
-struct ValueInfo {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, optional, tag = "2")]
-    kind: Option<Kind>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Kind {
-    #[prost(message, optional, tag = "1")]
-    tensor: Option<TensorKind>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct TensorKind {
-    #[prost(message, optional, tag = "2")]
-    shape: Option<Shape>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Shape {
-    #[prost(message, repeated, tag = "1")]
-    dims: Vec<Dim>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Dim {
-    #[prost(int64, optional, tag = "1")]
-    value: Option<i64>,
-}
-
 /// Messages of the format that hold the name of a file, or others that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
@@ -119,6 +96,12 @@ enum Message {
     Tensor,
     /// Key and value.
     Entry,
+    /// An input: its name, and what it is.
+    Input,
+    Type,
+    TensorType,
+    Shape,
+    Dimension,
 }
 
 impl Message {
@@ -132,6 +115,11 @@ impl Message {
             (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Self::Sparse,
             (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::Sparse, 1 | 2) => Self::Tensor,
             (Self::Tensor, 13) => Self::Entry,
+            (Self::Graph, 11) => Self::Input,
+            (Self::Input, 2) => Self::Type,
+            (Self::Type, 1) => Self::TensorType,
+            (Self::TensorType, 2) => Self::Shape,
+            (Self::Shape, 1) => Self::Dimension,
             _ => return None,
         })
     }
@@ -157,6 +145,8 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
         found: BTreeSet::new(),
         is_int8: false,
         ids: Vec::new(),
+        name: Vec::new(),
+        shape: Vec::new(),
     };
     reader
         .message(Message::Model, end, 0)
@@ -190,6 +180,9 @@ struct Reader {
     found: BTreeSet<String>,
     is_int8: bool,
     ids: Vec<i64>,
+    /// Of the input that is being read.
+    name: Vec<u8>,
+    shape: Vec<i64>,
 }
 
 impl Reader {
@@ -197,10 +190,24 @@ impl Reader {
         if depth > MAX_DEPTH {
             return Err(damaged());
         }
+        match message {
+            Message::Input => (self.name, self.shape) = (Vec::new(), Vec::new()),
+            Message::Dimension if self.shape.len() == MAX_DIMENSIONS => return Err(damaged()),
+            // Of any size, unless it says one.
+            Message::Dimension => self.shape.push(-1),
+            _ => {}
+        }
         while self.at < end {
             let key = self.key()?;
             match key & 7 {
-                0 => drop(self.varint()?),
+                0 => {
+                    let number = self.varint()?;
+                    if let (Message::Dimension, 1, Some(size)) =
+                        (message, key >> 3, self.shape.last_mut())
+                    {
+                        *size = i64::try_from(number).unwrap_or(-1);
+                    }
+                }
                 1 => self.skip(8, end)?,
                 2 => {
                     let length = self.varint()?;
@@ -209,14 +216,18 @@ impl Reader {
                     match (message, key >> 3, message.field(key >> 3)) {
                         (_, _, Some(Message::Entry)) => self.entry(length)?,
                         (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
-                        (Message::Graph, 11, _) if depth == 1 => self.input(length)?,
                         (Message::Node, 4, _) => self.operator(length)?,
+                        (Message::Input, 1, _) => self.name = self.bytes(length)?,
                         _ => self.skip(length, end)?,
                     }
                 }
                 5 => self.skip(4, end)?,
                 _ => return Err(damaged()),
             }
+        }
+        // An input of the graph itself, and not of a graph within it.
+        if message == Message::Input && depth == INPUT_DEPTH && self.name == IDS.as_bytes() {
+            self.ids = std::mem::take(&mut self.shape);
         }
         if self.at == end {
             Ok(())
@@ -250,22 +261,6 @@ impl Reader {
         if key == b"location" {
             let name = String::from_utf8(value).map_err(|_| damaged())?;
             self.found.insert(name);
-        }
-        Ok(())
-    }
-
-    /// An input of the graph itself.
-    fn input(&mut self, length: u64) -> io::Result<()> {
-        let bytes = self.bytes(length)?;
-        // What is no input to this reader is one to the library that loads the graph, or an error there.
-        let Ok(input) = ValueInfo::decode(bytes.as_slice()) else {
-            return Ok(());
-        };
-        if input.name == IDS
-            && let Some(shape) = input.kind.and_then(|kind| kind.tensor?.shape)
-        {
-            let dims = shape.dims.iter();
-            self.ids = dims.map(|dim| dim.value.unwrap_or(-1)).collect();
         }
         Ok(())
     }

@@ -306,3 +306,17 @@ fn a_graph_of_one_shape_reads_no_more_than_fits() {
     let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
     assert!(!ModelFolder::open(dir.path(), None).unwrap().fixed.is_any());
 }
+
+#[test]
+fn a_shape_that_no_memory_holds_is_refused() {
+    for (shape, refused) in [
+        (&[-1, 160][..], false),
+        (&[2_048, 512], false),
+        (&[1 << 40, 512], true),
+        (&[i64::MAX, i64::MAX], true),
+        (&[-1, -1], false),
+        (&[1], false),
+    ] {
+        assert_eq!(Fixed::of(shape).is_too_large(), refused, "{shape:?}");
+    }
+}

@@ -52,7 +52,7 @@ pub enum OnnxError {
         detail: String,
     },
     /// OpenVINO computes on CPUs here.
-    #[error("compute on {0} with OpenVINO: it is used for CPUs only")]
+    #[error("compute on {0}: OpenVINO is used for CPUs only")]
     CpuOnly(Device),
     /// ONNX Runtime has no arithmetic in bfloat16 on a CPU.
     #[error(

@@ -1,6 +1,7 @@
 //! Beside ONNX Runtime, on the models of this repository. Without the libraries these tests say so and pass; where
 //! `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::*;
@@ -37,15 +38,20 @@ fn options() -> Option<EngineOptions> {
     }
     let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
     assert!(!must, "`make onnxruntime openvino` comes first");
-    eprintln!("not tested: `make onnxruntime openvino` comes first");
+    writeln!(
+        std::io::stderr(),
+        "*** NOT RUN: `make onnxruntime openvino` comes first"
+    )
+    .unwrap();
     None
 }
 
 /// Rows of these lengths; the same number gives the same row.
 fn batch(folder: &ModelFolder, lengths: &[usize]) -> Batch {
-    let vocab = folder.vocab_size.unwrap_or(1_000) as u32;
+    let size = |n: usize| u32::try_from(n).unwrap();
+    let vocab = size(folder.vocab_size.unwrap_or(1_000));
     let rows = lengths.iter().map(|len| {
-        let ids = (0..*len as u32).map(|i| 5 + (i * 7_919 + *len as u32 * 31) % (vocab - 5));
+        let ids = (0..size(*len)).map(|i| 5 + (i * 7_919 + size(*len) * 31) % (vocab - 5));
         Sequence {
             ids: ids.collect(),
             type_ids: vec![0; *len],
@@ -139,7 +145,6 @@ fn what_it_cannot_do_is_told_in_one_sentence() {
         std::fs::write(&folder.graph, bytes).unwrap();
         let error = OpenVinoEngine::load(&folder, &options).unwrap_err();
         let said = error.to_string();
-        eprintln!("{what}: {said}");
         assert!(
             matches!(error, OnnxError::Uncompiled { .. }),
             "{what}: {said}"
@@ -165,4 +170,23 @@ fn ids_that_the_model_has_not_are_refused_before_they_are_computed() {
     engine.restart().unwrap();
     batch.ids[2] = 1;
     assert_eq!(engine.infer(&batch).unwrap().rows, 1);
+}
+
+#[test]
+fn operators_that_it_lacks_are_named_and_places_in_its_source_are_not() {
+    let said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from src/inference/src/dev/plugin.cpp:59:\n\
+                Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\n\
+                FrontEnd API failed with OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n\
+                -- No conversion rule found for operations: com.microsoft.PackedMultiHeadAttention\n\n\n";
+    assert_eq!(
+        in_one_line(said),
+        "it cannot compute the operators com.microsoft.PackedMultiHeadAttention"
+    );
+    let said =
+        "Exception from src/a.cpp:1:\nCheck 'x' failed at src/b.cpp:2:\nThe file is cut off.\n";
+    assert_eq!(in_one_line(said), "The file is cut off.");
+    assert_eq!(
+        in_one_line("Exception from src/a.cpp:1:\n"),
+        "Exception from src/a.cpp:1:"
+    );
 }
