@@ -188,7 +188,7 @@ impl Bench {
             }
             What::Closeness(closeness) => {
                 let work = closeness.load(setup)?;
-                Box::new(move || closeness.run(work, &clock, &stop))
+                Box::new(move || closeness.run(&work, &clock, &stop))
             }
             What::Shortlist(shortlist) => {
                 let bed = shortlist.subject.load(setup, 100)?;

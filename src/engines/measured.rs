@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use topicmill_score::folder::Processor;
 use topicmill_score::onnx::{Runtime, load_runtime};
-use topicmill_score::openvino::load_openvino;
+use topicmill_score::openvino::{OpenVino, load_openvino};
 use topicmill_score::{Device, EngineName, ModelError, ModelFolder};
 
 use super::closeness::{Closeness, Kept, Key, Measured, fastest};
@@ -129,7 +129,7 @@ impl ModelChoice {
         let here = match measured.way.engine() {
             Some(EngineName::OpenVino) => {
                 let runtime = load_openvino(self.openvino.as_deref());
-                runtime.map(|runtime| runtime.told_apart())
+                runtime.map(OpenVino::told_apart)
             }
             _ => {
                 let runtime = load_runtime(self.library.as_deref());

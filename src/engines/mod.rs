@@ -12,8 +12,8 @@ mod measured;
 use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::Processor;
-use topicmill_score::onnx::Chosen;
 use topicmill_score::onnx::library::{ABOVE_PROGRAM, data_folder};
+use topicmill_score::onnx::{Chosen, Library};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
     Cascade, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
@@ -182,7 +182,11 @@ impl ModelChoice {
         let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
         let mut chosen = engine.chosen().clone();
         if let Some(why) = &self.why {
-            chosen.reason = format!("{}, {why}", engine.runtime());
+            let by = match engine.library() {
+                Library::OpenVino => engine.runtime(),
+                library @ Library::OnnxRuntime => library.to_string(),
+            };
+            chosen.reason = format!("{by}, {why}");
         }
         let default = batch_tokens_for(chosen.device);
         let threads = engine.threads();

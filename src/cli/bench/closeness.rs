@@ -1,17 +1,18 @@
 //! `topicmill bench closeness`
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::{Subject, read, rounded, table};
+use super::{read, rounded, table};
 use crate::cli::output::{self, OutputFormat};
-use crate::cli::setup::Setup;
+use crate::cli::setup::{ModelFlags, PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
-use crate::engines::closeness::{ENOUGH_TEXTS, Measured, Way};
+use crate::engines::closeness::{Closeness, ENOUGH_TEXTS, Measured, Way};
 use crate::engines::{ModelChoice, OpenedModel};
 use topicmill_score::folder::BF16;
 use topicmill_score::openvino::load_openvino;
@@ -30,10 +31,18 @@ Examples:\n\
 \x20 topicmill bench closeness --texts texts.ndjson --model models/bart-large-mnli --posts 200
 
 `classify --closeness near` then takes the fastest way that gives 99.5 % of the texts the label that they get in float32, \
-and `--closeness rough` one that gives it to 98 %. That needs 200 texts or more, best of those that you will label.")]
+and `--closeness rough` one that gives it to 98 %. Take texts of the kind that you will label.")]
 pub struct Closenesses {
+    /// Score these texts, one JSON object on each line (text, or title and selftext)
+    #[arg(long, value_name = "FILE")]
+    texts: PathBuf,
+    /// Score this many of them, 200 or more
+    #[arg(long, value_name = "N", default_value_t = TEXTS, value_parser = clap::value_parser!(u32).range(200..))]
+    posts: u32,
     #[command(flatten)]
-    subject: Subject,
+    pipeline: PipelineFlags,
+    #[command(flatten)]
+    model: ModelFlags,
     /// Print in this format
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -55,21 +64,15 @@ struct Came {
 
 impl Closenesses {
     pub(super) fn load(&self, setup: &Setup) -> Result<Work, CliError> {
-        let Some(path) = &self.subject.texts else {
-            return Err(CliError::Usage(format!(
-                "name at least {ENOUGH_TEXTS} of your own texts with --texts FILE: how close labels come depends on the \
-                 texts; `topicmill sql --format ndjson \"SELECT title, selftext FROM posts LIMIT 400\"` prints some"
-            )));
-        };
-        let texts = read(path, self.subject.posts.unwrap_or(TEXTS) as usize)?;
+        let texts = read(&self.texts, self.posts as usize)?;
         if texts.len() < ENOUGH_TEXTS {
             return Err(CliError::Usage(format!(
-                "{} texts prove too little: give {ENOUGH_TEXTS} or more with --texts and --posts",
+                "{} texts prove too little: give {ENOUGH_TEXTS} or more; `topicmill sql --format ndjson \"SELECT title, \
+                 selftext FROM posts LIMIT 400\"` prints some",
                 texts.len()
             )));
         }
-        let model = &self.subject.model;
-        let choice = setup.model_asked_for(model)?;
+        let choice = setup.model_asked_for(&self.model)?;
         if !choice
             .devices
             .iter()
@@ -79,13 +82,13 @@ impl Closenesses {
                 "the engines are compared on a CPU: leave out --device".to_owned(),
             ));
         }
-        let set = setup.label_set(model, setup.pipeline(&self.subject.pipeline)?.label_set)?;
+        let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
         Ok(Work { choice, set, texts })
     }
 
     pub(super) fn run(
         self,
-        work: Work,
+        work: &Work,
         clock: &SharedClock,
         stop: &CancellationToken,
     ) -> Result<Exit, CliError> {
@@ -108,7 +111,10 @@ impl Closenesses {
                     }
                     // Without float32 there is nothing to compare with.
                     Err(error) if number == 0 => return Err(error),
-                    Err(error) => drop(failed.insert(number, error.to_string())),
+                    Err(error) => {
+                        came.remove(&number);
+                        failed.insert(number, error.to_string());
+                    }
                 }
             }
         }
@@ -230,6 +236,6 @@ fn row(one: &Measured) -> Value {
         "texts/s": rounded(one.texts_per_sec, 1),
         "labelled as fp32": format!("{} of {}", one.agreed, one.texts),
         "scores off": format!("{:.1e}", one.score_off),
-        "comes": one.closeness().map_or("not close", |closeness| closeness.as_str()),
+        "comes": one.closeness().map_or("not close", Closeness::as_str),
     })
 }
