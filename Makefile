@@ -16,12 +16,13 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 	$(TARGET)/release/topicmill demo
 
 .PHONY: test
-test: lint onnxruntime ## Lint, then run all tests, with a real PostgreSQL and Chromium
+test: lint onnxruntime openvino ## Lint, then run all tests, with a real PostgreSQL and Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	@scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes || \
 		echo "No object store: nothing is tested with one (it needs Python 3.11 or newer)." >&2
 	scripts/with-postgres cargo test --locked
+	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked
 
 .PHONY: check-exports
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets, Excel's format and Datasette
@@ -130,6 +131,13 @@ clean: ## Remove what was built and installed here
 onnxruntime:
 	@scripts/venv .venv requirements.txt --no-deps --require-hashes --no-compile \
 		--target .venv/native --only-binary :all: --ignore-requires-python \
+		--implementation cp --python-version 3.12 --abi cp312
+
+# The same of OpenVINO, the second engine; nothing else needs it.
+.PHONY: openvino
+openvino: ## Install OpenVINO, a second engine for CPUs
+	@scripts/venv .venv requirements-openvino.txt --no-deps --require-hashes --no-compile \
+		--target .venv/native-openvino --only-binary :all: --ignore-requires-python \
 		--implementation cp --python-version 3.12 --abi cp312
 
 .PHONY: rust

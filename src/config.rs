@@ -116,6 +116,7 @@ pub struct Settings {
     pub arctic_shift: ArcticShiftSection,
     pub collect: CollectSection,
     pub onnxruntime: OnnxRuntime,
+    pub openvino: OpenVino,
     pub classify: ClassifySection,
     pub serve: ServeSection,
     pub notify: NotifySection,
@@ -186,6 +187,14 @@ pub struct OnnxRuntime {
     pub library: String,
 }
 
+/// `[openvino]`
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
+pub struct OpenVino {
+    pub library: String,
+}
+
 /// `[classify]`
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -193,6 +202,8 @@ pub struct OnnxRuntime {
 pub struct ClassifySection {
     pub model: PathBuf,
     pub device: String,
+    pub engine: String,
+    pub closeness: String,
     pub precision: String,
     pub batch_tokens: String,
     pub mode: String,
@@ -348,6 +359,7 @@ fn resolve(layer: &mut Layer, file: &Path) -> Result<(), ConfigError> {
         "database.url",
         "classify.model",
         "onnxruntime.library",
+        "openvino.library",
     ] {
         let Some((
             Value {

@@ -111,6 +111,8 @@ pub struct RunSettings {
     pub devices: Vec<String>,
     /// The precision of the graph.
     pub precision: String,
+    /// The library that computed, with its version.
+    pub runtime: String,
     /// Padded tokens that a batch held at most.
     pub batch_tokens: usize,
     /// Where that number comes from.

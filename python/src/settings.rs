@@ -65,7 +65,7 @@ impl Settings {
             device,
             threads: self.threads,
             library: self.library.clone(),
-            weights: None,
+            ..EngineOptions::default()
         })
     }
 
@@ -140,7 +140,7 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
 /// The model or ONNX Runtime, in words.
 pub fn of_onnx(error: &OnnxError) -> PyErr {
     let hint = match error {
-        OnnxError::NotFound(_) => "; install the package `onnxruntime` beside topicmill",
+        OnnxError::NotFound { .. } => "; install the package `onnxruntime` beside topicmill",
         OnnxError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
         }

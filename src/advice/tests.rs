@@ -19,6 +19,7 @@ fn run(device: &str, (busy, idle, blocked): (f64, f64, f64)) -> Labelled {
             write_secs: 5.0,
         },
         settings: RunSettings {
+            runtime: "OpenVINO 2026.4.1".into(),
             model: "m".into(),
             devices: vec![device.into()],
             precision: "fp32".into(),

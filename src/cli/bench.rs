@@ -1,5 +1,6 @@
 //! `topicmill bench`: how fast this machine scores, and what makes it so.
 
+mod closeness;
 mod ladder;
 mod sample;
 mod search;
@@ -43,6 +44,8 @@ enum What {
     Sample(Sample),
     /// Search for the best number of tokens in a batch, show the search, and store the result
     Autotune(search::Autotune),
+    /// Measure how fast each engine and precision is, how close its labels come to float32, and store the result
+    Closeness(closeness::Closenesses),
     /// Measure how many labels a shortlist keeps, and how much time it saves
     Shortlist(shortlist::Shortlisting),
 }
@@ -80,6 +83,7 @@ struct Bed {
     device: Device,
     /// Threads of the model.
     threads: usize,
+    runtime: String,
     /// Where the token budget comes from.
     budget: Budget,
     set: LabelSet,
@@ -101,6 +105,7 @@ impl Subject {
             mut labeler,
             chosen,
             threads,
+            runtime,
             budget,
         } = choice.open_one(choice.devices[0])?;
         let prepared = labeler.prepare(&set)?;
@@ -112,6 +117,7 @@ impl Subject {
             labeler,
             device: chosen.device,
             threads,
+            runtime,
             budget,
             set,
             prepared,
@@ -129,7 +135,7 @@ impl Bed {
         json!({
             "topicmill": env!("CARGO_PKG_VERSION"),
             "model": folder.name, "precision": folder.precision, "manifest_hash": folder.manifest_hash,
-            "device": self.device.to_string(), "threads": self.threads,
+            "device": self.device.to_string(), "runtime": self.runtime, "threads": self.threads,
             "cores": std::thread::available_parallelism().map_or(1, usize::from),
             "posts": self.texts.len(), "labels": self.set.labels.len(), "rows": rows.len(),
             "tokens": rows.iter().map(|row| row.len).sum::<usize>(),
@@ -179,6 +185,10 @@ impl Bench {
             What::Autotune(autotune) => {
                 let bed = autotune.subject.load(setup, 2_000)?;
                 Box::new(move || autotune.run(bed, &clock))
+            }
+            What::Closeness(closeness) => {
+                let work = closeness.load(setup)?;
+                Box::new(move || closeness.run(&work, &clock, &stop))
             }
             What::Shortlist(shortlist) => {
                 let bed = shortlist.subject.load(setup, 100)?;

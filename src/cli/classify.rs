@@ -194,6 +194,7 @@ pub async fn label(
         cascades,
         devices,
         threads,
+        runtime,
         budget,
     } = engines;
     warn_of_twins(cascades[0].large.folder(), set);
@@ -203,6 +204,7 @@ pub async fn label(
         devices: devices.iter().map(Device::to_string).collect(),
         precision: cascades[0].large.folder().precision.clone(),
         batch_tokens_from,
+        runtime,
         threads,
         cores: cores(),
         database: match context.store {

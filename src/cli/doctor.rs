@@ -10,7 +10,10 @@ use super::{CliError, Exit};
 use crate::domain::SourceKind;
 use crate::source::reddit::{Credentials, Reddit};
 use crate::store::{Access, Store, StoreError, Table};
-use topicmill_score::onnx::{FoundBy, load_runtime};
+use topicmill_score::engine::EngineName;
+use topicmill_score::folder::BF16;
+use topicmill_score::onnx::{FoundBy, OnnxError, load_runtime};
+use topicmill_score::openvino::load_openvino;
 
 /// What `doctor --help` adds.
 const CODES: &str = "\
@@ -70,6 +73,10 @@ impl Doctor {
             pipeline(setup),
             database(setup).await,
         ];
+        // Above the model, which it may compute.
+        if let Some(openvino) = openvino(setup) {
+            findings.insert(1, openvino);
+        }
         if word::<SourceKind>("--source", &self.source)?
             .about()
             .needs_key
@@ -133,16 +140,40 @@ fn library(setup: &Setup) -> Finding {
             } else {
                 "CPU only"
             };
-            let (library, by) = (runtime.library().display(), said_by(runtime.found_by()));
+            let (library, by) = (
+                runtime.library().display(),
+                said_by(runtime.found_by(), "onnxruntime.library"),
+            );
             format!("{library} ({cuda}; from {by})")
         });
     finding("ONNX Runtime", found)
 }
 
+/// The second engine, if it is here or the settings ask for it.
+fn openvino(setup: &Setup) -> Option<Finding> {
+    let set = &setup.settings().classify;
+    let wanted = set.engine == EngineName::OpenVino.as_str() || set.precision == BF16;
+    let found = load_openvino(setup.openvino().as_deref());
+    if !wanted && matches!(found, Err(OnnxError::NotFound { .. })) {
+        return None;
+    }
+    let found = found.map_err(CliError::from).map(|runtime| {
+        let bf16 = if runtime.has_bf16() {
+            "with bf16"
+        } else {
+            "no bf16 in this CPU"
+        };
+        let (library, by) = (runtime.library().display(), runtime.found_by());
+        let by = said_by(by, "openvino.library");
+        format!("{library} ({}, {bf16}; from {by})", runtime.version())
+    });
+    Some(finding("OpenVINO", found))
+}
+
 /// Who named the library, by the name of the setting.
-fn said_by(by: FoundBy) -> String {
+fn said_by(by: FoundBy, setting: &str) -> String {
     match by {
-        FoundBy::Caller => "onnxruntime.library".to_owned(),
+        FoundBy::Caller => setting.to_owned(),
         FoundBy::Variable => "ORT_DYLIB_PATH".to_owned(),
         by => by.to_string(),
     }

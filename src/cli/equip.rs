@@ -1,7 +1,7 @@
 //! `topicmill setup`: fetches what the program needs besides itself, into the data folder of this user, or below the
 //! prefix where the program is installed.
 //!
-//! That is ONNX Runtime, which comes in a Python wheel, and a model. Each is put together beside its place and renamed into
+//! That is ONNX Runtime, which comes in a Python wheel, on request OpenVINO, and a model. Each is put together beside its place and renamed into
 //! it when it is whole, so that a run that was killed leaves nothing that would be taken for the library.
 
 use std::path::{Path, PathBuf};
@@ -17,11 +17,17 @@ use super::{CliError, Exit};
 use crate::engines::find_model;
 use crate::store::Table;
 use topicmill_score::folder::{ModelError, ModelFolder, Processor};
-use topicmill_score::onnx::library::{NATIVE, data_folder, in_venv, prefix_of, system_folder};
+use topicmill_score::onnx::library::{
+    Library, NATIVE, NATIVE_OPENVINO, data_folder, prefix_of, system_folder,
+};
 use topicmill_score::onnx::load_runtime;
+use topicmill_score::openvino::load_openvino;
 
 /// The release of ONNX Runtime that topicmill is tested with, with a hash for each platform's wheel.
 const REQUIREMENTS: &str = include_str!("../../requirements.txt");
+
+/// The same of OpenVINO.
+const REQUIREMENTS_OPENVINO: &str = include_str!("../../requirements-openvino.txt");
 
 /// One Python's wheel serves all, because the library in it is the same; not every Python has one.
 const WHEEL_OF: [&str; 2] = ["--python-version", "3.12"];
@@ -52,27 +58,37 @@ pub enum EquipError {
     },
     /// The programs that fetch are there, and have failed.
     #[error(
-        "fetch ONNX Runtime: {0}; check the network and try again, or name a library that you have with \
-         `onnxruntime.library`"
+        "fetch {0}: {1}; check the network and try again, or name a library that you have with `{key}`",
+        key = setting_of(*.0)
     )]
-    Fetch(String),
+    Fetch(Library, String),
     /// No program that fetches is there.
     #[error(
-        "fetch ONNX Runtime: neither `uv` nor a Python with pip is installed; install one (Debian: `apt install \
-         python3-pip`), or name a library that you have with `onnxruntime.library`"
+        "fetch {0}: neither `uv` nor a Python with pip is installed; install one (Debian: `apt install python3-pip`), or \
+         name a library that you have with `{key}`",
+        key = setting_of(*.0)
     )]
-    NoPip,
+    NoPip(Library),
     /// What came is not what was asked for.
     #[error(
-        "fetch ONNX Runtime: the package that came has no library; name one that you have with `onnxruntime.library`"
+        "fetch {0}: the package that came has no library; name one that you have with `{key}`",
+        key = setting_of(*.0)
     )]
-    NoLibrary,
+    NoLibrary(Library),
     /// The model is neither there nor named.
     #[error(
         "{0}: the default model comes with topicmill's wheel and repository; copy it from a copy of the repository with \
          `topicmill setup --model DIR/models/minilm-reddit-topics`"
     )]
     NoModel(ModelError),
+}
+
+/// The setting that names a library.
+fn setting_of(library: Library) -> &'static str {
+    match library {
+        Library::OnnxRuntime => "onnxruntime.library",
+        Library::OpenVino => "openvino.library",
+    }
 }
 
 /// An error with the path that it is about.
@@ -99,6 +115,9 @@ pub struct Equip {
     /// Fetch ONNX Runtime for NVIDIA GPUs, and NVIDIA's libraries (about 2 GB)
     #[arg(long)]
     cuda: bool,
+    /// Also fetch OpenVINO, a second engine for CPUs (60 MB); `--engine openvino` uses it
+    #[arg(long)]
+    openvino: bool,
     /// Fetch and copy even what is there already
     #[arg(long)]
     force: bool,
@@ -113,12 +132,16 @@ pub struct Equip {
 impl Equip {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let [libraries, models] = self.folders()?;
-        let (library, format) = (setup.library(), self.format);
+        let (library, openvino, format) = (setup.library(), setup.openvino(), self.format);
         // Copying and fetching block their thread; the signal handler must not be on it.
         let done = tokio::task::spawn_blocking(move || {
             let runtime = self.runtime(&libraries, library.as_deref())?;
-            let model = self.model(&models)?;
-            Ok::<_, CliError>([("ONNX Runtime", runtime), ("model", model)])
+            let mut done = vec![("ONNX Runtime", runtime)];
+            if self.openvino {
+                done.push(("OpenVINO", self.openvino(&libraries, openvino.as_deref())?));
+            }
+            done.push(("model", self.model(&models)?));
+            Ok::<_, CliError>(done)
         });
         let done = done.await.map_err(|error| {
             CliError::Usage(format!("the thread that fetches ended: {error}"))
@@ -168,27 +191,54 @@ impl Equip {
         {
             return Ok(("there already", runtime.library().to_owned()));
         }
+        self.put(Library::OnnxRuntime, data)
+    }
+
+    fn openvino(
+        &self,
+        data: &Path,
+        asked: Option<&Path>,
+    ) -> Result<(&'static str, PathBuf), CliError> {
+        if !self.force
+            && let Ok(runtime) = load_openvino(asked)
+            && self.serves(data, runtime.library())
+        {
+            return Ok(("there already", runtime.library().to_owned()));
+        }
+        self.put(Library::OpenVino, data)
+    }
+
+    /// Fetches a library into its folder.
+    fn put(&self, library: Library, data: &Path) -> Result<(&'static str, PathBuf), CliError> {
         fs::create_dir_all(data).map_err(about(data))?;
-        let beside = Partial::of(data, NATIVE)?;
-        self.fetch(&beside.0)?;
-        let folder = data.join(NATIVE);
-        if !beside.0.join("onnxruntime").join("capi").is_dir() {
-            return Err(EquipError::NoLibrary.into());
+        let (name, inside) = match library {
+            Library::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
+            Library::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
+        };
+        let beside = Partial::of(data, name)?;
+        self.fetch(library, &beside.0)?;
+        let folder = data.join(name);
+        if !beside.0.join(inside).is_dir() {
+            return Err(EquipError::NoLibrary(library).into());
         }
         beside.put(&folder)?;
-        let library = in_venv(data).unwrap_or(folder);
-        tracing::info!(library = %library.display(), "ONNX Runtime is there");
-        Ok(("fetched", library))
+        let path = library.in_venv(data).unwrap_or(folder);
+        tracing::info!(library = %path.display(), "{library} is there");
+        Ok(("fetched", path))
     }
 
     /// Has the wheel unpacked into a folder, by `uv` if that is installed, else by Python's pip.
-    fn fetch(&self, to: &Path) -> Result<(), CliError> {
+    fn fetch(&self, library: Library, to: &Path) -> Result<(), CliError> {
         let list = to.with_extension("txt");
         let mut asked = vec!["--target".into(), to.as_os_str().to_owned()];
-        if self.cuda {
+        if self.cuda && library == Library::OnnxRuntime {
             asked.push(CUDA.into());
         } else {
-            fs::write(&list, REQUIREMENTS).map_err(about(&list))?;
+            let requirements = match library {
+                Library::OnnxRuntime => REQUIREMENTS,
+                Library::OpenVino => REQUIREMENTS_OPENVINO,
+            };
+            fs::write(&list, requirements).map_err(about(&list))?;
             asked.extend(["--no-deps", "--require-hashes", "-r"].map(Into::into));
             asked.push(list.clone().into_os_string());
         }
@@ -205,7 +255,7 @@ impl Equip {
             if !answers(program, first) {
                 continue;
             }
-            tracing::info!(by = program, to = %to.display(), "fetching ONNX Runtime");
+            tracing::info!(by = program, to = %to.display(), "fetching {library}");
             let mut command = Command::new(program);
             command.args(first).args(&asked).args(last);
             // Somebody's own setting of it contradicts a target.
@@ -228,7 +278,11 @@ impl Equip {
             }
         }
         let _ = fs::remove_file(&list);
-        Err(failed.map_or(EquipError::NoPip, EquipError::Fetch).into())
+        let error = match failed {
+            None => EquipError::NoPip(library),
+            Some(why) => EquipError::Fetch(library, why),
+        };
+        Err(error.into())
     }
 
     fn model(&self, data: &Path) -> Result<(&'static str, PathBuf), CliError> {

@@ -9,6 +9,7 @@ use crate::collect::CollectError;
 use crate::config::{ConfigError, Origin};
 use crate::domain::Outcome;
 use crate::engines::EnginesError;
+use crate::engines::closeness::ClosenessError;
 use crate::export::ExportError;
 use crate::files::FilesError;
 use crate::hub::PullError;
@@ -25,7 +26,7 @@ use crate::serve::ServeError;
 use crate::source::SourceError;
 use crate::source::file::dump::DumpError;
 use crate::store::StoreError;
-use topicmill_score::engine::DeviceError;
+use topicmill_score::engine::{DeviceError, EngineNameError};
 use topicmill_score::folder::ModelError;
 use topicmill_score::labeler::LabelerError;
 use topicmill_score::onnx::OnnxError;
@@ -132,6 +133,10 @@ pub enum CliError {
     Equip(#[from] EquipError),
     #[error(transparent)]
     Device(#[from] DeviceError),
+    #[error(transparent)]
+    EngineName(#[from] EngineNameError),
+    #[error(transparent)]
+    Closeness(#[from] ClosenessError),
     #[error("{0}{remedy}", remedy = remedy::on_labeler(.0))]
     Labeler(#[from] LabelerError),
     #[error("{0}{remedy}", remedy = remedy::on_backlog(.0))]
@@ -206,6 +211,9 @@ impl CliError {
             | Self::Notify(NotifyError::Nobody | NotifyError::Address | NotifyError::Start(..))
             | Self::Word { .. }
             | Self::Usage(_)
+            | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoBf16)
+            | Self::EngineName(_)
+            | Self::Closeness(_)
             | Self::Serve(
                 ServeError::Bind { .. } | ServeError::NoToken(_) | ServeError::ShortToken(_),
             )
@@ -311,9 +319,9 @@ fn keep_exit(error: &KeepError) -> Exit {
 fn equip_exit(error: &EquipError) -> Exit {
     match error {
         EquipError::NoHome | EquipError::NoPrefix(_) => Exit::Usage,
-        EquipError::Fetch(_) => Exit::TryAgain,
+        EquipError::Fetch(..) => Exit::TryAgain,
         EquipError::File { .. } => Exit::Partial,
-        EquipError::NoPip | EquipError::NoLibrary | EquipError::NoModel(_) => Exit::Model,
+        EquipError::NoPip(_) | EquipError::NoLibrary(_) | EquipError::NoModel(_) => Exit::Model,
     }
 }
 

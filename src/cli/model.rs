@@ -23,7 +23,7 @@ use topicmill_score::text::Encoder;
 use topicmill_score::vectors::{self, Errors};
 use topicmill_score::{
     Cascade, Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind,
-    OnnxEngine, OnnxError,
+    OnnxError, OpenedEngine,
 };
 
 /// Where models are kept, beside the one that ships.
@@ -77,6 +77,9 @@ struct Verify {
     /// Also label these texts in float32 and in int8, and record how often both agree
     #[arg(long, value_name = "FILE")]
     texts: Option<PathBuf>,
+    /// Compute with this library: auto, onnxruntime or openvino
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
     #[command(flatten)]
     pipeline: PipelineFlags,
     /// Print in this format
@@ -257,7 +260,12 @@ impl Verify {
 
     async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let folder = find_model(&self.folder);
-        let library = setup.library();
+        let engine = self.engine.as_ref();
+        let engine = engine.unwrap_or(&setup.settings().classify.engine);
+        let options = EngineOptions {
+            engine: engine.parse()?,
+            ..setup.engine_options()
+        };
         let set = match &self.texts {
             Some(_) => Some(self.label_set(setup, &folder)?),
             None => None,
@@ -266,10 +274,6 @@ impl Verify {
         let (texts, format) = (self.texts, self.format);
         // Computing blocks its thread; the signal handler must not be on it.
         let checked = tokio::task::spawn_blocking(move || {
-            let options = EngineOptions {
-                library,
-                ..EngineOptions::default()
-            };
             let mut checked = verify(&folder, &options)?;
             if let (Some(texts), Some(set)) = (&texts, &set) {
                 let found = agreement(&folder, &options, texts, set, &|| stop.is_cancelled())?;
@@ -376,7 +380,7 @@ fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
     let tried = || -> Result<Option<Errors>, CliError> {
         let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
         Encoder::load(&model).map_err(LabelerError::from)?;
-        let mut engine = OnnxEngine::load_unchecked(&model, &options)?;
+        let mut engine = OpenedEngine::load_unchecked(&model, &options)?;
         let Some(made) = &model.made else {
             return Ok(None);
         };
@@ -399,7 +403,7 @@ fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
 
 /// Without a manifest nobody knows what a graph must say; it can be loaded, and that is all.
 fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
-    let (model, engine) = OnnxEngine::open(folder, None, options)?;
+    let (model, engine) = OpenedEngine::open(folder, None, options)?;
     let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
     let row = Checked {
         file: file.display().to_string(),
@@ -425,7 +429,7 @@ fn agreement(
         ..options.clone()
     };
     let labels = |precision: &str| -> Result<(String, Vec<Value>), CliError> {
-        let (model, engine) = OnnxEngine::open(folder, Some(precision), &options)?;
+        let (model, engine) = OpenedEngine::open(folder, Some(precision), &options)?;
         let graph = model.made.as_ref().map(|made| made.graph.clone());
         let mut cascade = Cascade::from(Labeler::load(model, Box::new(engine), 1_024)?);
         // Nobody else may foresee the name, or read what is in it.

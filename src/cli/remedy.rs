@@ -2,6 +2,7 @@
 //!
 //! Each function gives what follows the error's own text: nothing, or `; ` and a piece of advice.
 
+use topicmill_score::onnx::Library;
 use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextError};
 
 use crate::classify::BacklogError;
@@ -29,9 +30,31 @@ pub fn on_folder(error: &ModelError) -> &'static str {
 
 pub fn on_onnx(error: &OnnxError) -> &'static str {
     match error {
-        OnnxError::NotFound(_) | OnnxError::Load { .. } => {
+        OnnxError::NotFound {
+            library: Library::OpenVino,
+            ..
+        }
+        | OnnxError::Load {
+            library: Library::OpenVino,
+            ..
+        } => {
+            "; fetch it with `topicmill setup --openvino`, set `openvino.library` to a library that you have, or leave \
+             out `--engine openvino`"
+        }
+        OnnxError::NotFound { .. } | OnnxError::Load { .. } => {
             "; fetch it with `topicmill setup`, or set `onnxruntime.library` to a library that you have"
         }
+        OnnxError::Missing {
+            library: Library::OpenVino,
+            ..
+        } => "; correct `openvino.library`, or leave it out and run `topicmill setup --openvino`",
+        OnnxError::Uncompiled { .. }
+        | OnnxError::Start {
+            library: Library::OpenVino,
+            ..
+        } => "; try `--engine onnxruntime`",
+        OnnxError::CpuOnly(_) => ": use `--device cpu`, or `--engine onnxruntime`",
+        OnnxError::NoBf16 => ": use `--engine openvino`, or `--precision fp32`",
         OnnxError::Missing { .. } => {
             "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `topicmill setup`"
         }
@@ -53,6 +76,10 @@ pub fn on_engines(error: &EnginesError) -> &'static str {
         EnginesError::Onnx(error) => on_onnx(error),
         EnginesError::Labeler(error) => on_labeler(error),
         EnginesError::Folder(error) => on_folder(error),
+        EnginesError::NotMeasured { .. } => {
+            "; measure with `topicmill bench closeness --texts FILE` and the same --model and --threads, or use `--closeness \
+             exact`"
+        }
         EnginesError::OnePass(_) => ": name an NLI model with --model",
         EnginesError::Itself(_) => ": name a smaller model with --shortlist-model",
     }

@@ -105,7 +105,7 @@ impl Setup {
             &flags,
         )?;
         // What names a library or a program has it run: a file that lies here by chance may not.
-        for key in ["onnxruntime.library", "notify.command"] {
+        for key in ["onnxruntime.library", "openvino.library", "notify.command"] {
             if let Some((value, Origin::File(path))) = loaded.values.get(key)
                 && value != "[]"
                 && global.config.is_none()

@@ -5,20 +5,23 @@
 //! scores texts can use it.
 
 pub mod autotune;
+pub mod closeness;
 pub mod estimate;
+mod measured;
 
 use std::path::{Path, PathBuf};
 
 use topicmill_score::folder::Processor;
-use topicmill_score::onnx::Chosen;
 use topicmill_score::onnx::library::{ABOVE_PROGRAM, data_folder};
+use topicmill_score::onnx::{Chosen, Library};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
-    Cascade, Device, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder, ModelKind,
-    OnnxEngine, OnnxError, SharedWeights, Shortlist,
+    Cascade, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
+    ModelKind, OnnxError, OpenedEngine, SharedWeights, Shortlist,
 };
 
 use self::autotune::remembered::{Key, Remembered};
+use self::closeness::Closeness;
 
 /// Why there are no engines.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,18 @@ pub enum EnginesError {
     /// The model folder.
     #[error(transparent)]
     Folder(#[from] ModelError),
+    /// Nobody measured what would have to be chosen from.
+    #[error(
+        "choose the fastest way with closeness {closeness} for `{model}` on this machine: {why}"
+    )]
+    NotMeasured {
+        /// What was asked for.
+        closeness: Closeness,
+        /// The model.
+        model: String,
+        /// What is missing.
+        why: String,
+    },
     /// A shortlist that saves no time: the large model is one that scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
@@ -55,6 +70,12 @@ pub struct ModelChoice {
     pub threads: Option<usize>,
     /// The ONNX Runtime library; `None` for where one is found.
     pub library: Option<PathBuf>,
+    /// What computes.
+    pub engine: EngineName,
+    /// Why it does, where that was measured.
+    pub why: Option<String>,
+    /// The library of OpenVINO; `None` for where one is found.
+    pub openvino: Option<PathBuf>,
 }
 
 impl ModelChoice {
@@ -65,6 +86,8 @@ impl ModelChoice {
             model: model.to_owned(),
             precision: None,
             batch_tokens: None,
+            // That was measured of this one.
+            why: None,
             ..self.clone()
         }
     }
@@ -89,6 +112,7 @@ impl ModelChoice {
             labeler,
             chosen,
             threads,
+            runtime,
             budget,
         } = self.open_share(&share, self.devices[0])?;
         log_model(&labeler, &chosen);
@@ -106,6 +130,7 @@ impl ModelChoice {
             cascades,
             devices: on,
             threads,
+            runtime,
             budget,
         })
     }
@@ -149,11 +174,20 @@ impl ModelChoice {
             // Several engines with all cores each would take them from one another.
             threads: self.threads.or_else(|| share.cores()),
             library: self.library.clone(),
+            engine: self.engine,
+            openvino: self.openvino.clone(),
             weights: share.weights.clone(),
         };
         let precision = self.precision.as_deref();
-        let (folder, engine) = OnnxEngine::open(&find_model(&self.model), precision, &options)?;
-        let chosen = engine.chosen().clone();
+        let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
+        let mut chosen = engine.chosen().clone();
+        if let Some(why) = &self.why {
+            let by = match engine.library() {
+                Library::OpenVino => engine.runtime(),
+                library @ Library::OnnxRuntime => library.to_string(),
+            };
+            chosen.reason = format!("{by}, {why}");
+        }
         let default = batch_tokens_for(chosen.device);
         let threads = engine.threads();
         // All that the best size depends on. What was found on one machine or for one model says nothing about
@@ -166,6 +200,7 @@ impl ModelChoice {
             workers: share.workers,
             runtime: engine.runtime(),
         };
+        let runtime = key.runtime.clone();
         let (budget, tokens) = match self.batch_tokens {
             // Before the flag: a score that depends on its batch may not change with a setting.
             _ if folder.depends_on_batch() => (Budget::OfModel, default),
@@ -187,6 +222,7 @@ impl ModelChoice {
             labeler,
             chosen,
             threads,
+            runtime,
             budget,
         })
     }
@@ -215,6 +251,8 @@ pub struct OpenedModel {
     pub chosen: Chosen,
     /// Threads within a batch.
     pub threads: usize,
+    /// The library that computes, with its version.
+    pub runtime: String,
     /// Where its token budget comes from.
     pub budget: Budget,
 }
@@ -227,6 +265,8 @@ pub struct EnginePool {
     pub devices: Vec<Device>,
     /// Threads of each within a batch.
     pub threads: usize,
+    /// The library that computes, with its version.
+    pub runtime: String,
     /// Where their token budget comes from.
     pub budget: Budget,
 }
@@ -261,12 +301,16 @@ impl Budget {
 
 /// Where budgets are remembered; nowhere for a user without a home.
 fn remembered() -> Option<Remembered> {
+    Some(Remembered::below(&caches()?))
+}
+
+/// This user's folder for what can be found out again.
+fn caches() -> Option<PathBuf> {
     let folder = |name| {
         let path = PathBuf::from(std::env::var_os(name)?);
         Some(path).filter(|path| path.is_absolute())
     };
-    let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-    Some(Remembered::below(&caches))
+    folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))
 }
 
 /// A device with its make, where Linux tells: a cache may lie on a disk that several machines share.

@@ -225,6 +225,8 @@ fn a_crate_for_one_purpose_is_named_in_one_place() {
         };
         for (word, place) in [
             ("ort", "crates/score/src/onnx"),
+            ("::openvino", "crates/score/src/openvino"),
+            ("openvino_sys", "crates/score/src/openvino"),
             ("prost", "crates/score/src/onnx/initializers.rs"),
             ("roux", "src/source/"),
             ("nvml_wrapper", "src/gpu.rs"),

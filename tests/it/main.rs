@@ -8,6 +8,7 @@ mod classifiers;
 mod cli;
 mod collect;
 mod dataset;
+mod engines;
 mod evaluate;
 mod export;
 mod gold;

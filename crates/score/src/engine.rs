@@ -92,6 +92,51 @@ pub enum Device {
     Cuda(u16),
 }
 
+/// Which library computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EngineName {
+    /// ONNX Runtime; OpenVINO where only that can do it, or where ONNX Runtime is nowhere.
+    #[default]
+    Auto,
+    /// ONNX Runtime, or an error.
+    OnnxRuntime,
+    /// OpenVINO, or an error.
+    OpenVino,
+}
+
+/// A word that names no engine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no engine: use `auto`, `onnxruntime` or `openvino`")]
+pub struct EngineNameError(String);
+
+impl FromStr for EngineName {
+    type Err = EngineNameError;
+
+    fn from_str(text: &str) -> Result<Self, EngineNameError> {
+        [Self::Auto, Self::OnnxRuntime, Self::OpenVino]
+            .into_iter()
+            .find(|name| name.as_str() == text)
+            .ok_or_else(|| EngineNameError(text.to_owned()))
+    }
+}
+
+impl EngineName {
+    /// As flags and settings write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::OnnxRuntime => "onnxruntime",
+            Self::OpenVino => "openvino",
+        }
+    }
+}
+
+impl fmt::Display for EngineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// A word that names no device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no device: use `auto`, `cpu`, `cuda`, `cuda:N` or several as `cuda:0,1`")]

@@ -25,6 +25,8 @@ use sha2::{Digest, Sha256};
 pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
+use self::graph::Facts;
+pub use self::graph::Fixed;
 pub use self::hashes::hex;
 use self::hashes::{file_hash, known_hash};
 use self::manifest::{Made, Manifest};
@@ -90,7 +92,17 @@ pub struct ModelFolder {
     pub manifest_hash: String,
     /// What the manifest says of the graph, where there is one.
     pub made: Option<Made>,
+    /// The sizes that the graph fixes, as a rule none.
+    pub fixed: Fixed,
+    /// Whether the graph in float32 is computed in bfloat16, which has a mantissa of 8 bits. Then `precision` is `bf16`.
+    pub rounds_to_bf16: bool,
 }
+
+/// The precision of a graph in float32 that is computed in bfloat16.
+pub const BF16: &str = "bf16";
+/// How far a logit in bfloat16 may be off, as a share of how far the logits of the vectors lie apart (their standard
+/// deviation): that was 0.16 to 0.35 with random weights of BART's shape, and a wrong graph is off by more than 1.
+const BF16_SPREAD: f64 = 0.5;
 
 /// How a model scores a label.
 #[derive(Debug, Clone, PartialEq)]
@@ -214,14 +226,11 @@ impl ModelFolder {
         };
 
         let manifest = Manifest::read(dir)?;
-        let made = match &manifest {
-            Some(manifest) => Some(manifest.made(manifest.choose(dir, processor, precision)?)),
-            None => None,
-        };
-        let graph = match &made {
-            Some(made) => dir.join(&made.file),
-            None => choose_graph(dir, precision)?,
-        };
+        let Choice {
+            made,
+            graph,
+            rounds_to_bf16,
+        } = Choice::of(dir, manifest.as_ref(), processor, precision)?;
         let said = manifest.as_ref().map(Manifest::kind);
         let kind = config.kind(said).map_err(|detail| ModelError::Unsuitable {
             path: config_path.clone(),
@@ -237,7 +246,7 @@ impl ModelFolder {
         parts.push(graph.clone());
         match &made {
             Some(made) => parts.extend(made.data.iter().map(|name| dir.join(name))),
-            None => parts.extend(external_data(&graph)?),
+            None => parts.extend(external_data(&graph, &graph::facts(&graph)?.weights)?),
         }
         let mut hasher = Sha256::new();
         for path in &parts {
@@ -251,10 +260,11 @@ impl ModelFolder {
             }
             hasher.update(format!("{name} {hash}\n"));
         }
+        // Only now: what is damaged is told by its hash, where that is known.
+        let facts = graph::facts(&graph)?;
+        let precision = precision_in(&graph, made.as_ref(), &facts, rounds_to_bf16, precision)?;
         if let Some(made) = &made
-            && let Some(name) = graph::weights(&graph)?
-                .iter()
-                .find(|name| !made.data.contains(name))
+            && let Some(name) = facts.weights.iter().find(|name| !made.data.contains(name))
         {
             let file = &made.file;
             return Err(ModelError::Manifest {
@@ -273,13 +283,13 @@ impl ModelFolder {
             max_tokens = max_tokens.min(manifest.max_tokens);
             hasher.update(made.identity(max_tokens));
         }
+        let fixed = Fixed::of(&facts.ids);
+        // A longer text would not fit, so it is cut as by a model that reads no more.
+        max_tokens = max_tokens.min(fixed.width.unwrap_or(usize::MAX));
         Ok(Self {
             dir: dir.to_owned(),
             name: name_of(dir),
-            precision: match &made {
-                Some(made) => made.precision.clone(),
-                None => precision_of(&graph),
-            },
+            precision,
             max_tokens,
             vocab_size: config.vocab_size,
             pad_id: made
@@ -293,16 +303,105 @@ impl ModelFolder {
             graph,
             kind,
             made,
+            fixed,
+            rounds_to_bf16,
         })
     }
 
-    /// Whether a score depends on what else is in its batch: dynamic int8 has one activation scale a tensor.
+    /// How far a logit of the manifest's vectors may be off.
+    pub fn tolerance(&self, made: &Made) -> f64 {
+        if !self.rounds_to_bf16 {
+            return made.tolerance;
+        }
+        let logits = made.vectors.iter().flat_map(|vector| &vector.logits);
+        let logits: Vec<f64> = logits.map(|logit| f64::from(*logit)).collect();
+        #[expect(clippy::cast_precision_loss, reason = "a few logits")]
+        let count = logits.len() as f64;
+        let mean = logits.iter().sum::<f64>() / count;
+        let spread = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
+        made.tolerance.max(BF16_SPREAD * spread.sqrt())
+    }
+
+    /// Whether a score depends on what else is in its batch: dynamic int8 has one activation scale a tensor. In bfloat16
+    /// a kernel may add up in another order for a batch of another size, and what is then rounded shows.
     pub fn depends_on_batch(&self) -> bool {
         match &self.made {
+            _ if self.rounds_to_bf16 => true,
             Some(made) => made.depends_on_batch,
             None => matches!(self.precision.as_str(), "int8" | "uint8"),
         }
     }
+}
+
+/// The graph of a folder that is to be computed.
+struct Choice {
+    made: Option<Made>,
+    graph: PathBuf,
+    rounds_to_bf16: bool,
+}
+
+impl Choice {
+    fn of(
+        dir: &Path,
+        manifest: Option<&Manifest>,
+        processor: Processor,
+        precision: Option<&str>,
+    ) -> Result<Self, ModelError> {
+        let choose = |precision: Option<&str>| {
+            let made = match manifest {
+                Some(manifest) => Some(manifest.made(manifest.choose(dir, processor, precision)?)),
+                None => None,
+            };
+            let graph = match &made {
+                Some(made) => dir.join(&made.file),
+                None => choose_graph(dir, precision)?,
+            };
+            Ok::<_, ModelError>((made, graph))
+        };
+        let is_bf16 = precision == Some(BF16) && processor == Processor::Cpu;
+        let (chosen, rounds_to_bf16) = match choose(precision) {
+            // No folder brings it: it is another way to compute the graph in float32.
+            Err(error) if is_bf16 => (choose(Some("fp32")).map_err(|_| error)?, true),
+            chosen => (chosen?, false),
+        };
+        let (made, graph) = chosen;
+        Ok(Self {
+            made,
+            graph,
+            rounds_to_bf16,
+        })
+    }
+}
+
+/// The precision that a graph is computed in, or why it is not the one that was asked for.
+fn precision_in(
+    graph: &Path,
+    made: Option<&Made>,
+    facts: &Facts,
+    rounds_to_bf16: bool,
+    asked: Option<&str>,
+) -> Result<String, ModelError> {
+    let wrong = |detail: String| ModelError::Graph {
+        path: graph.to_owned(),
+        detail,
+    };
+    if Fixed::of(&facts.ids).is_too_large() {
+        let shape = &facts.ids;
+        return Err(wrong(format!(
+            "its batches have the shape {shape:?}, which no memory holds"
+        )));
+    }
+    let in_fp32 = rounds_to_bf16 || asked == Some("fp32");
+    if made.is_none() && facts.is_int8 && in_fp32 {
+        return Err(wrong(
+            "its operators compute in int8, and another precision was asked for".to_owned(),
+        ));
+    }
+    Ok(match made {
+        _ if rounds_to_bf16 => BF16.to_owned(),
+        Some(made) => made.precision.clone(),
+        None => precision_of(graph, facts.is_int8),
+    })
 }
 
 fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {

@@ -35,7 +35,7 @@
 //!
 //! ```text
 //! labels ─▶ hypothesis ─┐
-//! texts ──▶ text ───────┴▶ batch ─▶ engine (onnx) ─▶ score
+//! texts ──▶ text ───────┴▶ batch ─▶ engine (onnx, openvino) ─▶ score
 //! ```
 //!
 //! - [`labels`]: a label set with its template, mode, threshold and temperature.
@@ -44,7 +44,8 @@
 //! - [`text`]: texts to token ids; [`hypothesis`]: what a label is compared as.
 //! - [`batch`]: rows into batches within a token budget; [`contract`]: the tensors that a graph is fed.
 //! - [`engine`]: the trait of what computes a batch; [`onnx`]: ONNX Runtime behind it, the only room that names the
-//!   `ort` crate; [`vectors`]: whether a graph says what its manifest says.
+//!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. [`ports`]: what a
+//!   graph takes and gives; [`fixed`]: graphs of one shape; [`vectors`]: whether a graph says what its manifest says.
 //! - [`score`]: logits into scores, in one place. [`embedded`]: a text's vector as it is stored, and its cosines.
 //! - [`labeler`]: folder, encoder and engine put together. [`cascade`]: a small model that picks the labels of each
 //!   text for a large one.
@@ -61,11 +62,15 @@ pub mod cascade;
 pub mod contract;
 pub mod embedded;
 pub mod engine;
+pub mod fixed;
 pub mod folder;
 pub mod hypothesis;
 pub mod labeler;
 pub mod labels;
 pub mod onnx;
+pub mod opened;
+pub mod openvino;
+pub mod ports;
 pub mod score;
 pub mod scorer;
 #[cfg(any(test, feature = "scripted"))]
@@ -76,10 +81,12 @@ pub mod vectors;
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
 pub use self::cascade::{Cascade, Shortlist};
 pub use self::embedded::{LabelVector, TextVector};
-pub use self::engine::{Device, Engine, EngineError};
+pub use self::engine::{Device, Engine, EngineError, EngineName};
 pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};
 pub use self::labeler::{Labeler, LabelerError, TextError, TextResult};
 pub use self::labels::{Label, LabelSet, LabelSetError, Mode};
 pub use self::onnx::{EngineOptions, OnnxEngine, OnnxError, SharedWeights};
+pub use self::opened::OpenedEngine;
+pub use self::openvino::OpenVinoEngine;
 pub use self::score::{Outcome, PairLogits, Scores};
 pub use self::scorer::{Scored, Scorer, ScorerBuilder, ScorerError};

@@ -3,6 +3,7 @@
 //! The library is loaded once a process, from where [`library`] finds it, always by its
 //! path: left to itself `ort` panics where it finds none. One session computes one batch at a time.
 
+mod error;
 mod initializers;
 pub mod library;
 mod runtime;
@@ -14,103 +15,17 @@ use std::path::{Path, PathBuf};
 use ort::session::{Session, SessionInputValue};
 use ort::value::TensorRef;
 
-pub use self::library::FoundBy;
+pub use self::error::OnnxError;
+pub use self::library::{FoundBy, Library};
 pub use self::runtime::{Runtime, load_runtime};
-use self::session::{Source, inputs_of, output_of};
+use self::session::{Source, ports_of};
 pub use self::weights::SharedWeights;
 use super::batch::Batch;
 use super::contract::{Filling, Input, Numbers, Tensor};
-use super::engine::{Device, Engine, EngineError, Logits};
+use super::engine::{Device, Engine, EngineError, EngineName, Logits};
+use super::ports::{inputs_of, output_of};
 use super::vectors;
-use crate::folder::{ModelError, ModelFolder, Processor};
-
-/// Why ONNX Runtime or a model cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OnnxError {
-    /// There is no library anywhere.
-    #[error(
-        "find ONNX Runtime: no library in a `.venv` beside the program or in its repository, nor among the Python packages beside it, nor in `lib/topicmill` there, nor in this user's data folder, nor in the `.venv` of the current folder, nor where the system looks ({0})"
-    )]
-    NotFound(String),
-    /// There is no library where there should be one.
-    #[error("load ONNX Runtime: {by} says `{path}`, which is no file")]
-    Missing {
-        /// The file.
-        path: PathBuf,
-        /// Who says so.
-        by: FoundBy,
-    },
-    /// The library is another one, too old, or damaged.
-    #[error("load ONNX Runtime from `{path}`: not a library of version 1.24 or later ({detail})")]
-    Load {
-        /// The file.
-        path: PathBuf,
-        /// What the loader said.
-        detail: String,
-    },
-    /// The library does not start.
-    #[error("start ONNX Runtime: {0}")]
-    Start(String),
-    /// The GPU asked for cannot be used.
-    #[error("use CUDA device {device}: {detail}")]
-    Cuda {
-        /// Number of the device.
-        device: u16,
-        /// What is missing.
-        detail: String,
-    },
-    /// The graph cannot be loaded.
-    #[error("load the graph `{path}`: {detail}; copy or export the model again")]
-    Graph {
-        /// The file.
-        path: PathBuf,
-        /// What the runtime said.
-        detail: String,
-    },
-    /// The graph is not at fault: there is too little memory for it.
-    #[error(
-        "load `{path}`: memory is short ({detail}); free some or raise the limit (`ulimit -v`, or the container's)"
-    )]
-    Memory {
-        /// The file.
-        path: PathBuf,
-        /// What the runtime said.
-        detail: String,
-    },
-    /// The graph computes something else than the model that it was made from.
-    #[error(
-        "refuse the graph `{path}`: its logits are {error:.2} off those that `manifest.toml` records, and {tolerance:.2e} is allowed; make the folder again with tools/model.py"
-    )]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// Largest error seen.
-        error: f64,
-        /// Largest error allowed.
-        tolerance: f64,
-    },
-    /// The graph does not run.
-    #[error("try the graph `{path}`: {source}")]
-    Try {
-        /// The file.
-        path: PathBuf,
-        /// What went wrong.
-        #[source]
-        source: EngineError,
-    },
-    /// The folder.
-    #[error(transparent)]
-    Folder(#[from] ModelError),
-    /// The graph wants or gives something else than text models do.
-    #[error("use the graph `{path}`: {detail}; export the model with `optimum-cli export onnx`")]
-    Contract {
-        /// The file.
-        path: PathBuf,
-        /// What does not fit.
-        detail: String,
-    },
-}
+use crate::folder::{Fixed, ModelError, ModelFolder, Processor};
 
 /// How a model is loaded.
 #[derive(Debug, Clone, Default)]
@@ -121,6 +36,10 @@ pub struct EngineOptions {
     pub threads: Option<usize>,
     /// The ONNX Runtime library; `None` for where one is found, see [`library`].
     pub library: Option<PathBuf>,
+    /// What computes.
+    pub engine: EngineName,
+    /// The library of OpenVINO; `None` for where one is found.
+    pub openvino: Option<PathBuf>,
     /// On a CPU, where several engines compute with one graph: given to all of them, they keep its weights once.
     pub weights: Option<SharedWeights>,
 }
@@ -144,6 +63,8 @@ pub struct OnnxEngine {
     filling: Filling,
     output: String,
     vocab_size: Option<usize>,
+    fixed: Fixed,
+    pad_id: u32,
     /// `None` after a restart that failed.
     session: Option<Session>,
 }
@@ -205,24 +126,7 @@ impl OnnxEngine {
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
         let mut engine = Self::on(runtime, folder, device, options)?;
-        if let Some(made) = &folder.made {
-            let path = folder.graph.clone();
-            match vectors::in_one_batch(&mut engine, made, &folder.kind) {
-                Err(source) => return Err(OnnxError::Try { path, source }),
-                Ok(errors) if errors.logits > made.tolerance => {
-                    return Err(OnnxError::Wrong {
-                        path,
-                        error: errors.logits,
-                        tolerance: made.tolerance,
-                    });
-                }
-                Ok(errors) => tracing::debug!(
-                    error = errors.logits,
-                    tolerance = made.tolerance,
-                    "the graph says what its manifest says"
-                ),
-            }
-        }
+        says_what_it_should(&mut engine, folder)?;
         Ok(engine)
     }
 
@@ -232,6 +136,9 @@ impl OnnxEngine {
         device: Device,
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
+        if folder.rounds_to_bf16 {
+            return Err(OnnxError::NoBf16);
+        }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let made = folder.made.as_ref();
         let entries = made.map_or_else(Vec::new, |made| made.session.clone().into_iter().collect());
@@ -246,20 +153,19 @@ impl OnnxEngine {
             path: folder.graph.clone(),
             detail,
         };
-        let filling = Filling {
-            decoder_start_id: made.and_then(|made| made.contract.decoder_start_id),
-            masked: made.map_or(-10_000.0, |made| made.contract.masked),
-        };
+        let filling = filling_of(folder);
         Ok(Self {
             runtime,
             chosen: Chosen {
                 device,
                 reason: "asked for".to_owned(),
             },
-            inputs: inputs_of(&session, &filling).map_err(contract)?,
+            inputs: inputs_of(&ports_of(session.inputs()), &filling, folder).map_err(contract)?,
             filling,
-            output: output_of(&session, folder).map_err(contract)?,
+            output: output_of(&ports_of(session.outputs()), folder).map_err(contract)?,
             vocab_size: folder.vocab_size,
+            fixed: folder.fixed,
+            pad_id: folder.pad_id.unwrap_or_default(),
             session: Some(session),
             source,
         })
@@ -277,32 +183,11 @@ impl OnnxEngine {
 
     /// The runtime, told from other versions of it: name and size of its file.
     pub fn runtime(&self) -> String {
-        let library = self.runtime.library();
-        let file = std::fs::canonicalize(library).unwrap_or_else(|_| library.to_owned());
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        format!("{name} of {bytes} bytes")
+        self.runtime.told_apart()
     }
 
-    /// Checks every id: a graph reads a negative one from the end of its table and says nothing.
-    fn check_ids(&self, batch: &Batch) -> Result<(), EngineError> {
-        let Some(vocab_size) = self.vocab_size else {
-            return Ok(());
-        };
-        let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
-        match batch.ids.iter().find(|id| !known(id)) {
-            Some(id) => Err(EngineError::Token {
-                id: *id,
-                vocab_size,
-            }),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Engine for OnnxEngine {
-    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        self.check_ids(batch)?;
+    /// Computes a batch of the graph's own shape.
+    fn compute(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
         let session = self
             .session
             .as_mut()
@@ -317,6 +202,14 @@ impl Engine for OnnxEngine {
             Failure::Shape(detail) => EngineError::Shape(detail),
         })
     }
+}
+
+impl Engine for OnnxEngine {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        check_ids(batch, self.vocab_size)?;
+        let (fixed, pad_id) = (self.fixed, self.pad_id);
+        fixed.compute(batch, pad_id, &mut |part| self.compute(part))
+    }
 
     fn restart(&mut self) -> Result<(), EngineError> {
         // First give back what the old session holds.
@@ -327,6 +220,21 @@ impl Engine for OnnxEngine {
             .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
         self.session = Some(session);
         Ok(())
+    }
+}
+
+/// Checks every id: a graph reads a negative one from the end of its table and says nothing.
+pub(crate) fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), EngineError> {
+    let Some(vocab_size) = vocab_size else {
+        return Ok(());
+    };
+    let known = |id: &i64| usize::try_from(*id).is_ok_and(|id| id < vocab_size);
+    match batch.ids.iter().find(|id| !known(id)) {
+        Some(id) => Err(EngineError::Token {
+            id: *id,
+            vocab_size,
+        }),
+        None => Ok(()),
     }
 }
 
@@ -386,8 +294,45 @@ fn compute(
     }
 }
 
+/// Asks an engine about the vectors of its folder's manifest, where there is one.
+pub(crate) fn says_what_it_should(
+    engine: &mut dyn Engine,
+    folder: &ModelFolder,
+) -> Result<(), OnnxError> {
+    let Some(made) = &folder.made else {
+        return Ok(());
+    };
+    let path = folder.graph.clone();
+    let tolerance = folder.tolerance(made);
+    match vectors::in_one_batch(engine, made, &folder.kind) {
+        Err(source) => Err(OnnxError::Try { path, source }),
+        Ok(errors) if errors.logits > tolerance => Err(OnnxError::Wrong {
+            path,
+            error: errors.logits,
+            tolerance,
+        }),
+        Ok(errors) => {
+            tracing::debug!(
+                error = errors.logits,
+                tolerance,
+                "the graph says what its manifest says"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// What a folder's configuration decides about the inputs of its graph.
+pub(crate) fn filling_of(folder: &ModelFolder) -> Filling {
+    let made = folder.made.as_ref();
+    Filling {
+        decoder_start_id: made.and_then(|made| made.contract.decoder_start_id),
+        masked: made.map_or(-10_000.0, |made| made.contract.masked),
+    }
+}
+
 /// Tells out of memory from the rest: the runtime has no code for it.
-fn is_memory_short(message: &str) -> bool {
+pub(crate) fn is_memory_short(message: &str) -> bool {
     const SIGNS: &[&str] = &[
         "failed to allocate memory",
         "cannot allocate memory",
@@ -403,7 +348,7 @@ fn is_memory_short(message: &str) -> bool {
     SIGNS.iter().any(|sign| lower.contains(sign)) && !lower.contains("not permitted")
 }
 
-fn classify_error(message: &str, batch: &Batch) -> EngineError {
+pub(crate) fn classify_error(message: &str, batch: &Batch) -> EngineError {
     if is_memory_short(message) {
         EngineError::OutOfMemory {
             rows: batch.rows(),

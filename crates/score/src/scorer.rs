@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use crate::background::Background;
-use crate::engine::Device;
+use crate::engine::{Device, EngineName};
 use crate::labeler::{Labeler, LabelerError, Prepared, TextError};
 use crate::labels::{Label, LabelSet, Mode};
-use crate::onnx::{EngineOptions, OnnxEngine, OnnxError};
+use crate::onnx::{EngineOptions, OnnxError};
+use crate::opened::OpenedEngine;
 use crate::score::Outcome;
 
 /// Padded tokens of a batch on a CPU: small sorted batches stay in its caches (benches/results/sweep.md).
@@ -127,6 +128,18 @@ impl ScorerBuilder {
         self
     }
 
+    /// The library that computes; the default is ONNX Runtime.
+    pub fn engine(mut self, engine: EngineName) -> Self {
+        self.options.engine = engine;
+        self
+    }
+
+    /// The library of OpenVINO; the default is [where one is found](crate::onnx::library).
+    pub fn openvino(mut self, library: impl Into<PathBuf>) -> Self {
+        self.options.openvino = Some(library.into());
+        self
+    }
+
     /// Reads the folder, checks the graph against its manifest, and makes the labels ready.
     ///
     /// # Errors
@@ -141,7 +154,7 @@ impl ScorerBuilder {
             batch_tokens,
             options,
         } = self;
-        let (folder, engine) = OnnxEngine::open(&model, precision.as_deref(), &options)?;
+        let (folder, engine) = OpenedEngine::open(&model, precision.as_deref(), &options)?;
         if let Some(template) = template.or_else(|| folder.template.clone()) {
             set.template = template;
         }

@@ -6,7 +6,7 @@ use clap::Args;
 use topicmill_score::cascade::identity_of;
 use topicmill_score::engine::devices;
 use topicmill_score::folder::{self, ModelFolder, Processor};
-use topicmill_score::{Cascade, ClassifierHead, LabelSet, Mode, ModelKind};
+use topicmill_score::{Cascade, ClassifierHead, EngineOptions, LabelSet, Mode, ModelKind};
 
 use super::Setup;
 use crate::cli::CliError;
@@ -22,9 +22,16 @@ pub struct ModelFlags {
     /// Compute on this device: auto, cpu, cuda, cuda:N, or several, as in cuda:0,1
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Use the model's graph in this precision: auto, fp32, fp16 or int8
+    /// Compute with this library: auto, onnxruntime or openvino
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Use the model's graph in this precision: auto, fp32, fp16, int8, or bf16 (fp32 computed by OpenVINO in bfloat16)
     #[arg(long, value_name = "P")]
     precision: Option<String>,
+    /// Take the fastest engine and precision whose labels come this close to float32: exact, near (99.5 % of the labels)
+    /// or rough (98 %); `bench closeness` measures them
+    #[arg(long, value_name = "C")]
+    closeness: Option<String>,
     /// Put at most this many padded tokens into a batch; auto searches for the best number
     #[arg(long, value_name = "N")]
     batch_tokens: Option<String>,
@@ -90,6 +97,14 @@ pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -
 impl Setup {
     /// The model that flags and settings name, and how it is to be computed.
     pub fn model_choice(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
+        let closeness = flags.closeness.as_ref();
+        let closeness = closeness.unwrap_or(&self.settings().classify.closeness);
+        let closeness = closeness.parse()?;
+        Ok(self.model_asked_for(flags)?.as_measured(closeness)?)
+    }
+
+    /// The same without looking at what was measured.
+    pub fn model_asked_for(&self, flags: &ModelFlags) -> Result<ModelChoice, CliError> {
         let set = &self.settings().classify;
         let batch_tokens = match flags.batch_tokens.as_deref().unwrap_or(&set.batch_tokens) {
             "auto" => None,
@@ -111,6 +126,9 @@ impl Setup {
             batch_tokens,
             threads: Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0),
             library: self.library(),
+            engine: flags.engine.as_deref().unwrap_or(&set.engine).parse()?,
+            openvino: self.openvino(),
+            why: None,
         })
     }
 
@@ -196,6 +214,21 @@ impl Setup {
             .into_iter()
             .filter_map(on)
             .collect()
+    }
+
+    /// How models are loaded where no flag says more.
+    pub fn engine_options(&self) -> EngineOptions {
+        EngineOptions {
+            library: self.library(),
+            openvino: self.openvino(),
+            ..EngineOptions::default()
+        }
+    }
+
+    /// Where the settings say that OpenVINO is, if they do.
+    pub fn openvino(&self) -> Option<PathBuf> {
+        Some(PathBuf::from(&self.settings().openvino.library))
+            .filter(|path| !path.as_os_str().is_empty())
     }
 
     /// Where the settings say that ONNX Runtime is, if they do.

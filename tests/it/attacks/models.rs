@@ -493,6 +493,13 @@ fn a_settings_file_of_a_stranger_names_no_library() {
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("others may write to"), "{}", ran.stderr);
     assert_eq!(run(&["--config", "topicmill.toml"]).code, 0);
+    fs::write(&file, "[openvino]\nlibrary = \"evil.so\"\n").unwrap();
+    let ran = run(&[]);
+    assert!(
+        ran.code == 2 && ran.stderr.contains("`openvino.library`"),
+        "{}",
+        ran.stderr
+    );
     // What names no library stays what it was.
     fs::write(&file, "[collect]\nlimit = 7\n").unwrap();
     assert_eq!(run(&[]).code, 0);

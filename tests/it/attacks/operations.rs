@@ -194,7 +194,8 @@ fn paths_of_a_settings_file_are_relative_to_its_folder() {
     let program = Program::new();
     let there = program.folder.path().join("there");
     std::fs::create_dir(&there).unwrap();
-    let text = "[database]\nurl = \"sqlite:data.db\"\n[onnxruntime]\nlibrary = \"lib.so\"\n";
+    let text = "[database]\nurl = \"sqlite:data.db\"\n[onnxruntime]\nlibrary = \"lib.so\"\n\
+                [openvino]\nlibrary = \"lib.so\"\n";
     let here = program.folder.path().canonicalize().unwrap();
     for (folder, flags) in [
         (&there, &["--config", "there/topicmill.toml"][..]),
@@ -217,6 +218,7 @@ fn paths_of_a_settings_file_are_relative_to_its_folder() {
         let url = value("database.url");
         assert!(of_folder(url.strip_prefix("sqlite:").unwrap()), "{url}");
         assert!(of_folder(&value("onnxruntime.library")), "{shown}");
+        assert!(of_folder(&value("openvino.library")), "{shown}");
         // A flag is relative to where the program runs.
         program.ok(&[flags, &["--database", "sqlite:flag.db", "db", "create"]].concat());
         assert!(here.join("flag.db").is_file());

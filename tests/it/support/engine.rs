@@ -15,6 +15,7 @@ use topicmill_score::batch::Batch;
 use topicmill_score::engine::Logits;
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::onnx::load_runtime;
+use topicmill_score::openvino::load_openvino;
 
 /// A folder of the repository.
 pub fn repository(path: &str) -> PathBuf {
@@ -44,6 +45,19 @@ pub fn runtime_is_here(test: &str) -> bool {
     }
 }
 
+/// Whether OpenVINO is here too. Without it a test fails where `TOPICMILL_OPENVINO_TESTS` is `must`, and is left out,
+/// loudly, elsewhere.
+pub fn openvino_is_here(test: &str) -> bool {
+    let error = match load_openvino(None) {
+        Ok(_) => return runtime_is_here(test),
+        Err(error) => error,
+    };
+    let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
+    assert!(!must, "{test} needs OpenVINO (`make openvino`): {error}");
+    writeln!(std::io::stderr(), "*** NOT RUN: {test}: {error}").expect("stderr is open");
+    false
+}
+
 /// A model folder on one thread of the CPU.
 pub fn labeler(folder: &Path, batch_tokens: usize) -> Labeler {
     labeler_of(ModelFolder::open(folder, None).unwrap(), batch_tokens)
@@ -63,8 +77,8 @@ pub fn labeler_with(
     let options = EngineOptions {
         device: Device::Cpu,
         threads: Some(1),
-        library: None,
         weights,
+        ..EngineOptions::default()
     };
     let engine = OnnxEngine::load(&folder, &options).unwrap();
     Labeler::load(folder, Box::new(engine), batch_tokens).unwrap()

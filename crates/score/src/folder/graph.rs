@@ -1,7 +1,7 @@
-//! Which files the weights of an ONNX graph lie in, as the graph itself says.
+//! What an ONNX graph says of itself: in which files its weights lie, what its operators are, and the shape of its ids.
 //!
-//! A graph names such files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
-//! leads to a name is decoded of the format, the weights are passed over:
+//! A graph names files as it likes. Those are hashed with it, and may not lie outside of its folder. Only what
+//! leads to an answer is decoded of the format, the weights are passed over:
 //! <https://github.com/onnx/onnx/blob/main/onnx/onnx.proto>.
 
 use std::collections::BTreeSet;
@@ -16,6 +16,74 @@ const MAX_DEPTH: u32 = 64;
 /// A name and what it is of; most systems take paths of 4,096 bytes.
 const MAX_ENTRY: u64 = 64 << 10;
 
+/// Operators that compute with whole numbers of eight bits.
+const INT8: [&str; 10] = [
+    "ConvInteger",
+    "DynamicQuantizeLSTM",
+    "DynamicQuantizeLinear",
+    "DynamicQuantizeMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "QAttention",
+    "QGemm",
+    "QLinearConv",
+    "QLinearMatMul",
+];
+
+/// The input whose shape says which batches a graph takes.
+const IDS: &str = "input_ids";
+/// No tensor of a model has more.
+const MAX_DIMENSIONS: usize = 64;
+/// Tokens of a batch that is filled up to a shape: 2,048 of the longest texts that most models take.
+const MAX_FIXED: usize = 1 << 20;
+/// How deep the inputs of the graph itself lie: in the graph, which lies in the model.
+const INPUT_DEPTH: u32 = 2;
+
+/// The sizes that a graph fixes; `None` for one that it leaves open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fixed {
+    /// Rows of a batch.
+    pub rows: Option<usize>,
+    /// Tokens of a row, filled up.
+    pub width: Option<usize>,
+}
+
+impl Fixed {
+    /// Reads the shape of `input_ids`, −1 for any size.
+    pub fn of(shape: &[i64]) -> Self {
+        let size = |size: &i64| usize::try_from(*size).ok().filter(|size| *size > 0);
+        match shape {
+            [rows, width] => Self {
+                rows: size(rows),
+                width: size(width),
+            },
+            _ => Self::default(),
+        }
+    }
+
+    /// Whether a batch of these sizes is larger than anybody computes.
+    pub(super) fn is_too_large(self) -> bool {
+        let (rows, width) = (self.rows.unwrap_or(1), self.width.unwrap_or(1));
+        rows.saturating_mul(width) > MAX_FIXED
+    }
+
+    /// Whether any size is fixed.
+    pub fn is_any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// What a graph says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Names of the files beside it that its weights lie in, relative to its folder, sorted.
+    pub weights: Vec<String>,
+    /// Whether it computes with whole numbers of eight bits; weights of eight bits alone do not count.
+    pub is_int8: bool,
+    /// The shape of its input `input_ids`, −1 for any size; empty where it says none.
+    pub ids: Vec<i64>,
+}
+
 /// Messages of the format that hold the name of a file, or others that do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Message {
@@ -28,6 +96,12 @@ enum Message {
     Tensor,
     /// Key and value.
     Entry,
+    /// An input: its name, and what it is.
+    Input,
+    Type,
+    TensorType,
+    Shape,
+    Dimension,
 }
 
 impl Message {
@@ -41,16 +115,21 @@ impl Message {
             (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Self::Sparse,
             (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::Sparse, 1 | 2) => Self::Tensor,
             (Self::Tensor, 13) => Self::Entry,
+            (Self::Graph, 11) => Self::Input,
+            (Self::Input, 2) => Self::Type,
+            (Self::Type, 1) => Self::TensorType,
+            (Self::TensorType, 2) => Self::Shape,
+            (Self::Shape, 1) => Self::Dimension,
             _ => return None,
         })
     }
 }
 
-/// Names of the files beside a graph that its weights lie in, relative to its folder, sorted.
+/// Reads what a graph says of itself.
 ///
 /// # Errors
-/// [`ModelError::Graph`] where the file is no graph, or a name leads out of its folder.
-pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
+/// [`ModelError::Graph`] where the file is no graph, or the name of a file leads out of its folder.
+pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
     let wrong = |detail: String| ModelError::Graph {
         path: graph.to_owned(),
         detail,
@@ -64,13 +143,17 @@ pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
         input: BufReader::new(file),
         at: 0,
         found: BTreeSet::new(),
+        is_int8: false,
+        ids: Vec::new(),
+        name: Vec::new(),
+        shape: Vec::new(),
     };
     reader
         .message(Message::Model, end, 0)
         .map_err(|error| wrong(error.to_string()))?;
-    reader
-        .found
-        .into_iter()
+    let (is_int8, ids) = (reader.is_int8, reader.ids);
+    let names = reader.found.into_iter();
+    let weights = names
         .map(|name| {
             let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
             let path = Path::new(&name);
@@ -83,13 +166,23 @@ pub fn weights(graph: &Path) -> Result<Vec<String>, ModelError> {
             let parts = path.components().filter(|part| *part != Component::CurDir);
             Ok(parts.collect::<std::path::PathBuf>().display().to_string())
         })
-        .collect()
+        .collect::<Result<_, _>>()?;
+    Ok(Facts {
+        weights,
+        is_int8,
+        ids,
+    })
 }
 
 struct Reader {
     input: BufReader<File>,
     at: u64,
     found: BTreeSet<String>,
+    is_int8: bool,
+    ids: Vec<i64>,
+    /// Of the input that is being read.
+    name: Vec<u8>,
+    shape: Vec<i64>,
 }
 
 impl Reader {
@@ -97,24 +190,44 @@ impl Reader {
         if depth > MAX_DEPTH {
             return Err(damaged());
         }
+        match message {
+            Message::Input => (self.name, self.shape) = (Vec::new(), Vec::new()),
+            Message::Dimension if self.shape.len() == MAX_DIMENSIONS => return Err(damaged()),
+            // Of any size, unless it says one.
+            Message::Dimension => self.shape.push(-1),
+            _ => {}
+        }
         while self.at < end {
             let key = self.key()?;
             match key & 7 {
-                0 => drop(self.varint()?),
+                0 => {
+                    let number = self.varint()?;
+                    if let (Message::Dimension, 1, Some(size)) =
+                        (message, key >> 3, self.shape.last_mut())
+                    {
+                        *size = i64::try_from(number).unwrap_or(-1);
+                    }
+                }
                 1 => self.skip(8, end)?,
                 2 => {
                     let length = self.varint()?;
                     let stop = self.at.checked_add(length).filter(|stop| *stop <= end);
                     let stop = stop.ok_or_else(damaged)?;
-                    match message.field(key >> 3) {
-                        Some(Message::Entry) => self.entry(length)?,
-                        Some(inner) => self.message(inner, stop, depth + 1)?,
-                        None => self.skip(length, end)?,
+                    match (message, key >> 3, message.field(key >> 3)) {
+                        (_, _, Some(Message::Entry)) => self.entry(length)?,
+                        (_, _, Some(inner)) => self.message(inner, stop, depth + 1)?,
+                        (Message::Node, 4, _) => self.operator(length)?,
+                        (Message::Input, 1, _) => self.name = self.bytes(length)?,
+                        _ => self.skip(length, end)?,
                     }
                 }
                 5 => self.skip(4, end)?,
                 _ => return Err(damaged()),
             }
+        }
+        // An input of the graph itself, and not of a graph within it.
+        if message == Message::Input && depth == INPUT_DEPTH && self.name == IDS.as_bytes() {
+            self.ids = std::mem::take(&mut self.shape);
         }
         if self.at == end {
             Ok(())
@@ -150,6 +263,23 @@ impl Reader {
             self.found.insert(name);
         }
         Ok(())
+    }
+
+    /// The name of what a node does.
+    fn operator(&mut self, length: u64) -> io::Result<()> {
+        let name = self.bytes(length)?;
+        self.is_int8 |= INT8.iter().any(|operator| operator.as_bytes() == name);
+        Ok(())
+    }
+
+    fn bytes(&mut self, length: u64) -> io::Result<Vec<u8>> {
+        if length > MAX_ENTRY {
+            return Err(damaged());
+        }
+        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
+        self.input.read_exact(&mut bytes)?;
+        self.at += length;
+        Ok(bytes)
     }
 
     fn skip(&mut self, bytes: u64, end: u64) -> io::Result<()> {

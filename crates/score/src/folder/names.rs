@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{ModelError, graph, required};
+use super::{ModelError, required};
 
 pub(super) fn choose_graph(dir: &Path, precision: Option<&str>) -> Result<PathBuf, ModelError> {
     let folders = [dir.to_owned(), dir.join("onnx")];
@@ -76,19 +76,21 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>, ModelError> {
     Ok(files)
 }
 
-/// The precision that the hub's file names tell: `model_fp16.onnx` is `fp16`.
-pub(super) fn precision_of(graph: &Path) -> String {
+/// The precision that the hub's file names tell: `model_fp16.onnx` is `fp16`. A name without one says nothing, so what
+/// the graph computes with does.
+pub(super) fn precision_of(graph: &Path, is_int8: bool) -> String {
     let stem = graph.file_stem().unwrap_or_default().to_string_lossy();
     match stem.strip_prefix("model_") {
         Some("quantized") => "int8".to_owned(),
         Some(word) => word.to_owned(),
+        None if is_int8 => "int8".to_owned(),
         None => "fp32".to_owned(),
     }
 }
 
 /// Weights too large for the graph's own file lie beside it, in files that it names, as a rule `model.onnx.data`,
 /// `model.onnx_data`, `…_data_1`.
-pub(super) fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
+pub(super) fn external_data(graph: &Path, weights: &[String]) -> Result<Vec<PathBuf>, ModelError> {
     let name = graph
         .file_name()
         .unwrap_or_default()
@@ -101,8 +103,8 @@ pub(super) fn external_data(graph: &Path) -> Result<Vec<PathBuf>, ModelError> {
         file.strip_prefix(&name)
             .is_some_and(|rest| rest.starts_with(".data") || rest.starts_with("_data"))
     });
-    for name in graph::weights(graph)? {
-        files.push(required(folder, &name)?);
+    for name in weights {
+        files.push(required(folder, name)?);
     }
     files.sort();
     // A file may be found by its name and named by the graph.

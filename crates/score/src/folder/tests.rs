@@ -266,3 +266,57 @@ fn an_embedding_model_says_how_its_cosines_become_scores() {
             .contains("magic")
     );
 }
+
+/// A folder without a manifest around one of the graphs of the repository.
+fn around(graph: &str) -> tempfile::TempDir {
+    let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures");
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        let from = made.join("models/tiny-bart-made").join(name);
+        fs::copy(from, dir.path().join(name)).unwrap();
+    }
+    fs::copy(made.join(graph), dir.path().join("model.onnx")).unwrap();
+    dir
+}
+
+#[test]
+fn a_graph_says_itself_whether_it_computes_in_int8() {
+    let dir = around("models/tiny-bart-made/cpu-int8.onnx");
+    let folder = ModelFolder::open(dir.path(), None).unwrap();
+    assert_eq!(folder.precision, "int8");
+    assert!(folder.depends_on_batch());
+    for precision in ["fp32", "bf16"] {
+        let error = ModelFolder::open(dir.path(), Some(precision)).unwrap_err();
+        assert!(error.to_string().contains("compute in int8"), "{error}");
+    }
+    let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
+    let folder = ModelFolder::open(dir.path(), None).unwrap();
+    assert_eq!(folder.precision, "fp32");
+    // Weights in eight bits alone do not count: it computes in float32.
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
+    assert_eq!(ModelFolder::open(&shipped, None).unwrap().precision, "fp32");
+}
+
+#[test]
+fn a_graph_of_one_shape_reads_no_more_than_fits() {
+    let dir = around("classifiers/odd/fixed.onnx");
+    let folder = ModelFolder::open(dir.path(), None).unwrap();
+    assert_eq!((folder.fixed.rows, folder.fixed.width), (Some(1), Some(16)));
+    assert_eq!(folder.max_tokens, 16);
+    let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
+    assert!(!ModelFolder::open(dir.path(), None).unwrap().fixed.is_any());
+}
+
+#[test]
+fn a_shape_that_no_memory_holds_is_refused() {
+    for (shape, refused) in [
+        (&[-1, 160][..], false),
+        (&[2_048, 512], false),
+        (&[1 << 40, 512], true),
+        (&[i64::MAX, i64::MAX], true),
+        (&[-1, -1], false),
+        (&[1], false),
+    ] {
+        assert_eq!(Fixed::of(shape).is_too_large(), refused, "{shape:?}");
+    }
+}

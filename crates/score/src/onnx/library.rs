@@ -1,6 +1,6 @@
-//! Where the ONNX Runtime library is.
+//! Where the libraries are that compute: ONNX Runtime's, and OpenVINO's, which is looked for in the same places.
 //!
-//! It is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
+//! ONNX Runtime is a file of some 30 MB (with CUDA several hundred) that comes in a Python wheel, so it is neither linked nor
 //! shipped but looked for: where the caller says, where `ORT_DYLIB_PATH` says, in a `.venv` beside the program or in
 //! its repository, among the Python packages where the program is installed (`PREFIX/bin/topicmill` and
 //! `PREFIX/lib/python3.12/site-packages`: a virtual environment, `pip install --user`, a system), in
@@ -54,6 +54,102 @@ impl fmt::Display for FoundBy {
         })
     }
 }
+
+/// A library that computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Library {
+    /// `libonnxruntime.so`, in the package `onnxruntime`.
+    OnnxRuntime,
+    /// `libopenvino_c.so` with its plugins beside it, in the package `openvino`.
+    OpenVino,
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OnnxRuntime => "ONNX Runtime",
+            Self::OpenVino => "OpenVINO",
+        })
+    }
+}
+
+impl Library {
+    /// The oldest version that will do.
+    pub fn least_version(self) -> &'static str {
+        match self {
+            // The level of its interface that `ort` is built for.
+            Self::OnnxRuntime => "1.24",
+            // Earlier ones count the types of numbers otherwise, see the crate `openvino-sys`.
+            Self::OpenVino => "2025.1",
+        }
+    }
+
+    /// The library of a virtual environment or of the data folder, where it has one.
+    pub fn in_venv(self, venv: &Path) -> Option<PathBuf> {
+        // Debian calls its own packages `dist-packages`.
+        let pythons = entries(&venv.join("lib"))
+            .into_iter()
+            .flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
+        let (native, below) = match self {
+            Self::OnnxRuntime => (NATIVE, "onnxruntime/capi"),
+            Self::OpenVino => (NATIVE_OPENVINO, "openvino/libs"),
+        };
+        // Where `make` and `topicmill setup` put it, and where Windows has its packages.
+        let others = [venv.join(native), venv.join("Lib").join("site-packages")];
+        pythons
+            .chain(others)
+            .find_map(|site| self.in_folder(&site.join(below)))
+    }
+
+    fn in_folder(self, folder: &Path) -> Option<PathBuf> {
+        let mut files = entries(folder);
+        files
+            .retain(|path| self.is_called(&path.file_name().unwrap_or_default().to_string_lossy()));
+        // Of several versions, the last of the sorted names: the one with its number written out.
+        files.pop()
+    }
+
+    fn is_called(self, name: &str) -> bool {
+        let (unix, windows) = match self {
+            // `libonnxruntime_providers_shared.so` lies beside it.
+            Self::OnnxRuntime => ("libonnxruntime.", "onnxruntime.dll"),
+            Self::OpenVino => ("libopenvino_c.", "openvino_c.dll"),
+        };
+        let rest = name.strip_prefix(unix);
+        name == windows
+            || rest.is_some_and(|rest| rest.starts_with("so") || rest.ends_with("dylib"))
+    }
+
+    /// What may mean something to the system's loader.
+    fn system_names(self) -> Vec<PathBuf> {
+        match self {
+            Self::OnnxRuntime => system_names(),
+            // No distribution gives it a name without a version, so it is looked for in the folders of all users.
+            Self::OpenVino => OPENVINO_FOLDERS
+                .iter()
+                .filter_map(|folder| self.in_folder(Path::new(folder)))
+                .chain(match std::env::consts::OS {
+                    "windows" => Some(PathBuf::from("openvino_c.dll")),
+                    "macos" => Some(PathBuf::from("libopenvino_c.dylib")),
+                    _ => Some(PathBuf::from("libopenvino_c.so")),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Where the packages of Debian, Fedora, Homebrew and OpenVINO's own archives put the library.
+const OPENVINO_FOLDERS: [&str; 9] = [
+    "/usr/local/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/opt/intel/openvino/runtime/lib/intel64",
+    "/opt/intel/openvino/runtime/lib/aarch64",
+    "/opt/homebrew/lib",
+    "/opt/intel/openvino/runtime/lib/arm64/Release",
+];
 
 /// A place where the library may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,9 +218,10 @@ impl Start {
     }
 }
 
-/// Where to load ONNX Runtime from: `asked` is what the caller names, `variable` the value of `ORT_DYLIB_PATH`. Also
-/// told is each library that was passed over, with why.
+/// Where to load a library from: `asked` is what the caller names, `variable` the value of a variable that names it
+/// (`ORT_DYLIB_PATH`). Also told is each library that was passed over, with why.
 pub fn place(
+    library: Library,
     asked: Option<&Path>,
     variable: Option<OsString>,
     start: &Start,
@@ -156,7 +253,7 @@ pub fn place(
     let here = here.map(|here| (here.join(".venv"), None, FoundBy::CurrentFolder));
     let mut passed_over = Vec::new();
     for (folder, owner, by) in program.chain(prefix).chain(data).chain(here) {
-        let Some(path) = in_venv(&folder) else {
+        let Some(path) = library.in_venv(&folder) else {
             continue;
         };
         match owner::stranger_but(&path, owner) {
@@ -166,36 +263,17 @@ pub fn place(
             }
         }
     }
-    (Place::System(system_names()), passed_over)
+    (Place::System(library.system_names()), passed_over)
 }
 
 /// The folder in a virtual environment, or in the data folder, that holds only the packages that bring the library.
 pub const NATIVE: &str = "native";
+/// The same for OpenVINO: either is fetched and replaced without the other.
+pub const NATIVE_OPENVINO: &str = "native-openvino";
 
-/// The library of a virtual environment, where it has one.
+/// ONNX Runtime of a virtual environment, where it has one.
 pub fn in_venv(venv: &Path) -> Option<PathBuf> {
-    // Debian calls its own packages `dist-packages`.
-    let pythons = entries(&venv.join("lib"))
-        .into_iter()
-        .flat_map(|python| [python.join("site-packages"), python.join("dist-packages")]);
-    // Where `make` and `topicmill setup` put it, and where Windows has its packages.
-    let others = [venv.join(NATIVE), venv.join("Lib").join("site-packages")];
-    pythons
-        .chain(others)
-        .find_map(|site| library_in(&site.join("onnxruntime").join("capi")))
-}
-
-fn library_in(capi: &Path) -> Option<PathBuf> {
-    let mut files = entries(capi);
-    files.retain(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // `libonnxruntime_providers_shared.so` lies beside it.
-        name.starts_with("libonnxruntime.so")
-            || (name.starts_with("libonnxruntime.") && name.ends_with(".dylib"))
-            || name == "onnxruntime.dll"
-    });
-    // Of several versions, the last of the sorted names: the one with its number written out.
-    files.pop()
+    Library::OnnxRuntime.in_venv(venv)
 }
 
 /// Where NVIDIA's wheels keep their libraries, beside the wheel that `library` came in: no loader looks there.
@@ -240,6 +318,8 @@ fn system_names() -> Vec<PathBuf> {
 mod tests {
     use super::*;
 
+    const ORT: Library = Library::OnnxRuntime;
+
     fn touch(path: PathBuf) -> PathBuf {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, "").unwrap();
@@ -261,11 +341,16 @@ mod tests {
             by,
         };
         let nowhere = Start::default();
-        let (setting, _) = place(Some(Path::new("/a.so")), Some("/b.so".into()), &nowhere);
+        let (setting, _) = place(
+            ORT,
+            Some(Path::new("/a.so")),
+            Some("/b.so".into()),
+            &nowhere,
+        );
         assert_eq!(setting, told("/a.so", FoundBy::Caller));
-        let (variable, _) = place(Some(Path::new("")), Some("/b.so".into()), &nowhere);
+        let (variable, _) = place(ORT, Some(Path::new("")), Some("/b.so".into()), &nowhere);
         assert_eq!(variable, told("/b.so", FoundBy::Variable));
-        let (system, _) = place(None, Some(OsString::new()), &nowhere);
+        let (system, _) = place(ORT, None, Some(OsString::new()), &nowhere);
         assert!(matches!(system, Place::System(names) if !names.is_empty()));
     }
 
@@ -288,7 +373,7 @@ mod tests {
         let (repository, here) = (dir.path().join("repository"), dir.path().join("above/here"));
         fs::create_dir_all(&here).unwrap();
         let program = touch(repository.join("target/release/topicmill"));
-        let found = || place(None, None, &start(&program, &here)).0;
+        let found = || place(ORT, None, None, &start(&program, &here)).0;
         let capi = ".venv/lib/python3.11/site-packages/onnxruntime/capi";
         touch(
             here.parent()
@@ -314,7 +399,7 @@ mod tests {
             data: Some(data.clone()),
             here: None,
         };
-        let found = || place(None, None, &start).0;
+        let found = || place(ORT, None, None, &start).0;
         assert!(matches!(found(), Place::System(_)), "{:?}", found());
         let name = "onnxruntime/capi/libonnxruntime.so.1.31.1";
         let users = touch(data.join(NATIVE).join(name));
@@ -325,5 +410,24 @@ mod tests {
         assert_eq!(found(), Place::Found { path: system, by });
         let beside = touch(prefix.join("lib/python3/dist-packages").join(name));
         assert_eq!(found(), Place::Found { path: beside, by });
+    }
+
+    #[test]
+    fn openvino_is_found_where_onnx_runtime_is_and_neither_is_taken_for_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let start = Start {
+            data: Some(data.clone()),
+            ..Start::default()
+        };
+        let found = |library| place(library, None, None, &start).0;
+        let by = FoundBy::DataFolder;
+        let libs = data.join(NATIVE_OPENVINO).join("openvino/libs");
+        touch(libs.join("libopenvino.so.2641"));
+        touch(libs.join("libopenvino_onnx_frontend.so.2641"));
+        assert!(matches!(found(Library::OpenVino), Place::System(_)));
+        let path = touch(libs.join("libopenvino_c.so.2641"));
+        assert!(matches!(found(ORT), Place::System(_)));
+        assert_eq!(found(Library::OpenVino), Place::Found { path, by });
     }
 }

@@ -7,8 +7,10 @@ use ort::environment::Environment;
 use ort::ep::{self, ExecutionProvider};
 use ort::logging::LogLevel;
 
-use super::library::{self, FoundBy, Place, Start};
+use super::library::{self, FoundBy, Library, Place, Start};
 use super::{OnnxError, is_memory_short};
+
+const LIBRARY: Library = Library::OnnxRuntime;
 
 /// ONNX Runtime, loaded.
 #[derive(Debug)]
@@ -27,6 +29,14 @@ impl Runtime {
     /// Why that file.
     pub fn found_by(&self) -> FoundBy {
         self.found_by
+    }
+
+    /// Told from other versions of it: name and size of its file.
+    pub fn told_apart(&self) -> String {
+        let file = std::fs::canonicalize(&self.library).unwrap_or_else(|_| self.library.clone());
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
+        format!("{name} of {bytes} bytes")
     }
 
     /// Whether it was built for CUDA; says nothing of a GPU being there.
@@ -56,17 +66,27 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
             if is_memory_short(&detail) {
                 OnnxError::Memory { path, detail }
             } else {
-                OnnxError::Load { path, detail }
+                OnnxError::Load {
+                    library: LIBRARY,
+                    path,
+                    detail,
+                }
             }
         })
     };
     let variable = std::env::var_os("ORT_DYLIB_PATH");
-    let (place, passed_over) = library::place(asked, variable, &Start::of_the_process());
+    let (place, passed_over) = library::place(LIBRARY, asked, variable, &Start::of_the_process());
     for library in &passed_over {
         tracing::warn!("{library}; name it yourself if you trust it");
     }
     let (builder, library, found_by) = match place {
-        Place::Told { path, by } if !path.is_file() => return Err(OnnxError::Missing { path, by }),
+        Place::Told { path, by } if !path.is_file() => {
+            return Err(OnnxError::Missing {
+                library: LIBRARY,
+                path,
+                by,
+            });
+        }
         Place::Told { path, by } | Place::Found { path, by } => (load(&path)?, path, by),
         Place::System(names) => {
             let mut tried = passed_over;
@@ -79,7 +99,10 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
                     None
                 }
             });
-            loaded.ok_or_else(|| OnnxError::NotFound(tried.join("; ")))?
+            loaded.ok_or_else(|| OnnxError::NotFound {
+                library: LIBRARY,
+                tried: tried.join("; "),
+            })?
         }
     };
     let start = |e: ort::Error| {
@@ -87,7 +110,10 @@ pub fn load_runtime(asked: Option<&Path>) -> Result<&'static Runtime, OnnxError>
         if is_memory_short(&detail) {
             OnnxError::Memory { path, detail }
         } else {
-            OnnxError::Start(detail)
+            OnnxError::Start {
+                library: LIBRARY,
+                detail,
+            }
         }
     };
     let environment = builder

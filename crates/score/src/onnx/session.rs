@@ -11,9 +11,8 @@ use super::library;
 use super::runtime::{Runtime, plain};
 use super::weights::SharedWeights;
 use super::{OnnxError, is_memory_short};
-use crate::contract::{Filling, Input};
 use crate::engine::Device;
-use crate::folder::{ModelFolder, ModelKind};
+use crate::ports::Port;
 
 /// What a session is made of.
 #[derive(Debug)]
@@ -118,129 +117,29 @@ pub(super) fn graph_error(graph: &Path, said: &str) -> OnnxError {
     }
 }
 
-/// What a session takes, or why it cannot be had.
-pub(super) fn inputs_of(session: &Session, filling: &Filling) -> Result<Vec<Input>, String> {
-    let mut inputs = Vec::new();
-    for outlet in session.inputs() {
-        let Some(input) = Input::ALL
-            .into_iter()
-            .find(|input| input.name() == outlet.name())
-        else {
-            let known = Input::ALL.map(Input::name).join(", ");
-            return Err(format!(
-                "it wants the input `{}`; topicmill gives {known}",
-                outlet.name()
-            ));
+/// Inputs or outputs of a session.
+pub(super) fn ports_of(outlets: &[Outlet]) -> Vec<Port> {
+    let port = |outlet: &Outlet| {
+        let (kind, shape) = match outlet.dtype() {
+            ValueType::Tensor { ty, shape, .. } => {
+                let kind = match ty {
+                    TensorElementType::Int64 => "int64".to_owned(),
+                    TensorElementType::Int32 => "int32".to_owned(),
+                    TensorElementType::Float32 => "float32".to_owned(),
+                    TensorElementType::Float16 => "float16".to_owned(),
+                    other => other.to_string(),
+                };
+                (Some(kind), Some(shape.to_vec()))
+            }
+            _ => (None, None),
         };
-        let kind = match outlet.dtype() {
-            ValueType::Tensor {
-                ty: TensorElementType::Int64,
-                ..
-            } => "int64",
-            ValueType::Tensor {
-                ty: TensorElementType::Int32,
-                ..
-            } => "int32",
-            ValueType::Tensor {
-                ty: TensorElementType::Float32,
-                ..
-            } => "float32",
-            _ => "another type",
-        };
-        if kind != input.kind() {
-            return Err(format!(
-                "its input `{}` is {}, not {}",
-                input.name(),
-                outlet.dtype(),
-                input.kind()
-            ));
-        }
-        if input == Input::Ids
-            && let ValueType::Tensor { shape, .. } = outlet.dtype()
-            && shape.iter().any(|size| *size > 0)
-        {
-            let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
-            return Err(format!(
-                "its input `{}` has a fixed shape ({}; -1 is any size), and batches are of any size; export it with \
-                 dynamic axes",
-                input.name(),
-                sizes.join(" × ")
-            ));
-        }
-        // Found out here and not with the first batch: `Input::of` relies on it.
-        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
-            return Err(
-                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
-                    .to_owned(),
-            );
-        }
-        inputs.push(input);
-    }
-    if !inputs.contains(&Input::Ids) {
-        return Err(format!("it has no input `{}`", Input::Ids.name()));
-    }
-    if !inputs.iter().any(|input| input.tells_length()) {
-        return Err(
-            "it has no input `attention_mask`, and none else that tells where a row ends"
-                .to_owned(),
-        );
-    }
-    Ok(inputs)
-}
-
-/// The output that is read of what a session gives.
-pub(super) fn output_of(session: &Session, folder: &ModelFolder) -> Result<String, String> {
-    let names: Vec<&str> = session.outputs().iter().map(Outlet::name).collect();
-    let wanted = match (&folder.kind, &folder.made) {
-        (ModelKind::Embedding(head), _) => head.output.as_str(),
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(made)) => made.contract.output.as_str(),
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), None) => "logits",
-    };
-    let found = match (&folder.kind, names.first()) {
-        _ if names.contains(&wanted) => wanted,
-        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(first)) if folder.made.is_none() => {
-            first
-        }
-        _ => {
-            return Err(format!(
-                "it has no output `{wanted}` (there is {})",
-                names.join(", ")
-            ));
+        Port {
+            name: outlet.name().to_owned(),
+            kind,
+            shape,
         }
     };
-    let mut outlets = session.outputs().iter();
-    if let Some(outlet) = outlets.find(|outlet| outlet.name() == found) {
-        check_output(outlet, folder)?;
-    }
-    Ok(found.to_owned())
-}
-
-/// What can be known of an output before anything is computed: the type of its numbers, and how many there are a row.
-fn check_output(outlet: &Outlet, folder: &ModelFolder) -> Result<(), String> {
-    let name = outlet.name();
-    let ValueType::Tensor { ty, shape, .. } = outlet.dtype() else {
-        return Err(format!("its output `{name}` is no tensor"));
-    };
-    if !matches!(ty, TensorElementType::Float32 | TensorElementType::Float16) {
-        return Err(format!(
-            "its output `{name}` is {ty}, and topicmill reads float32 and float16"
-        ));
-    }
-    let Some(width) = folder.kind.width() else {
-        return Ok(());
-    };
-    match shape[..] {
-        [_] if width == 1 => Ok(()),
-        [_, given] if given > 0 && usize::try_from(given) != Ok(width) => Err(format!(
-            "its output `{name}` has {given} numbers a row, and `config.json` names {width} labels"
-        )),
-        [] | [_, _] => Ok(()),
-        _ => Err(format!(
-            "its output `{name}` has {} dimensions, and a row of numbers for each text has two; is it a model without a \
-             head?",
-            shape.len()
-        )),
-    }
+    outlets.iter().map(port).collect()
 }
 
 /// What CUDA needs besides ONNX Runtime.

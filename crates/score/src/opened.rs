@@ -1,0 +1,144 @@
+//! A model folder and the engine that computes it, whichever that is.
+//!
+//! In go a folder and [`EngineOptions`]; out come the folder as it was read and an engine. ONNX Runtime is taken unless
+//! somebody asks for OpenVINO, or only OpenVINO can do what is asked for.
+
+use std::path::Path;
+
+use crate::batch::Batch;
+use crate::engine::{Device, Engine, EngineError, EngineName, Logits};
+use crate::folder::{BF16, ModelFolder};
+use crate::onnx::library::Library;
+use crate::onnx::{Chosen, EngineOptions, OnnxEngine, OnnxError};
+use crate::openvino::OpenVinoEngine;
+
+/// An engine by its library.
+#[derive(Debug)]
+pub enum OpenedEngine {
+    /// ONNX Runtime.
+    Onnx(OnnxEngine),
+    /// OpenVINO.
+    OpenVino(OpenVinoEngine),
+}
+
+impl OpenedEngine {
+    /// Opens a folder with the graph for the device and loads it.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn open(
+        dir: &Path,
+        precision: Option<&str>,
+        options: &EngineOptions,
+    ) -> Result<(ModelFolder, Self), OnnxError> {
+        let onnx = || {
+            OnnxEngine::open(dir, precision, options)
+                .map(|(folder, engine)| (folder, Self::Onnx(engine)))
+        };
+        let openvino = || {
+            OpenVinoEngine::open(dir, precision, options)
+                .map(|(folder, engine)| (folder, Self::OpenVino(engine)))
+        };
+        match options.engine {
+            EngineName::OnnxRuntime => onnx(),
+            EngineName::OpenVino => openvino(),
+            EngineName::Auto if asks_for_bf16(precision, options.device) => openvino(),
+            EngineName::Auto => onnx().or_else(|error| without_onnx(error, options, openvino)),
+        }
+    }
+
+    /// Loads the graph that a folder was opened with, without asking whether the graph is right; the device is not
+    /// [`Device::Auto`].
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn load_unchecked(
+        folder: &ModelFolder,
+        options: &EngineOptions,
+    ) -> Result<Self, OnnxError> {
+        match options.engine {
+            EngineName::Auto if folder.rounds_to_bf16 => {
+                OpenVinoEngine::load_unchecked(folder, options).map(Self::OpenVino)
+            }
+            EngineName::Auto | EngineName::OnnxRuntime => {
+                OnnxEngine::load_unchecked(folder, options).map(Self::Onnx)
+            }
+            EngineName::OpenVino => {
+                OpenVinoEngine::load_unchecked(folder, options).map(Self::OpenVino)
+            }
+        }
+    }
+
+    /// Which library it is.
+    pub fn library(&self) -> Library {
+        match self {
+            Self::Onnx(_) => Library::OnnxRuntime,
+            Self::OpenVino(_) => Library::OpenVino,
+        }
+    }
+
+    /// What it runs on, and why.
+    pub fn chosen(&self) -> &Chosen {
+        match self {
+            Self::Onnx(engine) => engine.chosen(),
+            Self::OpenVino(engine) => engine.chosen(),
+        }
+    }
+
+    /// Threads within a batch.
+    pub fn threads(&self) -> usize {
+        match self {
+            Self::Onnx(engine) => engine.threads(),
+            Self::OpenVino(engine) => engine.threads(),
+        }
+    }
+
+    /// The library, told from other versions of it.
+    pub fn runtime(&self) -> String {
+        match self {
+            Self::Onnx(engine) => engine.runtime(),
+            Self::OpenVino(engine) => engine.runtime(),
+        }
+    }
+}
+
+impl Engine for OpenedEngine {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        match self {
+            Self::Onnx(engine) => engine.infer(batch),
+            Self::OpenVino(engine) => engine.infer(batch),
+        }
+    }
+
+    fn restart(&mut self) -> Result<(), EngineError> {
+        match self {
+            Self::Onnx(engine) => engine.restart(),
+            Self::OpenVino(engine) => engine.restart(),
+        }
+    }
+}
+
+fn asks_for_bf16(precision: Option<&str>, device: Device) -> bool {
+    precision == Some(BF16) && !matches!(device, Device::Cuda(_))
+}
+
+/// Where there is no ONNX Runtime at all, OpenVINO gives the same scores.
+fn without_onnx<T>(
+    error: OnnxError,
+    options: &EngineOptions,
+    openvino: impl FnOnce() -> Result<T, OnnxError>,
+) -> Result<T, OnnxError> {
+    let nowhere = matches!(error, OnnxError::NotFound { .. });
+    if !nowhere || matches!(options.device, Device::Cuda(_)) {
+        return Err(error);
+    }
+    match openvino() {
+        Ok(opened) => {
+            tracing::warn!("OpenVINO computes, because there is no ONNX Runtime: {error}");
+            Ok(opened)
+        }
+        // What is missing is ONNX Runtime, and that is what most people install.
+        Err(OnnxError::NotFound { .. }) => Err(error),
+        Err(other) => Err(other),
+    }
+}

@@ -1,0 +1,389 @@
+//! OpenVINO, behind [`Engine`]. Nothing outside this room names the `openvino` crate.
+//!
+//! It computes the graphs of the same model folders on CPUs, as a rule in float32 and on request in bfloat16. The library
+//! is loaded once a process, where somebody asks for it, from where [`library`](crate::onnx::library) finds it.
+//!
+//! Left to itself OpenVINO computes less exactly than a graph says: in bfloat16 where the CPU has it, and with inputs that
+//! it rounds to eight bits where weights have eight. Then a score depends on its batch. So both are set here.
+
+mod runtime;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ::openvino::{
+    CompiledModel, ElementType, InferRequest, InferenceError, Node, Shape, Tensor as OvTensor,
+};
+
+pub use self::runtime::{OpenVino, load_openvino};
+use crate::batch::Batch;
+use crate::contract::{Filling, Input, Numbers, Tensor};
+use crate::engine::{Device, Engine, EngineError, Logits};
+use crate::folder::{Fixed, ModelFolder, Processor};
+use crate::onnx::{
+    Chosen, EngineOptions, OnnxError, check_ids, classify_error, filling_of, is_memory_short,
+    says_what_it_should,
+};
+use crate::ports::{Port, inputs_of, output_of, wanted_output};
+
+/// A graph that OpenVINO has compiled for this CPU.
+pub struct OpenVinoEngine {
+    runtime: &'static OpenVino,
+    source: Source,
+    chosen: Chosen,
+    inputs: Vec<Input>,
+    filling: Filling,
+    output: Output,
+    vocab_size: Option<usize>,
+    fixed: Fixed,
+    pad_id: u32,
+    /// `None` after a restart that failed.
+    compiled: Option<Compiled>,
+}
+
+/// What a compiled graph is made of.
+struct Source {
+    graph: PathBuf,
+    threads: usize,
+    bf16: bool,
+}
+
+struct Compiled {
+    // Before the graph that it belongs to, so that it goes first.
+    request: InferRequest,
+    graph: CompiledModel,
+}
+
+/// Where the numbers come from: OpenVINO may have another name for what a graph names.
+enum Output {
+    Named(String),
+    First,
+}
+
+impl fmt::Debug for OpenVinoEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenVinoEngine")
+            .field("graph", &self.source.graph)
+            .field("threads", &self.source.threads)
+            .field("bf16", &self.source.bf16)
+            .finish_non_exhaustive()
+    }
+}
+
+impl OpenVinoEngine {
+    /// Opens a folder with its graph for CPUs and loads it.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn open(
+        dir: &Path,
+        precision: Option<&str>,
+        options: &EngineOptions,
+    ) -> Result<(ModelFolder, Self), OnnxError> {
+        let folder = ModelFolder::open_for(dir, Processor::Cpu, precision)?;
+        let engine = Self::load(&folder, options)?;
+        Ok((folder, engine))
+    }
+
+    /// Loads the graph that a folder was opened with.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn load(folder: &ModelFolder, options: &EngineOptions) -> Result<Self, OnnxError> {
+        let mut engine = Self::load_unchecked(folder, options)?;
+        says_what_it_should(&mut engine, folder)?;
+        Ok(engine)
+    }
+
+    /// The same without asking whether the graph is right.
+    ///
+    /// # Errors
+    /// See [`OnnxError`].
+    pub fn load_unchecked(
+        folder: &ModelFolder,
+        options: &EngineOptions,
+    ) -> Result<Self, OnnxError> {
+        if let device @ Device::Cuda(_) = options.device {
+            return Err(OnnxError::CpuOnly(device));
+        }
+        let runtime = load_openvino(options.openvino.as_deref())?;
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let source = Source {
+            graph: folder.graph.clone(),
+            threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
+            bf16: folder.rounds_to_bf16,
+        };
+        if source.bf16 && !runtime.has_bf16() {
+            tracing::warn!(
+                "this CPU has no instructions for bf16, so OpenVINO imitates them: float32 is faster here"
+            );
+        }
+        let compiled = source.compile(runtime)?;
+        let contract = |detail| OnnxError::Contract {
+            path: folder.graph.clone(),
+            detail,
+        };
+        let filling = filling_of(folder);
+        let ports = compiled
+            .ports(folder)
+            .map_err(|error| contract(plain(&error)))?;
+        let inputs = inputs_of(&ports.inputs, &filling, folder).map_err(contract)?;
+        let name = output_of(&ports.outputs, folder).map_err(contract)?;
+        let output = if name == wanted_output(folder) {
+            Output::Named(name)
+        } else {
+            Output::First
+        };
+        Ok(Self {
+            runtime,
+            chosen: Chosen {
+                device: Device::Cpu,
+                reason: format!("OpenVINO {}", runtime.version()),
+            },
+            inputs,
+            filling,
+            output,
+            vocab_size: folder.vocab_size,
+            fixed: folder.fixed,
+            pad_id: folder.pad_id.unwrap_or_default(),
+            compiled: Some(compiled),
+            source,
+        })
+    }
+
+    /// What it runs on, and why.
+    pub fn chosen(&self) -> &Chosen {
+        &self.chosen
+    }
+
+    /// Threads within a batch.
+    pub fn threads(&self) -> usize {
+        self.source.threads
+    }
+
+    /// The library, told from other versions of it.
+    pub fn runtime(&self) -> String {
+        self.runtime.told_apart()
+    }
+
+    /// Computes a batch of the graph's own shape.
+    fn compute(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        let compiled = self
+            .compiled
+            .as_mut()
+            .ok_or_else(|| EngineError::Run("the graph was lost; start again".to_owned()))?;
+        let tensors: Vec<_> = self
+            .inputs
+            .iter()
+            .map(|input| (input.name(), input.of(batch, &self.filling)))
+            .collect();
+        let given = compiled
+            .run(&tensors, &self.output)
+            .map_err(|error| classify_error(&plain(&error), batch))?;
+        let (dims, data) = given;
+        let size = |n: i64| usize::try_from(n).unwrap_or_default();
+        match dims[..] {
+            [rows, width] if rows > 0 && width > 0 => Ok(Logits {
+                rows: size(rows),
+                width: size(width),
+                data,
+            }),
+            // Some exports leave out the dimension of a single number.
+            [rows] if rows > 0 => Ok(Logits {
+                rows: size(rows),
+                width: 1,
+                data,
+            }),
+            _ => Err(EngineError::Shape(format!(
+                "the output has shape {dims:?}, not [rows, numbers]"
+            ))),
+        }
+    }
+}
+
+impl Engine for OpenVinoEngine {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        check_ids(batch, self.vocab_size)?;
+        let (fixed, pad_id) = (self.fixed, self.pad_id);
+        fixed.compute(batch, pad_id, &mut |part| self.compute(part))
+    }
+
+    fn restart(&mut self) -> Result<(), EngineError> {
+        // First give back what the old one holds.
+        self.compiled = None;
+        let compiled = self
+            .source
+            .compile(self.runtime)
+            .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
+        self.compiled = Some(compiled);
+        Ok(())
+    }
+}
+
+impl Source {
+    fn compile(&self, runtime: &OpenVino) -> Result<Compiled, OnnxError> {
+        let compiled = self.graph.to_str().map_or_else(
+            || Err("its path is no text in UTF-8".to_owned()),
+            |path| {
+                let compile = || {
+                    let mut graph = runtime.compile(path, self.threads, self.bf16)?;
+                    let request = graph.create_infer_request()?;
+                    Ok(Compiled { request, graph })
+                };
+                compile().map_err(|error| plain(&error))
+            },
+        );
+        compiled.map_err(|detail| {
+            let path = self.graph.clone();
+            if is_memory_short(&detail) {
+                OnnxError::Memory { path, detail }
+            } else {
+                OnnxError::Uncompiled { path, detail }
+            }
+        })
+    }
+}
+
+/// What a graph takes and gives.
+struct Ports {
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+}
+
+impl Compiled {
+    fn ports(&self, folder: &ModelFolder) -> Result<Ports, InferenceError> {
+        let inputs = self.inputs()?;
+        let mut outputs = Vec::new();
+        for index in 0..self.graph.get_output_size()? {
+            outputs.push(port(&self.graph.get_output_by_index(index)?)?);
+        }
+        // A node has several names, and any of them is given.
+        let wanted = wanted_output(folder);
+        if let Ok(node) = self.graph.get_output_by_name(wanted) {
+            outputs.insert(0, port(&node)?);
+            wanted.clone_into(&mut outputs[0].name);
+        }
+        Ok(Ports { inputs, outputs })
+    }
+
+    fn inputs(&self) -> Result<Vec<Port>, InferenceError> {
+        let mut inputs = Vec::new();
+        for input in Input::ALL {
+            if let Ok(node) = self.graph.get_input_by_name(input.name()) {
+                let name = input.name().to_owned();
+                let port = port(&node)?;
+                inputs.push(Port { name, ..port });
+            }
+        }
+        if inputs.len() == self.graph.get_input_size()? {
+            return Ok(inputs);
+        }
+        // One that nobody here has heard of: it is told by the name that OpenVINO has for it.
+        for index in 0..self.graph.get_input_size()? {
+            let port = port(&self.graph.get_input_by_index(index)?)?;
+            if !Input::ALL.iter().any(|input| input.name() == port.name) {
+                inputs.push(port);
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn run(
+        &mut self,
+        tensors: &[(&'static str, Tensor<'_>)],
+        output: &Output,
+    ) -> Result<(Vec<i64>, Vec<f32>), InferenceError> {
+        for (name, Tensor { shape, numbers }) in tensors {
+            let size = |size: &usize| i64::try_from(*size).expect("a batch fits in memory");
+            let dims: Vec<i64> = shape.iter().map(size).collect();
+            let shape = Shape::new(&dims)?;
+            let tensor = match numbers {
+                Numbers::I64(data) => filled(ElementType::I64, &shape, data)?,
+                Numbers::I32(data) => filled(ElementType::I32, &shape, data)?,
+                Numbers::F32(data) => filled(ElementType::F32, &shape, data)?,
+            };
+            self.request.set_tensor(name, &tensor)?;
+        }
+        self.request.infer()?;
+        let given = match output {
+            Output::Named(name) => self.request.get_tensor(name)?,
+            Output::First => self.request.get_output_tensor_by_index(0)?,
+        };
+        let dims = given.get_shape()?.get_dimensions().to_vec();
+        let data = match given.get_element_type()? {
+            // Scores are made of float32 whatever the graph.
+            ElementType::F16 => {
+                let data = given.get_data::<half::f16>()?;
+                data.iter().map(|x| x.to_f32()).collect()
+            }
+            _ => given.get_data::<f32>()?.to_vec(),
+        };
+        Ok((dims, data))
+    }
+}
+
+fn filled<T: Copy>(
+    kind: ElementType,
+    shape: &Shape,
+    data: &[T],
+) -> Result<OvTensor, InferenceError> {
+    let mut tensor = OvTensor::new(kind, shape)?;
+    tensor.get_data_mut()?.copy_from_slice(data);
+    Ok(tensor)
+}
+
+fn port(node: &Node) -> Result<Port, InferenceError> {
+    let kind = match node.get_element_type()? {
+        ElementType::I64 => "int64".to_owned(),
+        ElementType::I32 => "int32".to_owned(),
+        ElementType::F32 => "float32".to_owned(),
+        ElementType::F16 => "float16".to_owned(),
+        other => format!("{other:?}").to_lowercase(),
+    };
+    let shape = node.get_partial_shape()?;
+    let dims = shape.get_dimensions().iter();
+    // A dimension from a least to a greatest size is fixed where both are one.
+    let dims = dims.map(|dim| {
+        let (least, most) = (dim.get_min(), dim.get_max());
+        if least == most { most } else { -1 }
+    });
+    let dims: Vec<i64> = dims.collect();
+    Ok(Port {
+        name: node.get_name()?,
+        kind: Some(kind),
+        // No number of dimensions looks like none of them.
+        shape: (!dims.is_empty()).then_some(dims),
+    })
+}
+
+/// OpenVINO's words in one line.
+fn plain(error: &InferenceError) -> String {
+    match &error.message {
+        Some(message) => in_one_line(message),
+        None => error.kind.to_string(),
+    }
+}
+
+/// A message without the places in its source, and without the names that OpenVINO has for what went wrong.
+fn in_one_line(message: &str) -> String {
+    const LACKS: &str = "No conversion rule found for operations: ";
+    if let Some((_, operators)) = message.split_once(LACKS) {
+        let operators = operators.lines().next().unwrap_or_default().trim();
+        return format!("it cannot compute the operators {operators}");
+    }
+    let is_place = |line: &&str| {
+        let line = line.trim();
+        line.is_empty() || line.starts_with("Exception from ") || line.starts_with("Check '")
+    };
+    let told: Vec<&str> = message.lines().filter(|line| !is_place(line)).collect();
+    match told.as_slice() {
+        [] => message.lines().next().unwrap_or_default().trim().to_owned(),
+        lines => {
+            let lines = lines.iter().map(|line| line.trim());
+            lines.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! OpenVINO's library, loaded once a process.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, RwPropertyKey};
+use openvino_sys::library as c_library;
+
+use crate::onnx::library::{FoundBy, Library, Place, Start, place};
+use crate::onnx::{OnnxError, is_memory_short};
+
+const LIBRARY: Library = Library::OpenVino;
+/// A function that each version of the library has, by which it is told from other files.
+const MARK: &[u8] = b"ov_get_openvino_version";
+
+/// OpenVINO, loaded.
+pub struct OpenVino {
+    /// One for all engines: they share what it makes of weights.
+    core: Mutex<Core>,
+    library: PathBuf,
+    found_by: FoundBy,
+    version: String,
+    has_bf16: bool,
+}
+
+impl OpenVino {
+    /// The file it was loaded from.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// Why that file.
+    pub fn found_by(&self) -> FoundBy {
+        self.found_by
+    }
+
+    /// The release, such as `2026.4.1`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Told from other versions of it.
+    pub fn told_apart(&self) -> String {
+        format!("OpenVINO {}", self.version)
+    }
+
+    /// Whether this CPU has instructions for bfloat16.
+    pub fn has_bf16(&self) -> bool {
+        self.has_bf16
+    }
+
+    /// Makes a graph ready for this CPU.
+    pub(super) fn compile(
+        &self,
+        graph: &str,
+        threads: usize,
+        bf16: bool,
+    ) -> Result<CompiledModel, InferenceError> {
+        let other = |key: &'static str| RwPropertyKey::Other(key.into());
+        let threads = threads.to_string();
+        let properties = [
+            // Always said: left open it is bfloat16 where the CPU has that.
+            (
+                RwPropertyKey::HintInferencePrecision,
+                if bf16 { "bf16" } else { "f32" },
+            ),
+            // Left open, inputs of weights in eight bits are rounded to eight bits, by a kernel that depends on the batch.
+            (other("DYNAMIC_QUANTIZATION_GROUP_SIZE"), "0"),
+            (RwPropertyKey::NumStreams, "1"),
+            (RwPropertyKey::InferenceNumThreads, threads.as_str()),
+            // Other threads compute beside these, and a container moves its threads as it likes.
+            (RwPropertyKey::HintEnableCpuPinning, "NO"),
+            (RwPropertyKey::HintSchedulingCoreType, "ANY_CORE"),
+            (other("CPU_RUNTIME_CACHE_CAPACITY"), SHAPES_KEPT),
+        ];
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        core.set_properties(&DeviceType::CPU, properties)?;
+        let read = core.read_model_from_file(graph, "")?;
+        core.compile_model(&read, DeviceType::CPU)
+    }
+}
+
+/// How many kernels it keeps for shapes that were seen: batches have hundreds of shapes, and each takes memory.
+const SHAPES_KEPT: &str = "128";
+
+/// Loads OpenVINO; `asked` is where it should be, where the caller knows. A process has one: later calls give the first.
+///
+/// # Errors
+/// [`OnnxError::NotFound`], [`OnnxError::Missing`], [`OnnxError::Load`], [`OnnxError::Start`].
+pub fn load_openvino(asked: Option<&Path>) -> Result<&'static OpenVino, OnnxError> {
+    static RUNTIME: OnceLock<OpenVino> = OnceLock::new();
+    // `OnceLock` has no way to begin that may fail, so a lock keeps two threads from loading the library at once.
+    static LOADING: Mutex<()> = Mutex::new(());
+
+    let _one_at_a_time = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    if !cpu_will_do() {
+        return Err(start("this CPU has no AVX2, which OpenVINO computes with"));
+    }
+    let (place, passed_over) = place(LIBRARY, asked, None, &Start::of_the_process());
+    for library in &passed_over {
+        tracing::warn!("{library}; name it yourself if you trust it");
+    }
+    let (library, found_by) = match place {
+        Place::Told { path, by } if !path.is_file() => {
+            return Err(OnnxError::Missing {
+                library: LIBRARY,
+                path,
+                by,
+            });
+        }
+        Place::Told { path, by } | Place::Found { path, by } => (load(&path)?, by),
+        Place::System(names) => {
+            let mut tried = passed_over;
+            let loaded = names.iter().find_map(|name| {
+                let error = match load(name) {
+                    Ok(path) => return Some(path),
+                    Err(OnnxError::Load { detail, .. }) => detail,
+                    Err(error) => error.to_string(),
+                };
+                tried.push(error);
+                None
+            });
+            let path = loaded.ok_or_else(|| OnnxError::NotFound {
+                library: LIBRARY,
+                tried: tried.join("; "),
+            })?;
+            (path, FoundBy::System)
+        }
+    };
+    let core = Core::new().map_err(|error| start(&error.to_string()))?;
+    let can = PropertyKey::DeviceCapabilities;
+    let can = core
+        .get_property(&DeviceType::CPU, &can)
+        .map_err(|error| start(&format!("its plugin for CPUs does not work ({error})")))?;
+    let build = ::openvino::version().build_number;
+    Ok(RUNTIME.get_or_init(|| OpenVino {
+        core: Mutex::new(core),
+        library,
+        found_by,
+        // What follows is the number of the build and the name of the branch.
+        version: build.split('-').next().unwrap_or_default().to_owned(),
+        has_bf16: can.split_whitespace().any(|word| word == "BF16"),
+    }))
+}
+
+fn start(detail: &str) -> OnnxError {
+    OnnxError::Start {
+        library: LIBRARY,
+        detail: detail.lines().last().unwrap_or_default().trim().to_owned(),
+    }
+}
+
+fn load(path: &Path) -> Result<PathBuf, OnnxError> {
+    let wrong = |detail: String| {
+        let path = path.to_owned();
+        if is_memory_short(&detail) {
+            OnnxError::Memory { path, detail }
+        } else {
+            OnnxError::Load {
+                library: LIBRARY,
+                path,
+                detail,
+            }
+        }
+    };
+    // The crate takes any library and stops the program at the first function that it lacks.
+    if path.is_file() {
+        let bytes = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        if !bytes.windows(MARK.len()).any(|bytes| bytes == MARK) {
+            return Err(wrong("it has no function of OpenVINO".to_owned()));
+        }
+    }
+    c_library::load_from(path).map_err(wrong)?;
+    Ok(path.to_owned())
+}
+
+/// OpenVINO's own builds are tested with AVX2 on x86-64 and with what every 64-bit ARM has.
+fn cpu_will_do() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}

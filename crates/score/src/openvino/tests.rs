@@ -1,0 +1,192 @@
+//! Beside ONNX Runtime, on the models of this repository. Without the libraries these tests say so and pass; where
+//! `TOPICMILL_OPENVINO_TESTS` is `must`, they fail.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::engine::EngineName;
+use crate::onnx::OnnxEngine;
+use crate::onnx::library::Library;
+use crate::text::Sequence;
+
+const MODELS: [&str; 4] = [
+    "models/minilm-reddit-topics",
+    "tests/it/fixtures/models/tiny-bart-made",
+    "tests/it/fixtures/models/tiny-bert-nli",
+    "tests/it/fixtures/models/tiny-roberta-nli",
+];
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+/// Both libraries, as `make onnxruntime openvino` installs them.
+fn options() -> Option<EngineOptions> {
+    let venv = repository(".venv");
+    let options = EngineOptions {
+        device: Device::Cpu,
+        threads: Some(1),
+        library: Library::OnnxRuntime.in_venv(&venv),
+        openvino: Library::OpenVino.in_venv(&venv),
+        ..EngineOptions::default()
+    };
+    if options.library.is_some() && options.openvino.is_some() {
+        return Some(options);
+    }
+    let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
+    assert!(!must, "`make onnxruntime openvino` comes first");
+    writeln!(
+        std::io::stderr(),
+        "*** NOT RUN: `make onnxruntime openvino` comes first"
+    )
+    .unwrap();
+    None
+}
+
+/// Rows of these lengths; the same number gives the same row.
+fn batch(folder: &ModelFolder, lengths: &[usize]) -> Batch {
+    let size = |n: usize| u32::try_from(n).unwrap();
+    let vocab = size(folder.vocab_size.unwrap_or(1_000));
+    let rows = lengths.iter().map(|len| {
+        let ids = (0..size(*len)).map(|i| 5 + (i * 7_919 + size(*len) * 31) % (vocab - 5));
+        Sequence {
+            ids: ids.collect(),
+            type_ids: vec![0; *len],
+        }
+    });
+    Batch::new(&rows.collect::<Vec<_>>(), folder.pad_id.unwrap_or_default())
+}
+
+fn apart(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let apart = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+    apart.fold(0.0, f32::max)
+}
+
+#[test]
+fn it_says_what_onnx_runtime_says_of_every_kind_of_graph() {
+    let Some(options) = options() else { return };
+    for model in MODELS {
+        let dir = repository(model);
+        let (folder, mut onnx) = OnnxEngine::open(&dir, None, &options).unwrap();
+        let (same, mut openvino) = OpenVinoEngine::open(&dir, None, &options).unwrap();
+        assert_eq!(folder, same, "one model, whichever engine");
+        let batch = batch(&folder, &[40, 17, 3]);
+        let (a, b) = (onnx.infer(&batch).unwrap(), openvino.infer(&batch).unwrap());
+        assert_eq!((a.rows, a.width), (b.rows, b.width), "{model}");
+        let off = apart(&a.data, &b.data);
+        assert!(off < 1e-4, "{model}: {off}");
+    }
+}
+
+#[test]
+fn a_row_says_the_same_alone_and_beside_longer_ones() {
+    let Some(options) = options() else { return };
+    for model in MODELS {
+        let (folder, mut engine) =
+            OpenVinoEngine::open(&repository(model), None, &options).unwrap();
+        let alone = engine.infer(&batch(&folder, &[12])).unwrap();
+        for lengths in [
+            &[12, 12][..],
+            &[12, 5, 3, 30],
+            &[12, 60, 60, 60, 60, 60, 60, 60],
+        ] {
+            let among = engine.infer(&batch(&folder, lengths)).unwrap();
+            let off = apart(alone.row(0), among.row(0));
+            assert!(off < 1e-5, "{model} among {lengths:?}: {off}");
+        }
+    }
+}
+
+#[test]
+fn bfloat16_is_another_precision_of_the_same_graph() {
+    let Some(options) = options() else { return };
+    let dir = repository("tests/it/fixtures/models/tiny-bart-made");
+    let (fp32, mut exact) = OpenVinoEngine::open(&dir, Some("fp32"), &options).unwrap();
+    let (bf16, mut rounded) = OpenVinoEngine::open(&dir, Some("bf16"), &options).unwrap();
+    assert_eq!(
+        (fp32.precision.as_str(), bf16.precision.as_str()),
+        ("fp32", "bf16")
+    );
+    assert!(bf16.depends_on_batch() && !fp32.depends_on_batch());
+    let batch = batch(&fp32, &[40, 17, 3]);
+    let exact = exact.infer(&batch).unwrap();
+    let off = apart(&exact.data, &rounded.infer(&batch).unwrap().data);
+    assert!(off > 1e-5, "{off}: it did not round");
+    assert!(off < 0.3, "{off}");
+    let onnx = OnnxEngine::open(&dir, Some("bf16"), &options).unwrap_err();
+    assert!(matches!(onnx, OnnxError::NoBf16), "{onnx}");
+}
+
+#[test]
+fn what_it_cannot_do_is_told_in_one_sentence() {
+    let Some(options) = options() else { return };
+    let dir = repository(MODELS[2]);
+    let cuda = EngineOptions {
+        device: Device::Cuda(0),
+        engine: EngineName::OpenVino,
+        ..options.clone()
+    };
+    let error = OpenVinoEngine::open(&dir, None, &cuda).unwrap_err();
+    assert!(matches!(error, OnnxError::CpuOnly(_)), "{error}");
+
+    let mut folder = ModelFolder::open(&dir, None).unwrap();
+    let scratch = tempfile::tempdir().unwrap();
+    folder.graph = scratch.path().join("model.onnx");
+    let whole = std::fs::read(dir.join("model.onnx")).unwrap();
+    for (bytes, what) in [
+        (&whole[..whole.len() / 2], "cut off"),
+        (&b"no graph"[..], "no graph"),
+        (&[], "empty"),
+    ] {
+        std::fs::write(&folder.graph, bytes).unwrap();
+        let error = OpenVinoEngine::load(&folder, &options).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            matches!(error, OnnxError::Uncompiled { .. }),
+            "{what}: {said}"
+        );
+        assert!(
+            said.len() < 400 && !said.contains("Exception from"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn ids_that_the_model_has_not_are_refused_before_they_are_computed() {
+    let Some(options) = options() else { return };
+    let (folder, mut engine) =
+        OpenVinoEngine::open(&repository(MODELS[2]), None, &options).unwrap();
+    let mut batch = batch(&folder, &[4]);
+    batch.ids[2] = i64::try_from(folder.vocab_size.unwrap()).unwrap();
+    assert!(matches!(
+        engine.infer(&batch),
+        Err(EngineError::Token { .. })
+    ));
+    engine.restart().unwrap();
+    batch.ids[2] = 1;
+    assert_eq!(engine.infer(&batch).unwrap().rows, 1);
+}
+
+#[test]
+fn operators_that_it_lacks_are_named_and_places_in_its_source_are_not() {
+    let said = "Exception from src/inference/src/cpp/core.cpp:132:\nException from src/inference/src/dev/plugin.cpp:59:\n\
+                Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:\n\
+                FrontEnd API failed with OpConversionFailure:\nModel wasn't fully converted.\nSummary:\n\
+                -- No conversion rule found for operations: com.microsoft.PackedMultiHeadAttention\n\n\n";
+    assert_eq!(
+        in_one_line(said),
+        "it cannot compute the operators com.microsoft.PackedMultiHeadAttention"
+    );
+    let said =
+        "Exception from src/a.cpp:1:\nCheck 'x' failed at src/b.cpp:2:\nThe file is cut off.\n";
+    assert_eq!(in_one_line(said), "The file is cut off.");
+    assert_eq!(
+        in_one_line("Exception from src/a.cpp:1:\n"),
+        "Exception from src/a.cpp:1:"
+    );
+}

@@ -1,0 +1,142 @@
+//! What a graph takes and gives, as the library that loaded it tells, against what its folder says. Pure.
+//!
+//! In go the ports of a graph in words that every library has; out come the [`Input`]s to fill and the name of the output
+//! to read, or why the graph cannot be used.
+
+use super::contract::{Filling, Input};
+use super::folder::{ModelFolder, ModelKind};
+
+/// An input or an output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Its name in the graph.
+    pub name: String,
+    /// Type of its numbers, as [`Input::kind`] writes it; `None` for what is no tensor.
+    pub kind: Option<String>,
+    /// Its dimensions, −1 for one of any size; `None` where not even their number is known.
+    pub shape: Option<Vec<i64>>,
+}
+
+/// What a graph takes, or why it cannot be had.
+///
+/// # Errors
+/// What does not fit, in words.
+pub fn inputs_of(
+    ports: &[Port],
+    filling: &Filling,
+    folder: &ModelFolder,
+) -> Result<Vec<Input>, String> {
+    let mut inputs = Vec::new();
+    for port in ports {
+        let Some(input) = Input::ALL
+            .into_iter()
+            .find(|input| input.name() == port.name)
+        else {
+            let known = Input::ALL.map(Input::name).join(", ");
+            return Err(format!(
+                "it wants the input `{}`; topicmill gives {known}",
+                port.name
+            ));
+        };
+        if port.kind.as_deref() != Some(input.kind()) {
+            return Err(format!(
+                "its input `{}` is {}, not {}",
+                input.name(),
+                port.kind.as_deref().unwrap_or("no tensor"),
+                input.kind()
+            ));
+        }
+        if let Some(shape) = &port.shape
+            && !folder.fixed.fits(input, shape)
+        {
+            let sizes: Vec<String> = shape.iter().map(i64::to_string).collect();
+            return Err(format!(
+                "its input `{}` has a fixed shape ({}; -1 is any size) that does not fit `{}`; export it with dynamic \
+                 axes",
+                input.name(),
+                sizes.join(" × "),
+                Input::Ids.name()
+            ));
+        }
+        // Found out here and not with the first batch: `Input::of` relies on it.
+        if input == Input::DecoderIds && filling.decoder_start_id.is_none() {
+            return Err(
+                "it wants `decoder_ids`, and no `manifest.toml` tells `decoder_start_id`"
+                    .to_owned(),
+            );
+        }
+        inputs.push(input);
+    }
+    if !inputs.contains(&Input::Ids) {
+        return Err(format!("it has no input `{}`", Input::Ids.name()));
+    }
+    if !inputs.iter().any(|input| input.tells_length()) {
+        return Err(
+            "it has no input `attention_mask`, and none else that tells where a row ends"
+                .to_owned(),
+        );
+    }
+    Ok(inputs)
+}
+
+/// The output that is read of what a graph gives.
+///
+/// # Errors
+/// What does not fit, in words.
+pub fn output_of(ports: &[Port], folder: &ModelFolder) -> Result<String, String> {
+    let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+    let wanted = wanted_output(folder);
+    let found = match (&folder.kind, names.first()) {
+        _ if names.contains(&wanted) => wanted,
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(first)) if folder.made.is_none() => {
+            first
+        }
+        _ => {
+            return Err(format!(
+                "it has no output `{wanted}` (there is {})",
+                names.join(", ")
+            ));
+        }
+    };
+    if let Some(port) = ports.iter().find(|port| port.name == found) {
+        check_output(port, folder)?;
+    }
+    Ok(found.to_owned())
+}
+
+/// What the output is called, if the graph has one of that name.
+pub fn wanted_output(folder: &ModelFolder) -> &str {
+    match (&folder.kind, &folder.made) {
+        (ModelKind::Embedding(head), _) => head.output.as_str(),
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), Some(made)) => made.contract.output.as_str(),
+        (ModelKind::Nli(_) | ModelKind::Classifier(_), None) => "logits",
+    }
+}
+
+/// What can be known of an output before anything is computed: the type of its numbers, and how many there are a row.
+fn check_output(port: &Port, folder: &ModelFolder) -> Result<(), String> {
+    let name = &port.name;
+    let Some(kind) = &port.kind else {
+        return Err(format!("its output `{name}` is no tensor"));
+    };
+    if !["float32", "float16"].contains(&kind.as_str()) {
+        return Err(format!(
+            "its output `{name}` is {kind}, and topicmill reads float32 and float16"
+        ));
+    }
+    let (Some(width), Some(shape)) = (folder.kind.width(), &port.shape) else {
+        return Ok(());
+    };
+    match shape[..] {
+        [_] if width == 1 => Ok(()),
+        [_, given] if given > 0 && usize::try_from(given) != Ok(width) => Err(format!(
+            "its output `{name}` has {given} numbers a row, and `config.json` names {width} labels"
+        )),
+        [] | [_, _] => Ok(()),
+        _ => Err(format!(
+            "its output `{name}` has {} dimensions, and a row of numbers for each text has two; is it a model without a \
+             head?",
+            shape.len()
+        )),
+    }
+}

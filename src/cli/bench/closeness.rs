@@ -1,0 +1,241 @@
+//! `topicmill bench closeness`
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::{read, rounded, table};
+use crate::cli::output::{self, OutputFormat};
+use crate::cli::setup::{ModelFlags, PipelineFlags, Setup};
+use crate::cli::{CliError, Exit};
+use crate::clock::SharedClock;
+use crate::engines::closeness::{Closeness, ENOUGH_TEXTS, Measured, Way};
+use crate::engines::{ModelChoice, OpenedModel};
+use topicmill_score::folder::BF16;
+use topicmill_score::openvino::load_openvino;
+use topicmill_score::{Device, EngineName, LabelSet, Scores};
+
+/// Texts that are read where nobody says how many.
+const TEXTS: u32 = 400;
+/// How often each way is measured; the fastest time counts.
+const ROUNDS: usize = 2;
+
+/// Flags of `bench closeness`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill bench closeness --texts texts.ndjson\n\
+\x20 topicmill bench closeness --texts texts.ndjson --model models/bart-large-mnli --posts 200
+
+`classify --closeness near` then takes the fastest way that gives 99.5 % of the texts the label that they get in float32, \
+and `--closeness rough` one that gives it to 98 %. Take texts of the kind that you will label.")]
+pub struct Closenesses {
+    /// Score these texts, one JSON object on each line (text, or title and selftext)
+    #[arg(long, value_name = "FILE")]
+    texts: PathBuf,
+    /// Score this many of them, 200 or more
+    #[arg(long, value_name = "N", default_value_t = TEXTS, value_parser = clap::value_parser!(u32).range(200..))]
+    posts: u32,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    #[command(flatten)]
+    model: ModelFlags,
+    /// Print in this format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// What is measured, on what.
+pub struct Work {
+    choice: ModelChoice,
+    set: LabelSet,
+    texts: Vec<String>,
+}
+
+/// What came of the texts in one way.
+struct Came {
+    runtime: String,
+    seconds: f64,
+    scores: Vec<Option<Scores>>,
+}
+
+impl Closenesses {
+    pub(super) fn load(&self, setup: &Setup) -> Result<Work, CliError> {
+        let texts = read(&self.texts, self.posts as usize)?;
+        if texts.len() < ENOUGH_TEXTS {
+            return Err(CliError::Usage(format!(
+                "{} texts prove too little: give {ENOUGH_TEXTS} or more; `topicmill sql --format ndjson \"SELECT title, \
+                 selftext FROM posts LIMIT 400\"` prints some",
+                texts.len()
+            )));
+        }
+        let choice = setup.model_asked_for(&self.model)?;
+        if !choice
+            .devices
+            .iter()
+            .all(|device| matches!(device, Device::Cpu | Device::Auto))
+        {
+            return Err(CliError::Usage(
+                "the engines are compared on a CPU: leave out --device".to_owned(),
+            ));
+        }
+        let set = setup.label_set(&self.model, setup.pipeline(&self.pipeline)?.label_set)?;
+        Ok(Work { choice, set, texts })
+    }
+
+    pub(super) fn run(
+        self,
+        work: &Work,
+        clock: &SharedClock,
+        stop: &CancellationToken,
+    ) -> Result<Exit, CliError> {
+        let ways = work.ways();
+        let mut came: BTreeMap<usize, Came> = BTreeMap::new();
+        let mut failed: BTreeMap<usize, String> = BTreeMap::new();
+        for _ in 0..ROUNDS {
+            for (number, way) in ways.iter().enumerate() {
+                if failed.contains_key(&number) {
+                    continue;
+                }
+                match work.compute(way, clock, stop) {
+                    Ok(None) => {
+                        return Err(CliError::Usage("stopped before all was measured".into()));
+                    }
+                    Ok(Some(now)) => {
+                        let best = came.get(&number).map_or(f64::INFINITY, |came| came.seconds);
+                        let seconds = best.min(now.seconds);
+                        came.insert(number, Came { seconds, ..now });
+                    }
+                    // Without float32 there is nothing to compare with.
+                    Err(error) if number == 0 => return Err(error),
+                    Err(error) => {
+                        came.remove(&number);
+                        failed.insert(number, error.to_string());
+                    }
+                }
+            }
+        }
+        let measured: Vec<Measured> = (0..ways.len())
+            .filter_map(|number| Some(measured(&ways[number], came.get(&number)?, &came[&0])))
+            .collect();
+        let mut rows: Vec<Value> = measured.iter().map(row).collect();
+        rows.extend(failed.iter().map(|(number, why)| {
+            json!({"engine": ways[*number].engine, "precision": ways[*number].precision, "comes": why})
+        }));
+        output::print_table(&table(&rows), self.format)?;
+        match work.choice.keep_measured(&measured) {
+            Ok(path) => tracing::info!("written to {}", path.display()),
+            Err(why) => tracing::warn!("later commands do not know of it: {why}"),
+        }
+        Ok(Exit::Done)
+    }
+}
+
+impl Work {
+    /// What there is to compare; first the one that the others are compared with.
+    fn ways(&self) -> Vec<Way> {
+        let mut ways = vec![Way::new(EngineName::OnnxRuntime, "fp32")];
+        if let Ok(openvino) = load_openvino(self.choice.openvino.as_deref()) {
+            ways.push(Way::new(EngineName::OpenVino, "fp32"));
+            if openvino.has_bf16() {
+                ways.push(Way::new(EngineName::OpenVino, BF16));
+            }
+        }
+        let int8 = ModelChoice {
+            devices: vec![Device::Cpu],
+            precision: Some("int8".to_owned()),
+            ..self.choice.clone()
+        };
+        if int8.folder().is_ok() {
+            ways.push(Way::new(EngineName::OnnxRuntime, "int8"));
+        }
+        ways
+    }
+
+    /// Scores all texts; `None` where it was stopped.
+    fn compute(
+        &self,
+        way: &Way,
+        clock: &SharedClock,
+        stop: &CancellationToken,
+    ) -> Result<Option<Came>, CliError> {
+        let stopped = || stop.is_cancelled();
+        let own = self.choice.folder_in_fp32()?;
+        let asked = ModelChoice {
+            devices: vec![Device::Cpu],
+            engine: way.engine().unwrap_or_default(),
+            // A folder may have one graph only, whose name says no precision.
+            precision: (way.precision != own.precision || own.made.is_some())
+                .then(|| way.precision.clone()),
+            ..self.choice.clone()
+        };
+        let OpenedModel {
+            mut labeler,
+            runtime,
+            ..
+        } = asked.open_one(Device::Cpu)?;
+        let prepared = labeler.prepare(&self.set)?;
+        // Memory is taken and kernels are made with the first texts.
+        let some = &self.texts[..self.texts.len().min(16)];
+        if labeler.score_all(&prepared, some, &stopped)?.is_none() {
+            return Ok(None);
+        }
+        let began = clock.elapsed();
+        let results = labeler.score_all(&prepared, &self.texts, &stopped)?;
+        let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
+        let scores = |results: Vec<_>| {
+            let of =
+                |result: Result<topicmill_score::TextResult, _>| result.ok().map(|it| it.scores);
+            results.into_iter().map(of).collect()
+        };
+        Ok(results.map(|results| Came {
+            runtime,
+            seconds,
+            scores: scores(results),
+        }))
+    }
+}
+
+fn measured(way: &Way, came: &Came, exact: &Came) -> Measured {
+    let label = |scores: &Scores| (!scores.abstained).then_some(scores.best);
+    let both = || came.scores.iter().zip(&exact.scores);
+    // Of a text without a label in float32 there is nothing to agree with.
+    let labelled = || both().filter_map(|(a, b)| Some((a, b.as_ref().and_then(label)?)));
+    let apart = |a: &Scores, b: &Scores| {
+        let apart = a.scores.iter().zip(&b.scores).map(|(a, b)| (a - b).abs());
+        apart.fold(0.0, f64::max)
+    };
+    let off = both().map(|(a, b)| match (a, b) {
+        (Some(a), Some(b)) => apart(a, b),
+        (None, None) => 0.0,
+        // One that cannot be scored is as far off as can be.
+        _ => 1.0,
+    });
+    let texts = came.scores.len();
+    #[expect(clippy::cast_precision_loss, reason = "a speed")]
+    let texts_per_sec = texts as f64 / came.seconds.max(1e-9);
+    Measured {
+        way: way.clone(),
+        runtime: came.runtime.clone(),
+        texts: labelled().count(),
+        agreed: labelled()
+            .filter(|(a, label_of)| a.as_ref().and_then(label) == Some(*label_of))
+            .count(),
+        score_off: off.fold(0.0, f64::max),
+        texts_per_sec,
+    }
+}
+
+fn row(one: &Measured) -> Value {
+    json!({
+        "engine": one.way.engine,
+        "precision": one.way.precision,
+        "texts/s": rounded(one.texts_per_sec, 1),
+        "labelled as fp32": format!("{} of {}", one.agreed, one.texts),
+        "scores off": format!("{:.1e}", one.score_off),
+        "comes": one.closeness().map_or("not close", Closeness::as_str),
+    })
+}

@@ -1,0 +1,161 @@
+//! A model's engine and precision as `bench closeness` measured them: what is stored becomes a choice.
+//!
+//! A measurement counts only on the make of CPU, with the threads, for the model and with the library that it was made
+//! with. Where scores may differ from float32 by more than 1e-4, nothing is chosen that was not measured.
+
+use std::path::PathBuf;
+
+use topicmill_score::folder::Processor;
+use topicmill_score::onnx::{Runtime, load_runtime};
+use topicmill_score::openvino::{OpenVino, load_openvino};
+use topicmill_score::{Device, EngineName, ModelError, ModelFolder};
+
+use super::closeness::{Closeness, Kept, Key, Measured, fastest};
+use super::{EnginesError, ModelChoice, caches, cores, find_model, make_of};
+
+/// The precision that others are compared with.
+const FP32: &str = "fp32";
+
+impl ModelChoice {
+    /// Takes the fastest engine and precision that came so close when `bench closeness` measured them. With
+    /// [`Closeness::Exact`] nothing needs to have been measured: the choice then stays as it is.
+    ///
+    /// # Errors
+    /// [`EnginesError::NotMeasured`], and [`EnginesError::Folder`].
+    pub fn as_measured(self, closeness: Closeness) -> Result<Self, EnginesError> {
+        if closeness == Closeness::Exact {
+            return Ok(self.as_measured_exactly().unwrap_or(self));
+        }
+        if self.devices.iter().any(|device| self.may_be_gpu(*device)) {
+            tracing::debug!("a GPU computes faster than any engine on the CPU");
+            return Ok(self);
+        }
+        let missing = |why: String| EnginesError::NotMeasured {
+            closeness,
+            model: self.model.display().to_string(),
+            why,
+        };
+        let measured = self.measured(&self.folder_in_fp32()?);
+        if measured.is_empty() {
+            return Err(missing("nobody has measured it here".to_owned()));
+        }
+        let precision = self.precision.as_deref();
+        let found = fastest(&measured, closeness, precision)
+            .ok_or_else(|| missing("nothing that was measured comes so close".to_owned()))?;
+        if !self.is_here(found) {
+            let was = &found.runtime;
+            return Err(missing(format!(
+                "it was measured with another library ({was}) than is here"
+            )));
+        }
+        Ok(self.with(found, closeness))
+    }
+
+    /// Another engine for the same scores, if that was measured to be the faster one.
+    fn as_measured_exactly(&self) -> Option<Self> {
+        // Asked first, since it costs least: most people have measured nothing.
+        kept().filter(|kept| kept.path().exists())?;
+        if self.devices.iter().any(|device| self.may_be_gpu(*device)) {
+            return None;
+        }
+        let folder = self.folder_of(self.precision.as_deref()).ok()?;
+        if folder.precision != FP32 {
+            return None;
+        }
+        let measured = self.measured(&folder);
+        let found = fastest(&measured, Closeness::Exact, Some(FP32))?;
+        self.is_here(found)
+            .then(|| self.with(found, Closeness::Exact))
+    }
+
+    fn with(&self, found: &Measured, closeness: Closeness) -> Self {
+        let own = self.folder_of(None);
+        let is_own = own.is_ok_and(|own| own.precision == found.way.precision);
+        Self {
+            // A graph that is the folder's only one need not be called after its precision.
+            precision: (!is_own).then(|| found.way.precision.clone()),
+            engine: found.way.engine().unwrap_or_default(),
+            why: Some(format!(
+                "measured as the fastest that is {closeness}: {} of {} texts got the label that they get in float32",
+                found.agreed, found.texts
+            )),
+            ..self.clone()
+        }
+    }
+
+    /// What was measured of the engines that may be taken.
+    fn measured(&self, folder: &ModelFolder) -> Vec<Measured> {
+        let kept = kept().map(|kept| kept.get(&self.key(folder)));
+        let mut measured = kept.unwrap_or_default();
+        measured.retain(|one| {
+            let engine = one.way.engine();
+            engine.is_some() && (self.engine == EngineName::Auto || engine == Some(self.engine))
+        });
+        measured
+    }
+
+    /// Stores what came of each way of computing this model, for [`ModelChoice::as_measured`].
+    ///
+    /// # Errors
+    /// Why it cannot be stored, in words.
+    pub fn keep_measured(&self, measured: &[Measured]) -> Result<PathBuf, String> {
+        let kept = kept().ok_or("neither XDG_CACHE_HOME nor HOME names a folder")?;
+        let folder = self.folder_in_fp32().map_err(|error| error.to_string())?;
+        match kept.put(&self.key(&folder), measured) {
+            Ok(()) => Ok(kept.path().to_owned()),
+            Err(error) => Err(format!("{}: {error}", kept.path().display())),
+        }
+    }
+
+    fn key(&self, folder: &ModelFolder) -> Key {
+        Key {
+            manifest_hash: folder.manifest_hash.clone(),
+            device: make_of(Device::Cpu),
+            threads: self.threads.unwrap_or_default(),
+            cores: cores(),
+        }
+    }
+
+    fn may_be_gpu(&self, device: Device) -> bool {
+        match device {
+            Device::Cpu => false,
+            Device::Cuda(_) => true,
+            Device::Auto => load_runtime(self.library.as_deref()).is_ok_and(Runtime::knows_cuda),
+        }
+    }
+
+    /// Whether the library that was measured is the one that would compute now.
+    fn is_here(&self, measured: &Measured) -> bool {
+        let here = match measured.way.engine() {
+            Some(EngineName::OpenVino) => {
+                let runtime = load_openvino(self.openvino.as_deref());
+                runtime.map(OpenVino::told_apart)
+            }
+            _ => {
+                let runtime = load_runtime(self.library.as_deref());
+                runtime.map(Runtime::told_apart)
+            }
+        };
+        here.is_ok_and(|here| here == measured.runtime)
+    }
+
+    fn folder_of(&self, precision: Option<&str>) -> Result<ModelFolder, ModelError> {
+        ModelFolder::open_for(&find_model(&self.model), Processor::Cpu, precision)
+    }
+
+    /// The folder with its graph in float32, which may be the only one, whatever it is called.
+    ///
+    /// # Errors
+    /// See [`ModelError`].
+    pub fn folder_in_fp32(&self) -> Result<ModelFolder, ModelError> {
+        match self.folder_of(None) {
+            Ok(folder) if folder.precision == FP32 => Ok(folder),
+            _ => self.folder_of(Some(FP32)),
+        }
+    }
+}
+
+/// Where measurements are stored; nowhere for a user without a home.
+fn kept() -> Option<Kept> {
+    Some(Kept::below(&caches()?))
+}

@@ -1,0 +1,249 @@
+//! OpenVINO beside ONNX Runtime: the same labels of the same model, whichever computes them; and what is said where one
+//! cannot.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::support::engine::{openvino_is_here, repository};
+use crate::support::postgres::databases;
+use crate::support::program::{Program, finished};
+
+const POSTS: usize = 24;
+
+fn posts() -> String {
+    let titles = [
+        "a new boss fight in this game",
+        "how long to roast a chicken",
+        "my band recorded a song, and here is how we mixed it in the end",
+        "glaciers melt and the sea rises",
+        "the striker scored in the last minute",
+    ];
+    let post = |i: usize| {
+        json!({
+            "id": format!("k{i}"), "title": format!("{} {i}", titles[i % 5]), "selftext": "more ".repeat(i),
+            "subreddit": "gaming", "created_utc": 1_700_000_000 + i,
+        })
+    };
+    (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
+}
+
+/// Rows of a query, of a database.
+fn rows(program: &Program, url: &str, query: &str) -> Vec<Value> {
+    let ran = program.ok(&["--database", url, "sql", "--format", "ndjson", query]);
+    let lines = ran.stdout.lines();
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Each score by post and label.
+fn scores(program: &Program, url: &str) -> BTreeMap<(String, String), f64> {
+    let query = "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
+                   JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
+                  WHERE m.precision = 'fp32'";
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = |row: &Value| {
+        let score = row["score"].as_f64().unwrap();
+        ((text(&row["fullname"]), text(&row["slug"])), score)
+    };
+    rows(program, url, query).iter().map(of).collect()
+}
+
+#[test]
+fn two_engines_label_one_backlog_as_one_model_and_bf16_as_another() {
+    if !openvino_is_here("two engines on one backlog") {
+        return;
+    }
+    for database in databases() {
+        let program = Program::new();
+        let (file, url) = (
+            program.write("posts.ndjson", posts()),
+            database.url.as_str(),
+        );
+        let classify = |more: &[&str]| {
+            let first = ["--database", url, "classify", "--threads", "1"];
+            program.ok(&[&first, more].concat())
+        };
+        program.ok(&["--database", url, "import", &file]);
+        classify(&["--engine", "onnxruntime", "--limit", "10"]);
+        classify(&["--engine", "openvino"]);
+        let mixed = scores(&program, url);
+        let models = |program: &Program| rows(program, url, "SELECT precision FROM models");
+        assert_eq!(models(&program).len(), 1);
+        let shown = "SELECT fullname, label, outcome FROM labeled_posts ORDER BY fullname";
+        let shown = || rows(&program, url, shown);
+        let before = shown();
+        assert_eq!(before.len(), POSTS);
+
+        let alone = Program::new();
+        let file = alone.write("posts.ndjson", posts());
+        let here = "sqlite:topicmill.db";
+        alone.ok(&["import", &file]);
+        alone.ok(&["classify", "--threads", "1", "--engine", "onnxruntime"]);
+        let exact = scores(&alone, here);
+        assert_eq!(
+            mixed.keys().collect::<Vec<_>>(),
+            exact.keys().collect::<Vec<_>>()
+        );
+        let off = exact.iter().map(|(key, score)| (score - mixed[key]).abs());
+        let off = off.fold(0.0, f64::max);
+        assert!(off < 1e-4, "{off}");
+
+        let ran = classify(&["--precision", "bf16"]);
+        assert!(ran.stderr.contains("OpenVINO 20"), "{}", ran.stderr);
+        assert_eq!(models(&program).len(), 2, "another precision");
+        assert_eq!(shown(), before, "the views stay");
+        let settings = "SELECT counts FROM runs WHERE stage = 'classify' ORDER BY id DESC LIMIT 1";
+        let run = rows(&program, url, settings).remove(0);
+        let counts = run["counts"].as_str().map_or_else(
+            || run["counts"].clone(),
+            |text| serde_json::from_str(text).unwrap(),
+        );
+        let runtime = counts["settings"]["runtime"].as_str().unwrap();
+        assert!(runtime.starts_with("OpenVINO 20"), "{counts}");
+    }
+}
+
+#[test]
+fn what_an_engine_cannot_do_is_one_sentence_with_its_exit_code() {
+    let program = Program::new();
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["--engine", "tensorrt"], 2, "`onnxruntime` or `openvino`"),
+        (
+            &["--engine", "openvino", "--device", "cuda"],
+            2,
+            "`--device cpu`",
+        ),
+        (
+            &["--engine", "onnxruntime", "--precision", "bf16"],
+            2,
+            "`--engine openvino`",
+        ),
+        (&["--closeness", "close"], 2, "`near` or `rough`"),
+        (&["--closeness", "near"], 2, "`topicmill bench closeness"),
+    ];
+    for (flags, code, said) in cases {
+        let mut command = program.command(&[&["classify"], flags].concat());
+        command.env("XDG_CACHE_HOME", program.folder.path().join("caches"));
+        let ran = finished(command.output().unwrap());
+        assert_eq!(ran.code, code, "{flags:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{flags:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_wrong_library_of_openvino_is_one_sentence_and_nobody_else_needs_it() {
+    let program = Program::new();
+    let foreign = program.write("libforeign.so", "not a library");
+    let named = program.write("libopenvino_c.so", "ov_get_openvino_version");
+    for library in [foreign.as_str(), &named, "/no/such/libopenvino_c.so"] {
+        let run = |flags: &[&str]| {
+            let mut command = program.command(&[&["classify"], flags].concat());
+            command.env("TOPICMILL__OPENVINO__LIBRARY", library);
+            finished(command.output().unwrap())
+        };
+        let ran = run(&["--engine", "openvino"]);
+        assert_eq!(ran.code, 5, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains(library) && ran.stderr.contains("openvino.library"),
+            "{}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
+        assert_eq!(run(&["--precision", "bf16"]).code, 5);
+    }
+}
+
+#[test]
+fn closeness_is_measured_on_own_texts_and_then_chosen() {
+    if !openvino_is_here("closeness") {
+        return;
+    }
+    let program = Program::new();
+    let caches = program.folder.path().join("caches");
+    let run = |args: &[&str]| {
+        let mut command = program.command(args);
+        command.env("XDG_CACHE_HOME", &caches);
+        finished(command.output().unwrap())
+    };
+    let model = repository("tests/it/fixtures/models/tiny-bart-made");
+    let model = model.display().to_string();
+    let text = |i: usize| format!("{}\n", json!({"text": format!("a song about game {i}")}));
+    let texts = program.write("texts.ndjson", (0..200).map(text).collect::<String>());
+    let few = run(&["bench", "closeness", "--texts", &texts, "--posts", "199"]);
+    assert_eq!(few.code, 2, "{}", few.stderr);
+    let measure = |format: &str| {
+        run(&[
+            "bench",
+            "closeness",
+            "--texts",
+            &texts,
+            "--model",
+            &model,
+            "--threads",
+            "1",
+            "--format",
+            format,
+        ])
+    };
+    let ran = measure("json");
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let found: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    let of = |engine: &str, precision: &str| {
+        let row = found
+            .iter()
+            .find(|row| row["engine"] == engine && row["precision"] == precision);
+        row.unwrap_or_else(|| panic!("{engine} {precision}: {found:?}"))
+    };
+    assert_eq!(of("onnxruntime", "fp32")["comes"], "exact");
+    assert_eq!(of("openvino", "fp32")["comes"], "exact");
+    assert_ne!(of("onnxruntime", "int8")["comes"], "exact");
+
+    let file = caches.join("topicmill/closeness.json");
+    let kept = fs::read_to_string(&file).unwrap();
+    // Of the two that are exact, make one the faster.
+    let mut entries: Value = serde_json::from_str(&kept).unwrap();
+    for one in entries.as_object_mut().unwrap().values_mut() {
+        for way in one.as_array_mut().unwrap() {
+            let fast = way["engine"] == "openvino";
+            way["texts_per_sec"] = json!(if fast { 1e6 } else { 1.0 });
+        }
+    }
+    fs::write(&file, entries.to_string()).unwrap();
+    let posts = program.write("posts.ndjson", posts());
+    program.ok(&["import", &posts]);
+    let classify = |more: &[&str]| {
+        let first = [
+            "classify",
+            "--model",
+            &model,
+            "--threads",
+            "1",
+            "--limit",
+            "4",
+        ];
+        run(&[&first, more].concat())
+    };
+    let ran = classify(&["--closeness", "near"]);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("OpenVINO 20") && ran.stderr.contains("200 of 200 texts"),
+        "{}",
+        ran.stderr
+    );
+    let asked = classify(&["--engine", "onnxruntime"]);
+    assert!(!asked.stderr.contains("OpenVINO"), "{}", asked.stderr);
+    let exact = classify(&[]);
+    assert!(exact.stderr.contains("OpenVINO 20"), "{}", exact.stderr);
+
+    // Measured on another CPU, or with another library: it says nothing about this one.
+    for (from, to) in [("cpu (", "cpu (another "), ("OpenVINO 20", "OpenVINO 19")] {
+        fs::write(&file, entries.to_string().replace(from, to)).unwrap();
+        let ran = classify(&["--closeness", "near"]);
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("bench closeness"), "{}", ran.stderr);
+        assert!(!classify(&[]).stderr.contains("OpenVINO"));
+    }
+}
