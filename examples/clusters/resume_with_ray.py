@@ -1,0 +1,30 @@
+"""Ray Data: python resume_with_ray.py IN OUT DONE labels a folder of Parquet, and goes on where a killed job stopped.
+
+DONE is a folder in which Ray notes the ids of the rows that are in OUT. The same command again scores only the others.
+"""
+
+import sys
+
+import ray
+from ray.data import ActorPoolStrategy, DataContext
+from ray.data.checkpoint import CheckpointConfig
+
+from topicmill import Labeler
+
+if __name__ == "__main__":
+    source, target, done = sys.argv[1:]
+    # The notes stay when the job is done, so that a further call has nothing to do.
+    notes = CheckpointConfig(id_column="id", checkpoint_path=done, delete_checkpoint_on_success=False)
+    DataContext.get_current().checkpoint_config = notes
+    posts = ray.data.read_parquet(source)
+    labeled = posts.map_batches(
+        Labeler,
+        fn_constructor_kwargs={"labels": ["cooking", "travel"], "threads": 1},
+        batch_format="pyarrow",
+        # Rows that a killed job loses at most, for each actor.
+        batch_size=128,
+        compute=ActorPoolStrategy(size=2),
+        num_cpus=0.5,
+    )
+    # All rows: one that is filtered out before it is written would be scored again.
+    labeled.write_parquet(target)
