@@ -37,6 +37,7 @@ mod readme;
 mod replay;
 mod report;
 mod reviewing;
+mod scale;
 mod schedule;
 mod schema;
 mod serve;
