@@ -35,7 +35,7 @@ from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
 WORDS = (TOP / "docs/words.md").read_text(encoding="utf-8").split()
-# Of the network 10.79, one part for each host: the server's end and the host's.
+# Each host has a part of the network 10.79, with the server's end and its own.
 HOSTS = {"cut": 1, "dead": 2, "far": 3}
 CLOCKS = {"cut": "+300s", "far": "-300s"}
 DELAY_SECS = 0.2

@@ -191,7 +191,7 @@ def sentences(folder: Path, model: str, checkpoint: str, rounds: int) -> None:
         labeled = read.map_batches(
             kind, fn_constructor_kwargs=settings, batch_size=count // PARTS, compute=ActorPoolStrategy(size=1)
         )
-        # Ray stops its actors after each run, so that each loads its model: of that the second half of a run is free.
+        # Ray stops its actors after each run, so each run loads the model: its second half is what is measured.
         for at, _ in enumerate(labeled.iter_batches(batch_size=count // PARTS)):
             if at == PARTS // 2 - 1:
                 half = time.perf_counter()

@@ -211,7 +211,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
             machine(now)
     for name in born:
         bill.paid += max(0.0, bill.ends - born[name])
-        # Of those that started last, part of the start lies behind the end.
+        # Part of the start of the last machines lies behind the end.
         bill.start -= max(0.0, min(born[name] + world.start_secs, dies[name]) - max(bill.ends, born[name]))
     return bill
 

@@ -55,7 +55,7 @@ def test_an_engine_gives_what_one_process_gives(example, folder, expected, tmp_p
     command = [sys.executable, example, folder, tmp_path / "out"]
     # Spark takes the first python3 for its workers otherwise.
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=env)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path, env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found = ds.dataset(tmp_path / "out").to_table()
     assert 0 < found.num_rows == expected.num_rows < PARTS * ROWS
@@ -199,7 +199,7 @@ topicmill.Labeler.__call__ = counting
         return sum(map(int, counted.read_text().split())) if counted.exists() else 0
 
     driver = start()
-    ends = time.monotonic() + 240
+    ends = time.monotonic() + 600
     while not noted():
         assert driver.poll() is None and time.monotonic() < ends, (tmp_path / "log").read_text()[-4000:]
         time.sleep(0.01)
@@ -214,11 +214,11 @@ topicmill.Labeler.__call__ = counting
     assert 0 < before < len(some), "the driver was killed too late"
 
     again = start()
-    assert again.wait(timeout=240) == 0, (tmp_path / "log").read_text()[-4000:]
+    assert again.wait(timeout=600) == 0, (tmp_path / "log").read_text()[-4000:]
     assert scored() - at_first == len(some) - before, "rows that were written were scored again"
     found = ds.dataset(target).to_table()
     assert_same(found, Labeler(labels=["cooking", "travel"], threads=1).label_batch(posts))
 
     files = sorted(target.iterdir())
-    assert start().wait(timeout=240) == 0
+    assert start().wait(timeout=600) == 0
     assert sorted(target.iterdir()) == files and scored() == at_first + len(some) - before, "nothing was left to do"

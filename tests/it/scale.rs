@@ -17,7 +17,7 @@ fn the_defaults_waste_less_than_a_twentieth_when_machines_vanish() {
         "{said}{}",
         String::from_utf8_lossy(&ran.stderr)
     );
-    // Of the committed tables, the first is of these very defaults.
+    // The first of the committed tables is of these very defaults.
     let recorded = std::fs::read_to_string(repository("benches/results/scale.md")).unwrap();
     let rows: Vec<&str> = said.lines().filter(|line| line.ends_with("** |")).collect();
     assert_eq!(rows.len(), 4, "{said}");
