@@ -16,12 +16,12 @@ if __name__ == "__main__":
     # The notes stay when the job is done, so that a further call has nothing to do.
     notes = CheckpointConfig(id_column="id", checkpoint_path=done, delete_checkpoint_on_success=False)
     DataContext.get_current().checkpoint_config = notes
-    posts = ray.data.read_parquet(source)
+    # What is under way when a job is killed is lost: blocks of so many rows.
+    posts = ray.data.read_parquet(source).repartition(target_num_rows_per_block=128)
     labeled = posts.map_batches(
         Labeler,
         fn_constructor_kwargs={"labels": ["cooking", "travel"], "threads": 1},
         batch_format="pyarrow",
-        # Rows that a killed job loses at most, for each actor.
         batch_size=128,
         compute=ActorPoolStrategy(size=2),
         num_cpus=0.5,

@@ -1,9 +1,13 @@
 """A table of digests at the end: each way to the same labels, beside one process."""
 
 import hashlib
+import os
 
 import pyarrow as pa
 import pytest
+
+# Ray gives its workers the lowest priority but four, and on a busy machine they would not get on.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 DIGESTS: list[tuple[str, pa.Table]] = []
 
