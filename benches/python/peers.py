@@ -15,7 +15,7 @@ PYTHON has what python/requirements-clusters.txt lists and the package; `pipelin
 - sentences: Ray Data with one actor of one thread. CHECKPOINT has the weights of MODEL as sentence-transformers reads them
   (benches/embedding/run.py makes it). The actor embeds a batch, and compares it with the vectors of the labels.
 
-Workers are warm: each has loaded its model before the clock runs. Medians; `processor` is the time of all processes below this
+TEXTS in the environment is the number of texts. Workers are warm: each has loaded its model before the clock runs. Medians; `processor` is the time of all processes below this
 one, which other programs on the machine disturb less.
 """
 
@@ -106,7 +106,7 @@ def workers(folder: Path, rounds: int) -> None:
 
     import topicmill.dask
 
-    count = 480
+    count = int(os.environ.get("TEXTS", "480"))
     labeled = topicmill.dask.label(dd.read_parquet(posts(folder, count)), text="text")
     cluster = lambda workers: Client(n_workers=workers, threads_per_worker=1, dashboard_address=None)
     with cluster(1) as one, cluster(2) as two:
@@ -126,7 +126,7 @@ def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
 
     import topicmill.dask
 
-    count = 96
+    count = int(os.environ.get("TEXTS", "96"))
     frame = dd.read_parquet(posts(folder, count))
 
     def by_pipeline(part: pd.DataFrame, hf: str) -> pd.DataFrame:
@@ -180,7 +180,7 @@ def sentences(folder: Path, model: str, checkpoint: str, rounds: int) -> None:
 
     from topicmill import Labeler
 
-    count = 480
+    count = int(os.environ.get("TEXTS", "480"))
     source = str(posts(folder, count))
     labels = Labeler(model=model).load().labels
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)

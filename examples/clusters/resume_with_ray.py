@@ -3,6 +3,7 @@
 DONE is a folder in which Ray notes the ids of the rows that are in OUT. The same command again scores only the others.
 """
 
+import os
 import sys
 
 import ray
@@ -13,6 +14,8 @@ from topicmill import Labeler
 
 if __name__ == "__main__":
     source, target, done = sys.argv[1:]
+    # Ray wants a core each to list, to leave out what is noted, and to write. With fewer, its steps wait for each other for ever.
+    ray.init(num_cpus=max(4, os.cpu_count() or 1))
     # The notes stay when the job is done, so that a further call has nothing to do.
     notes = CheckpointConfig(id_column="id", checkpoint_path=done, delete_checkpoint_on_success=False)
     DataContext.get_current().checkpoint_config = notes
