@@ -15,7 +15,6 @@ Needs root, Linux, and on Debian: apt install iproute2 nftables faketime
 """
 
 import argparse
-import collections
 import ctypes
 import fcntl
 import glob
@@ -125,7 +124,6 @@ class Hosts:
         base, _ = os.environ["TEST_DATABASE_URL"].rsplit("/", 1)
         self.urls = {name: f"{base}/{name}" for name in ("single", "hosts")}
         self.running: dict[str, subprocess.Popen] = {}
-        self.runs_of = collections.Counter()
         for host in HOSTS:
             self.connect(host)
 
@@ -195,7 +193,6 @@ class Hosts:
             self.running[host] = subprocess.Popen(
                 words, env=self.environment(url), cwd=TOP, stdout=log, stderr=subprocess.STDOUT
             )
-        self.runs_of[host] += 1
 
     def kill(self, host: str) -> None:
         """SIGKILL for the program itself."""
@@ -358,11 +355,15 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.inside:
         return inside(arguments)
-    missing = [name for name in ("ip", "nft", "ss", "unshare") if not shutil.which(name)]
+    programs = ("ip", "nft", "unshare", *(("psql", "ss") if arguments.broken else ()))
+    missing = [name for name in programs if not shutil.which(name)]
     if not glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1"):
         missing.append("libfaketime")
     if missing or os.geteuid() != 0:
-        sys.exit(f"{', '.join(missing) or 'root'} is missing: run as root (Debian: apt install iproute2 nftables faketime)")
+        needed = "apt install iproute2 nftables faketime" + " postgresql-client" * arguments.broken
+        sys.exit(f"{', '.join(missing) or 'the right of root'} is missing: run as root (Debian: {needed})")
+    # So that `finally` takes the namespaces away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     name = f"tm{os.getpid()}"
     spaces = [f"{name}-{host}" for host in ("server", *HOSTS)]
     try:
