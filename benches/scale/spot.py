@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A simulation of machines that vanish: how much of what is paid for is wasted, by lease, window, row group and shard.
+"""A simulation of machines that vanish: how much of what is paid for is wasted, by lease, window, block and shard.
 
     python3 benches/scale/spot.py [--check]
 
@@ -13,7 +13,7 @@ stored when a machine vanished, `idle` the time without a post to compute, until
 
 Workers on PostgreSQL claim windows of posts, and hold a few at a time. A vanished worker's posts come free when its lease runs
 out; they are then claimed after all others, in small windows, which are not overlapped with writing. Shards of Parquet are
-handed out one at a time; a vanished worker's shard goes to the next free machine, which goes on after the last whole row group.
+handed out one at a time; a vanished worker's shard goes to the next free machine, which goes on after the last whole block: a row group, or whatever else the worker stores at once.
 """
 
 import argparse
@@ -75,8 +75,8 @@ class World:
     life_secs: float = 7_200.0
     start_secs: float = 60.0
     round_trip_secs: float = 0.4
-    # What is advised: a row group of a minute, a shard of about six minutes; and 2 s to load the model for each.
-    row_group: int = 6_540
+    # What is advised: a block of a minute, a shard of about six minutes; and 2 s to load the model for each.
+    block_rows: int = 6_540
     shards: int = 5_000
     load_secs: float = 2.0
 
@@ -217,7 +217,7 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
 
 
 def on_shards(world: World, seed: int = 1) -> Bill:
-    """Workers that take whole shards, and go on with one after its last whole row group."""
+    """Workers that take whole shards, and go on with one after its last whole block."""
     chance = random.Random(seed)
     dies_at = deaths(world, chance)
     bill = Bill()
@@ -229,7 +229,7 @@ def on_shards(world: World, seed: int = 1) -> Bill:
     heapq.heapify(machines)
     numbers = itertools.count(world.machines)
     unfinished: list[tuple[float, float]] = []
-    group = world.row_group / world.posts_a_sec
+    group = world.block_rows / world.posts_a_sec
     free_at_end = []
 
     def another(now: float) -> None:
@@ -306,9 +306,9 @@ def models(program: Program, world: World):
         slow = replace(world, posts=posts, posts_a_sec=speed)
         yield f"{name} | PostgreSQL", on_postgres(replace(program, window=window), slow)
         # Both in the same time as with the default model.
-        yield f"{name} | shards", on_shards(replace(slow, row_group=max(1, round(60 * speed))))
+        yield f"{name} | shards", on_shards(replace(slow, block_rows=max(1, round(60 * speed))))
         if speed < 1:
-            yield f"{name} | shards, {world.row_group:,} rows a group", on_shards(slow)
+            yield f"{name} | shards, {world.block_rows:,} rows a block", on_shards(slow)
 
 
 def main() -> None:
@@ -340,10 +340,10 @@ def main() -> None:
         ),
     )
     table(
-        "Shards: their number and the row group",
-        "shards | rows a group",
+        "Shards: their number and the block",
+        "shards | rows a block",
         (
-            (f"{shards:,} | {rows:,}", on_shards(replace(bursts, shards=shards, row_group=rows)))
+            (f"{shards:,} | {rows:,}", on_shards(replace(bursts, shards=shards, block_rows=rows)))
             for shards in (100, 1_000, 5_000, 20_000)
             for rows in (1_000, 6_540, 100_000)
         ),

