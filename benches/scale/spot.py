@@ -13,7 +13,8 @@ stored when a machine vanished, `idle` the time without a post to compute, until
 
 Workers on PostgreSQL claim windows of posts, and hold a few at a time. A vanished worker's posts come free when its lease runs
 out; they are then claimed after all others, in small windows, which are not overlapped with writing. Shards of Parquet are
-handed out one at a time; a vanished worker's shard goes to the next free machine, which goes on after the last whole block: a row group, or whatever else the worker stores at once.
+handed out one at a time; a vanished worker's shard goes to the next free machine, which goes on after the last whole block: a
+row group, or whatever else the worker stores at once.
 """
 
 import argparse
