@@ -84,6 +84,11 @@ check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and 
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-clusters" ../.venv-clusters/bin/maturin develop --locked --quiet
 	cd python && ../.venv-clusters/bin/python -m pytest --quiet -W default clusters
 
+.PHONY: check-hosts
+check-hosts: rust onnxruntime ## Label with three hosts: one cut off, one killed, one far away (needs root)
+	cargo build --release --locked
+	python3 tools/check_hosts.py $(TARGET)/release/topicmill
+
 .PHONY: deb
 deb: rust ## Build the Debian package, with man pages and services (dist/)
 	@command -v .tools/bin/cargo-deb >/dev/null || \

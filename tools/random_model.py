@@ -12,7 +12,7 @@ from pathlib import Path
 
 from models.quiet import QUIET
 
-SHAPES = ("bart-large", "tiny-bart", "tiny-bert", "tiny-roberta", "tiny-deberta")
+SHAPES = ("bart-large", "bert-base", "tiny-bart", "tiny-bert", "tiny-roberta", "tiny-deberta")
 
 
 def main() -> int:
@@ -38,13 +38,14 @@ def write_model(
     """Write config, tokenizer and weights of one of `SHAPES`; with `labels` no NLI model, but a classifier of these."""
     from transformers import logging
 
-    from parity.models import TINY, Spec, full_spec, make_model, make_tokenizer, save_folder
+    from parity.models import TINY, Spec, base_spec, full_spec, make_model, make_tokenizer, save_folder
     from parity.reference import Reference
     from parity.write import level_logits, sample_batches
 
     logging.disable_progress_bar()
     specs = {
         "bart-large": full_spec(layers),
+        "bert-base": base_spec(),
         "tiny-bart": TINY[0],
         "tiny-bert": TINY[1],
         "tiny-roberta": TINY[3],

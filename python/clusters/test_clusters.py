@@ -1,10 +1,10 @@
 """The programs of examples/clusters, on this machine: each writes what one process writes, row by row."""
 
-import hashlib
 import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,21 +12,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from clusters.conftest import digest
+from tests.conftest import program, texts  # noqa: F401 (a fixture)
 
 from topicmill import Labeler
 
 PYTHON = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(PYTHON / "tests"))
-from conftest import texts  # noqa: E402
 
 PROGRAMS = sorted((PYTHON.parent / "examples/clusters").glob("with_*.py"))
-PARTS, ROWS = 6, 60
-
-
-def digest(table: pa.Table) -> str:
-    """A hash of the rows without their numbers."""
-    rows = table.select(["id", "text", "label"]).sort_by("id").to_pylist()
-    return hashlib.sha256(repr(rows).encode()).hexdigest()
+PARTS, ROWS = 6, 100
+RESUME = PYTHON.parent / "examples/clusters/resume_with_ray.py"
 
 
 def assert_same(found: pa.Table, expected: pa.Table) -> None:
@@ -55,16 +50,39 @@ def expected(folder) -> pa.Table:
     return labeled.filter(ds.field("score") >= 0.7)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_an_engine_gives_what_one_process_gives(program, folder, expected, tmp_path):
-    command = [sys.executable, program, folder, tmp_path / "out"]
+@pytest.mark.parametrize("example", PROGRAMS, ids=lambda path: path.stem)
+def test_an_engine_gives_what_one_process_gives(example, folder, expected, tmp_path, digests):
+    command = [sys.executable, example, folder, tmp_path / "out"]
     # Spark takes the first python3 for its workers otherwise.
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=env)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path, env=env)
     assert ran.returncode == 0, ran.stderr[-4000:]
     found = ds.dataset(tmp_path / "out").to_table()
     assert 0 < found.num_rows == expected.num_rows < PARTS * ROWS
+    digests.append((example.stem, found))
     assert_same(found, expected)
+
+
+def test_the_program_gives_what_one_process_gives(folder, expected, tmp_path, program, digests):
+    whole = tmp_path / "posts.parquet"
+    pq.write_table(ds.dataset(folder).to_table(), whole)
+    score = [program, "--quiet", "score", "--device", "cpu", "--threads", "1", "--label", "cooking", "--label", "travel"]
+    score += ["--where", "score >= 0.7"]
+    ways = {"topicmill score": [[whole, tmp_path / "one.parquet"]]}
+    if "--shard" in subprocess.run([program, "score", "--help"], capture_output=True, text=True, check=True).stdout:
+        ways["three shards of topicmill score"] = [
+            [folder, f"{tmp_path / 'shards'}/", "--shard", f"{shard}/3"] for shard in (1, 2, 3)
+        ]
+    for name, calls in ways.items():
+        for call in calls:
+            ran = subprocess.run([*score, *call], capture_output=True, text=True, cwd=tmp_path)
+            # 1: a row has no text.
+            assert ran.returncode in (0, 1), ran.stderr
+        found = [file for file in sorted(Path(calls[0][1]).rglob("*.parquet"))] or [calls[0][1]]
+        # The program stores its numbers and labels under the same names.
+        found = ds.dataset(found).to_table(columns=expected.column_names)
+        digests.append((name, found))
+        assert_same(found, expected)
 
 
 def test_dask_goes_on_when_a_worker_is_killed(folder, expected):
@@ -140,3 +158,68 @@ def test_ray_goes_on_when_a_worker_is_killed(folder, expected):
     finally:
         ray.shutdown()
     assert_same(pa.concat_tables(found).filter(ds.field("score") >= 0.7), expected)
+
+
+def test_a_job_of_ray_whose_driver_was_killed_goes_on_with_what_is_not_written(tmp_path):
+    import psutil
+
+    rows, parts = 128, 8
+    # Short texts, so that the kill meets the job between its first block and its last.
+    some = [" ".join(text.split()[:20]) for text in texts(rows * parts, seed=8)]
+    posts = pa.table({"id": range(len(some)), "text": pa.array(some)})
+    source = tmp_path / "posts"
+    source.mkdir()
+    for part in range(parts):
+        pq.write_table(posts[part * rows : (part + 1) * rows], source / f"part-{part}.parquet")
+    # In each process of Ray, what is scored is counted.
+    counted = tmp_path / "counted"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"""import topicmill
+plain = topicmill.Labeler.__call__
+def counting(self, batch):
+    labeled = plain(self, batch)
+    with open({str(counted)!r}, "a") as file:
+        file.write(f"{{batch.num_rows}}\\n")
+    return labeled
+topicmill.Labeler.__call__ = counting
+"""
+    )
+    target, done = tmp_path / "out", tmp_path / "done"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+    def start() -> subprocess.Popen:
+        log = (tmp_path / "log").open("a")
+        return subprocess.Popen([sys.executable, RESUME, source, target, done], env=env, stdout=log, stderr=log)
+
+    def noted() -> int:
+        # A note whose rows are not whole yet ends with .pending.parquet.
+        notes = [note for note in done.rglob("*.parquet") if not note.name.endswith(".pending.parquet")]
+        return sum(pq.read_metadata(note).num_rows for note in notes)
+
+    def scored() -> int:
+        return sum(map(int, counted.read_text().split())) if counted.exists() else 0
+
+    driver = start()
+    ends = time.monotonic() + 600
+    while not noted():
+        assert driver.poll() is None and time.monotonic() < ends, (tmp_path / "log").read_text()[-4000:]
+        time.sleep(0.01)
+    others = psutil.Process(driver.pid).children(recursive=True)
+    driver.kill()
+    driver.wait()
+    # Ray's own processes see that their driver is gone; until they have ended, they may still write.
+    for one in psutil.wait_procs(others, timeout=30)[1]:
+        one.kill()
+    psutil.wait_procs(others, timeout=30)
+    before, at_first = noted(), scored()
+    assert 0 < before < len(some), "the driver was killed too late"
+
+    again = start()
+    assert again.wait(timeout=600) == 0, (tmp_path / "log").read_text()[-4000:]
+    assert scored() - at_first == len(some) - before, "rows that were written were scored again"
+    found = ds.dataset(target).to_table()
+    assert_same(found, Labeler(labels=["cooking", "travel"], threads=1).label_batch(posts))
+
+    files = sorted(target.iterdir())
+    assert start().wait(timeout=600) == 0
+    assert sorted(target.iterdir()) == files and scored() == at_first + len(some) - before, "nothing was left to do"

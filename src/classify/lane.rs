@@ -203,7 +203,7 @@ impl Shared<'_> {
                 since.saturating_sub(from).as_secs_f64()
             };
             // The posts of a claim whose answer was lost come free when it expires.
-            let clean = self.patience.wait(async || {
+            let clean = self.patience.wait_in_hand(async || {
                 let now = clock.now().into();
                 store.claim_clean(self.target, &claimant, wanted, now).await
             });
@@ -215,7 +215,7 @@ impl Shared<'_> {
                 suspects = Some(alone.expect("nobody closes the semaphore"));
                 // The permit may have taken as long as another lane needs for a window.
                 if !self.halt.is_cancelled() {
-                    let suspected = self.patience.wait(async || {
+                    let suspected = self.patience.wait_in_hand(async || {
                         let now = clock.now().into();
                         store
                             .claim_suspects(self.target, &claimant, wanted, now)
@@ -292,7 +292,7 @@ impl Shared<'_> {
     /// Looks up what is stored of the texts of a window.
     async fn look_up(&self, window: &mut Window) -> Result<(), BacklogError> {
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self.patience.wait(async || {
+        let stored = self.patience.wait_in_hand(async || {
             let (store, model) = (self.worker.store, self.logits_model);
             store.stored_logits(model, self.hypotheses, &hashes).await
         });
@@ -392,7 +392,7 @@ impl Shared<'_> {
                     tracing::error!(%fullname, "not scored: {error}");
                     let failed = [(fullname, error)];
                     self.patience
-                        .wait(async || store.fail(lease, &failed).await)
+                        .wait_in_hand(async || store.fail(lease, &failed).await)
                         .await?;
                     done.new.failed += 1;
                     (lease, false, None)
@@ -415,7 +415,7 @@ impl Shared<'_> {
             // before a stop.
             if ended {
                 self.patience
-                    .wait(async || store.release(lease).await)
+                    .wait_in_hand(async || store.release(lease).await)
                     .await?;
                 self.leases.remove(lease);
             }
@@ -443,7 +443,7 @@ impl Shared<'_> {
         let mode = self.set.mode;
         let began = clock.elapsed();
         // Written once however often it is tried: whoever is written has left the backlog.
-        let written = self.patience.wait(async || {
+        let written = self.patience.wait_in_hand(async || {
             store
                 .complete(lease, self.target, mode, run, now, posts)
                 .await

@@ -3,6 +3,10 @@
 //!
 //! A run that comes to an end by itself waits for about a minute or two, and then fails. A watcher waits anyway,
 //! so no outage is too long for it. Both tell that the database is away, once, and when it is back.
+//!
+//! A network that loses an answer and stays silent about it is worse: the driver waits for the answer for ever, and the
+//! heartbeat of a worker that waits so holds its posts against everybody else. Calls while posts are in hand are therefore
+//! given up after a while, and done again on another connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +17,9 @@ use crate::store::StoreError;
 /// Waits between the attempts of one call, each of which may take a while too: long enough for a restart of a
 /// server. A watcher repeats the last one.
 const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
+/// How long a call may take while posts are in hand: twice as long as a writer of SQLite waits for another one. The server
+/// ends a transaction of ours that it hears nothing more of after a minute, so nothing is locked by then.
+const LONGEST_CALL: Duration = Duration::from_mins(10);
 /// How much longer a call may take once a signal came: enough for a conflict between two transactions.
 const AFTER_A_SIGNAL: Duration = Duration::from_secs(3);
 
@@ -37,6 +44,18 @@ impl<'a> Patience<'a> {
     /// Whether the last call that ended found the database away.
     pub(super) fn is_away(&self) -> bool {
         self.away.load(Ordering::Relaxed)
+    }
+
+    /// As [`wait`](Self::wait), and no call takes longer than [`LONGEST_CALL`].
+    pub(super) async fn wait_in_hand<T>(
+        &self,
+        mut call: impl AsyncFnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.wait(async || {
+            let ended = tokio::time::timeout(LONGEST_CALL, call()).await;
+            ended.unwrap_or(Err(StoreError::Away))
+        })
+        .await
     }
 
     /// Repeats what the database could not do for a passing reason. Only for calls that may be done twice.
@@ -84,5 +103,48 @@ impl<'a> Patience<'a> {
                 () = stopped => return Err(error),
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::clock::{Clock, ManualClock, SharedClock};
+    use crate::domain::Stage;
+    use crate::store::{Access, Store};
+
+    #[tokio::test]
+    async fn a_call_whose_answer_was_lost_on_the_way_is_done_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("test.db").display());
+        let store = Store::open(&url, Access::Create).await.unwrap();
+        let manual = ManualClock::at(chrono::DateTime::from_timestamp(1_750_000_000, 0).unwrap());
+        let now = manual.now().into();
+        let run = store.begin_run(Stage::Classify, "w", now).await.unwrap();
+        let clock: SharedClock = manual.clone();
+        let worker = LabelWorker {
+            store: &store,
+            clock: &clock,
+            stop: &CancellationToken::new(),
+            name: "w",
+            run,
+        };
+        let patience = Patience::new(&worker, false);
+        // What nobody answers takes no time here.
+        tokio::time::pause();
+        let mut calls = 0;
+        let answer = patience.wait_in_hand(async || {
+            calls += 1;
+            if calls == 1 {
+                std::future::pending::<()>().await;
+            }
+            Ok("written")
+        });
+        assert_eq!(answer.await.unwrap(), "written");
+        assert_eq!(calls, 2);
+        assert_eq!(manual.sleeps(), [Duration::from_secs(WAITS_SECS[0])]);
+        assert!(!patience.is_away());
     }
 }

@@ -39,6 +39,7 @@ mod readme;
 mod replay;
 mod report;
 mod reviewing;
+mod scale;
 mod schedule;
 mod schema;
 mod serve;

@@ -137,6 +137,25 @@ def full_spec(layers: int) -> Spec:
     )
 
 
+def base_spec() -> Spec:
+    """The shape of bert-base, which many published classifiers have."""
+    return Spec(
+        "bert-base-random",
+        "bert",
+        ("entailment", "neutral", "contradiction"),
+        window=512,
+        positions=512,
+        seed=6,
+        onnx_file="model.onnx",
+        graph_tolerance=5e-5,
+        width=768,
+        layers=12,
+        heads=12,
+        inner=3072,
+        vocab_size=30522,
+    )
+
+
 def make_tokenizer(spec: Spec) -> PreTrainedTokenizerBase:
     """The family's tokenizer, its vocabulary taken from the corpus."""
     if spec.family in ("bert", "deberta"):  # DeBERTa's own needs a SentencePiece model; any will do

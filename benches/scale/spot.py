@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""A simulation of machines that vanish: how much of what is paid for is wasted, by lease, window, block and shard.
+
+    python3 benches/scale/spot.py [--check]
+
+Nothing is measured here: the program's own constants are read from its source, so that the figures follow them, and the rest is
+arithmetic with a fixed seed. Standard library only. `--check` computes the defaults alone and exits with 1 if one of them wastes
+5 % or more.
+
+The machine-seconds that are paid for are the time from a machine's start to its end or to the end of the job. All are waste
+but those that computed what is in the result: `start` is a machine's way to its first post, `again` what was computed and not
+stored when a machine vanished, `idle` the time without a post to compute, until the whole job is done.
+
+Workers on PostgreSQL claim windows of posts, and hold a few at a time. A vanished worker's posts come free when its lease runs
+out; they are then claimed after all others, in small windows, which are not overlapped with writing. Shards of Parquet are
+handed out one at a time; a vanished worker's shard goes to the next free machine, which goes on after the last whole block: a
+row group, or whatever else the worker stores at once.
+"""
+
+import argparse
+import collections
+import heapq
+import itertools
+import random
+import re
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+LIMIT = 0.05
+SEEDS = (1, 2, 3)
+
+
+def constant(file: str, pattern: str) -> float:
+    """A number that the program is built with; an error where the program does not have it any more."""
+    found = re.search(pattern, (TOP / file).read_text(encoding="utf-8"), re.MULTILINE)
+    if not found:
+        sys.exit(f"{file} has nothing like {pattern!r}: say here where the number is now")
+    return float(found[1].replace("_", ""))
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the program does, read from its source."""
+
+    lease_secs: float
+    window: int
+    windows_in_flight: int
+    write_posts: int
+    write_secs: float
+    suspects: int
+
+    @staticmethod
+    def read() -> "Program":
+        lane, work = "src/classify/lane.rs", "src/store/sql/work.rs"
+        return Program(
+            lease_secs=constant("config/topicmill.toml", r"^lease_secs = (\d+)"),
+            window=int(constant(lane, r"^const WINDOW_POSTS: usize = ([\d_]+);")),
+            windows_in_flight=int(constant(lane, r"^const WINDOWS_IN_FLIGHT: usize = ([\d_]+);")),
+            write_posts=int(constant(lane, r"^const WRITE_POSTS: usize = ([\d_]+);")),
+            write_secs=constant(lane, r"^const WRITE_EVERY: Duration = Duration::from_secs\((\d+)\);"),
+            suspects=int(constant(work, r"Ok\(deaths\) if deaths < ALONE_AFTER => ([\d_]+) >> \(2 \* deaths\)")),
+        )
+
+
+@dataclass(frozen=True)
+class World:
+    """What is assumed. 109 posts/s: benches/results/stages.md, two cores, the default model. 0.4 s: a claim and a write of a
+    window without overlap (benches/results/store.md has 0.19 s for 1,000 posts with the server beside the worker)."""
+
+    machines: int = 100
+    posts: int = 211_000_000
+    posts_a_sec: float = 109.0
+    lives: str = "exponential"
+    life_secs: float = 7_200.0
+    start_secs: float = 60.0
+    round_trip_secs: float = 0.4
+    # What is advised: a block of a minute, a shard of about six minutes; and 2 s to load the model for each.
+    block_rows: int = 6_540
+    shards: int = 5_000
+    load_secs: float = 2.0
+
+
+@dataclass
+class Bill:
+    """Machine-seconds."""
+
+    paid: float = 0.0
+    start: float = 0.0
+    again: float = 0.0
+    useful: float = 0.0
+    ends: float = 0.0
+    vanished: int = 0
+
+    def waste(self) -> float:
+        return 1 - self.useful / self.paid
+
+    def row(self) -> str:
+        share = lambda secs: f"{secs / self.paid:.1%}"
+        idle = self.paid - self.useful - self.start - self.again
+        return (
+            f"{self.ends / 3600:.2f} h | {self.vanished:,} | {share(self.start)} | {share(self.again)} | {share(idle)} | "
+            f"**{self.waste():.1%}**"
+        )
+
+
+def deaths(world: World, chance: random.Random):
+    """When the machine that starts now vanishes, as a function of its start: for bursts, machines share their moments."""
+    if world.lives == "exponential":
+        return lambda now: now + chance.expovariate(1 / world.life_secs)
+    # A third of the machines goes at once, on average every two thirds of a life; the other half of the deaths is single.
+    bursts = [0.0]
+
+    def burst_after(now: float) -> float:
+        while bursts[-1] <= now + 50 * world.life_secs:
+            bursts.append(bursts[-1] + chance.expovariate(1.5 / world.life_secs))
+        met = (burst for burst in bursts if burst > now and chance.random() < 1 / 3)
+        return next(met, bursts[-1])
+
+    return lambda now: min(now + chance.expovariate(0.5 / world.life_secs), burst_after(now))
+
+
+def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
+    """Workers that claim windows under leases."""
+    chance = random.Random(seed)
+    dies_at = deaths(world, chance)
+    bill = Bill()
+    left, done = world.posts, 0
+    # Posts by the number of workers that died of them, and those that come free later.
+    suspects: dict[int, int] = {}
+    events: list = []
+    order = itertools.count()
+    idle: list[int] = []
+    born, dies, held = {}, {}, {}
+    names = itertools.count()
+
+    def later(at: float, what: str, *of) -> None:
+        heapq.heappush(events, (at, next(order), what, of))
+
+    def machine(now: float) -> None:
+        name = next(names)
+        born[name], dies[name], held[name] = now, dies_at(now), collections.deque()
+        later(dies[name], "vanish", name)
+        ready = now + world.start_secs
+        bill.start += min(ready, dies[name]) - now
+        later(ready, "work", name)
+
+    def work(now: float, name: int) -> None:
+        """The next window: computed from now on, if there is one."""
+        nonlocal left
+        while len(held[name]) < program.windows_in_flight and left:
+            window = min(program.window, left)
+            left -= window
+            held[name].append((window, 0))
+        pause = 0.0
+        if not held[name]:
+            number = min((times for times, posts in suspects.items() if posts), default=None)
+            if number is None:
+                idle.append(name)
+                return
+            window = min(suspects[number], max(1, program.suspects >> (2 * number)), program.window)
+            suspects[number] -= window
+            held[name].append((window, number))
+            pause = world.round_trip_secs
+        posts, number = held[name][0]
+        later(now + pause + posts / world.posts_a_sec, "finish", name, posts)
+        begun[name] = now + pause
+
+    begun: dict[int, float] = {}
+    for _ in range(world.machines):
+        machine(0.0)
+    while events:
+        now, _, what, of = heapq.heappop(events)
+        if what == "free":
+            posts, number = of
+            suspects[number] = suspects.get(number, 0) + posts
+            for name in idle[:]:
+                idle.remove(name)
+                if name in born:
+                    work(now, name)
+            continue
+        name = of[0]
+        if name not in born:
+            continue
+        if what == "work":
+            work(now, name)
+        elif what == "finish":
+            posts, _ = held[name].popleft()
+            done += posts
+            bill.useful += posts / world.posts_a_sec
+            if done == world.posts:
+                bill.ends = now
+                break
+            work(now, name)
+        else:
+            bill.vanished += 1
+            bill.paid += now - born.pop(name)
+            expires = now + program.lease_secs * chance.uniform(2 / 3, 1)
+            if held[name]:
+                posts, number = held[name].popleft()
+                computed = max(0.0, now - begun[name])
+                # Written are whole parts of a window: at the latest after some seconds.
+                part = min(program.write_posts / world.posts_a_sec, program.write_secs)
+                kept = min(posts, int(computed // part * part * world.posts_a_sec))
+                done += kept
+                bill.useful += kept / world.posts_a_sec
+                bill.again += computed - kept / world.posts_a_sec
+                later(expires, "free", posts - kept, number + 1)
+            for posts, number in held[name]:
+                later(expires, "free", posts, number + 1)
+            machine(now)
+    for name in born:
+        bill.paid += max(0.0, bill.ends - born[name])
+        # Part of the start of the last machines lies behind the end.
+        bill.start -= max(0.0, min(born[name] + world.start_secs, dies[name]) - max(bill.ends, born[name]))
+    return bill
+
+
+def on_shards(world: World, seed: int = 1) -> Bill:
+    """Workers that take whole shards, and go on with one after its last whole block."""
+    chance = random.Random(seed)
+    dies_at = deaths(world, chance)
+    bill = Bill()
+    size = world.posts / world.shards
+    waiting = collections.deque([size] * world.shards)
+    done = 0
+    # When each machine is free, when it was started, and when it vanishes.
+    machines = [(world.start_secs, number, 0.0, dies_at(0.0)) for number in range(world.machines)]
+    heapq.heapify(machines)
+    numbers = itertools.count(world.machines)
+    unfinished: list[tuple[float, float]] = []
+    group = world.block_rows / world.posts_a_sec
+    free_at_end = []
+
+    def another(now: float) -> None:
+        heapq.heappush(machines, (now + world.start_secs, next(numbers), now, dies_at(now)))
+
+    while done < world.shards:
+        free, number, born, dies = heapq.heappop(machines)
+        if dies <= free and free - born == world.start_secs:
+            # It vanished before it was ready.
+            bill.vanished += 1
+            bill.start += dies - born
+            bill.paid += dies - born
+            another(dies)
+            continue
+        while unfinished and unfinished[0][0] <= free:
+            waiting.appendleft(heapq.heappop(unfinished)[1])
+        if not waiting:
+            # Whoever vanished later will leave something; without that, this machine waits for the end.
+            if unfinished:
+                heapq.heappush(machines, (unfinished[0][0] + 1e-6, number, born, dies))
+            else:
+                free_at_end.append((born, dies))
+                if not machines:
+                    break
+            continue
+        if free - born == world.start_secs:
+            bill.start += world.start_secs
+        posts = waiting.popleft()
+        bill.start += min(world.load_secs, dies - free)
+        free = min(free + world.load_secs, dies)
+        takes = posts / world.posts_a_sec
+        if free + takes <= dies:
+            bill.useful += takes
+            done += 1
+            bill.ends = max(bill.ends, free + takes)
+            heapq.heappush(machines, (free + takes, number, born, dies))
+            continue
+        worked = max(0.0, dies - free)
+        kept = min(worked // group * group, takes)
+        bill.useful += kept
+        bill.again += worked - kept
+        bill.vanished += 1
+        bill.paid += dies - born
+        heapq.heappush(unfinished, (dies, posts - kept * world.posts_a_sec))
+        another(dies)
+    for born, dies in free_at_end + [(born, dies) for _, _, born, dies in machines]:
+        bill.paid += max(0.0, bill.ends - born)
+    return bill
+
+
+HEAD = "{} | the job takes | vanished | start | again | idle | waste |\n|{}---|---|---|---|---|---|"
+
+
+def table(title: str, columns: str, rows) -> None:
+    """Prints one table."""
+    print(f"\n## {title}\n")
+    print(HEAD.format(f"| {columns}", "---|" * (columns.count("|") + 1)))
+    for name, bill in rows:
+        print(f"| {name} | {bill.row()} |")
+
+
+# Posts a second of two cores, and posts of a window, of which the program lets no window have more than 4,096 rows: docs/scale.md
+# says where they come from. The job is made smaller by as much as the model is slower.
+MODELS = {
+    "the default model": (109.0, 1_024),
+    "BART-large's size, a shortlist of 4 of 16 labels": (0.60, 1_024),
+    "BART-large's size, 16 labels": (0.15, 256),
+}
+
+
+def models(program: Program, world: World):
+    for name, (speed, window) in MODELS.items():
+        posts = round(world.posts * speed / world.posts_a_sec)
+        slow = replace(world, posts=posts, posts_a_sec=speed)
+        yield f"{name} | PostgreSQL", on_postgres(replace(program, window=window), slow)
+        # Both in the same time as with the default model.
+        yield f"{name} | shards", on_shards(replace(slow, block_rows=max(1, round(60 * speed))))
+        if speed < 1:
+            yield f"{name} | shards, {world.block_rows:,} rows a block", on_shards(slow)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    program = Program.read()
+    world = World()
+    print(f"{program}\n{world}")
+    defaults = []
+    for lives in ("exponential", "bursts"):
+        here = replace(world, lives=lives)
+        worst = lambda bill: max((bill(seed) for seed in SEEDS), key=Bill.waste)
+        defaults.append((f"PostgreSQL | {lives}", worst(lambda seed: on_postgres(program, here, seed))))
+        defaults.append((f"shards | {lives}", worst(lambda seed: on_shards(here, seed))))
+    table("The defaults, the worst of three seeds", "way | lives", defaults)
+    if arguments.check:
+        worst = max(bill.waste() for _, bill in defaults)
+        print(f"\nthe worst of them wastes {worst:.1%}; the limit is {LIMIT:.0%}")
+        sys.exit(worst >= LIMIT)
+    bursts = replace(world, lives="bursts")
+    table(
+        "PostgreSQL: the lease and the window",
+        "lease | window",
+        (
+            (f"{lease} s | {window:,}", on_postgres(replace(program, lease_secs=lease, window=window), bursts))
+            for lease in (30, 300, 3_600)
+            for window in (256, 1_024, 16_384)
+        ),
+    )
+    table(
+        "Shards: their number and the block",
+        "shards | rows a block",
+        (
+            (f"{shards:,} | {rows:,}", on_shards(replace(bursts, shards=shards, block_rows=rows)))
+            for shards in (100, 1_000, 5_000, 20_000)
+            for rows in (1_000, 6_540, 100_000)
+        ),
+    )
+    table("Slower models", "model | way", models(program, bursts))
+    table(
+        "How long machines live and take to start",
+        "life | start | way",
+        (
+            (f"{life / 3600:g} h | {start} s | {way}", bill(replace(bursts, life_secs=life, start_secs=start)))
+            for life in (1_800, 7_200, 28_800)
+            for start in (15, 60, 300)
+            for way, bill in (("PostgreSQL", lambda world: on_postgres(program, world)), ("shards", on_shards))
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()
