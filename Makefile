@@ -61,6 +61,10 @@ lint: rust ## Check format, lints, licences and banned dependencies
 model-tools: ## Install what tools/ needs (.venv-tools)
 	scripts/venv .venv-tools tools/requirements.txt
 
+.PHONY: check-train
+check-train: model-tools ## Test the training of models on tiny ones
+	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training
+
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)
 	scripts/venv .venv-wheel python/requirements-build.txt
