@@ -1,8 +1,8 @@
 """Fine-tuning: rows in, weights out, and a record of every step.
 
 A step takes `batch` rows, whatever the device can hold at once: they are sorted by length and cut into micro-batches
-of `tokens` padded tokens, whose gradients are added up. So memory and speed do not change what is learned. Everything random
-in a step follows from the seed and the step, so a run that was killed and goes on gives the same weights.
+of `tokens` padded tokens, whose gradients are added up. So memory and speed do not change what is learned. Everything
+random in a step follows from the seed and the step, so a run that was killed and goes on gives the same weights.
 """
 
 import json

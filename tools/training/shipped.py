@@ -5,6 +5,7 @@ stored in eight bits become what the graph computes with: the whole number times
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +65,39 @@ def weights_of(graph: onnx.GraphProto) -> dict[str, np.ndarray]:
 def graph_inputs(graph: onnx.GraphProto) -> set[str]:
     """Names of what the graph is fed."""
     return {entry.name for entry in graph.input}
+
+
+def write_shipped(model: BertModel, template: Path, out: Path, softmax_scale: float | None = None) -> None:
+    """Write a folder like `template` with the weights of `model`, matrices in eight bits.
+
+    A column of a matrix has one scale, and so has a row of an embedding: as in `template`, whose graph is taken over.
+    """
+    content = onnx.load(template / "model.onnx")
+    graph = content.graph
+    weights = {f"{PREFIX}{name}": tensor.detach().float().numpy() for name, tensor in model.named_parameters()}
+    for node in graph.node:
+        if node.op_type == "MatMul" and node.input[1].startswith("onnx::"):
+            parts = node.output[0].strip("/").split("/")
+            weights[node.input[1]] = weights[".".join([parts[0], *parts[1:-1], "weight"])].T
+    for tensor in graph.initializer:
+        name = tensor.name.removesuffix("_q").removesuffix("_s")
+        if name not in weights:
+            continue
+        array = weights[name]
+        if tensor.name.endswith(("_q", "_s")):
+            scales = np.abs(array).max(1 if "embeddings" in name else 0, keepdims=True) / 127
+            scales[scales == 0] = 1
+            rounded = np.rint(array / scales).astype(np.int8)
+            array = rounded if tensor.name.endswith("_q") else scales.astype(np.float32)
+        if list(array.shape) != list(tensor.dims):
+            raise InputError(f"`{tensor.name}` has another shape than in `{template}`: train with the same base")
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+    out.mkdir(parents=True, exist_ok=True)
+    onnx.save(content, out / "model.onnx")
+    for name in ("LICENSE", "NOTICE", "tokenizer.json", "tokenizer_config.json"):
+        if (template / name).is_file() and out != template:
+            shutil.copyfile(template / name, out / name)
+    config = json.loads((template / "config.json").read_text(encoding="utf-8"))
+    if softmax_scale is not None:
+        config["zero_shot"]["softmax_scale"] = softmax_scale
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
