@@ -64,6 +64,17 @@ lint: rust ## Check format, lints, licences and banned dependencies
 model-tools: ## Install what tools/ needs (.venv-tools)
 	scripts/venv .venv-tools tools/requirements.txt
 
+.PHONY: check-train
+check-train: model-tools ## Test the training of models on tiny ones
+	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_default
+
+# The model from which the present one was trained is in the history of this repository.
+.PHONY: train-default
+train-default: model-tools ## Train the model that ships anew: POSTS=posts.ndjson, with title, selftext and topic
+	rm -rf target/train-default/base && mkdir -p target/train-default/base
+	git archive 83ade1f models/minilm-reddit-topics | tar -x -C target/train-default/base --strip-components 2
+	.venv-tools/bin/python tools/train_default.py $(POSTS) target/train-default/base target/train-default/out
+
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)
 	scripts/venv .venv-wheel python/requirements-build.txt

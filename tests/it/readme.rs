@@ -117,6 +117,7 @@ pages! {
     every_command_about_serving_runs: "docs/serving.md",
     every_command_about_models_runs: "docs/models.md",
     every_command_about_gpus_runs: "docs/gpu.md",
+    every_command_about_training_runs: "docs/training.md",
     every_command_about_postgresql_runs: "docs/postgres.md",
     every_command_about_deleting_runs: "docs/deleting.md",
     every_command_about_operating_runs: "docs/operating.md",

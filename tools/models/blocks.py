@@ -134,3 +134,18 @@ def head(graph: Graph, state: str, dense: str, out: str) -> str:
         if name == dense:
             state = graph.op("Tanh", state)
     return state
+
+
+def mean_head(graph: Graph, states: str, mask: str, out: str) -> str:
+    """The classifier on the mean of the states, of length 1: [R, W, D] in, logits [R, classes] out.
+
+    The softmax of the mask is 1 / length for each real token and 0 for what fills the row.
+    """
+    mean = graph.op("MatMul", graph.op("Softmax", mask, axis=-1), states)
+    mean = graph.op("Squeeze", mean, graph.integers(1))
+    if graph.dtype != np.float32:
+        mean = graph.op("Cast", mean, to=1)
+    square = graph.op("ReduceSum", graph.op("Mul", mean, mean), graph.integers(-1), keepdims=1)
+    unit = graph.op("Div", mean, graph.op("Sqrt", square))
+    logits = graph.op("MatMul", unit, graph.full_weight(f"{out}.weight", np.transpose), name=f"{out}/head")
+    return graph.op("Add", logits, graph.full_weight(f"{out}.bias"))

@@ -8,6 +8,9 @@ R rows, W width, D `hidden_size`; the blocks are those of `blocks`.
 | layer | [R, W, D] → [R, W, D] | self-attention under the lengths, feed-forward |
 | last layer | [R, W, D] → [R, 1, D] | the same for the first token alone: nothing else is read from it |
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
+
+A BERT of tools/train.py reads the mean of all tokens instead: its last layer is like the others, and its head is one
+linear layer on the mean, of length 1.
 """
 
 from collections.abc import Mapping
@@ -17,8 +20,9 @@ import onnx
 from transformers import BertConfig, RobertaConfig
 
 from models.batch import Batch
-from models.blocks import Projections, add_and_norm, attention, attention_of_one, feed_forward, head, norm
+from models.blocks import Projections, add_and_norm, attention, attention_of_one, feed_forward, head, mean_head, norm
 from models.graph import Graph
+from training.mean import MEAN, POOLING
 
 HEADS = {
     "bert": ("bert.pooler.dense", "classifier"),
@@ -34,12 +38,15 @@ def build(
     batch = Batch.of(device, graph)
     kind = "bert" if config.model_type == "bert" else "roberta"  # XLM-RoBERTa's weights are named as RoBERTa's
 
+    of_mean = getattr(config, POOLING, None) == MEAN
     values = embedding(graph, config, kind, batch)
-    for layer in range(config.num_hidden_layers - 1):
+    for layer in range(config.num_hidden_layers - (not of_mean)):
         name = f"{kind}.encoder.layer.{layer}"
         names = projections(name)
         mixed = attention(graph, values, values, names, config.num_attention_heads, lengths=batch.lengths())
         values = rest_of_layer(graph, config, name, mixed, values)
+    if of_mean:
+        return graph.model(mean_head(graph, values, batch.mask(), "classifier"), len(tensors["classifier.bias"]))
 
     name = f"{kind}.encoder.layer.{config.num_hidden_layers - 1}"
     first = graph.op("Slice", values, graph.integers(0), graph.integers(1), graph.integers(1))

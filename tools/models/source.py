@@ -20,6 +20,7 @@ from transformers import (
 
 from models.errors import InputError
 from models.inputs import Filling, Pair
+from training.mean import MEAN, POOLING, MeanBertForSequenceClassification
 
 BUILT = {"bart": "bart", "bert": "encoder", "roberta": "encoder", "xlm-roberta": "encoder"}
 EXPORTED = ("deberta", "deberta-v2")
@@ -95,7 +96,8 @@ def read_source(folder: Path, kind: str = "auto") -> Source:
     check_shape(config)
     tokenizer = read_tokenizer(folder)
     check_vocabulary(tokenizer, config)
-    model = read_model(folder, len(classes))
+    own = config["model_type"] == "bert" and config.get(POOLING) == MEAN
+    model = read_model(folder, len(classes), MeanBertForSequenceClassification if own else None)
     return Source(folder, model, tokenizer, kind, classes, max_tokens(config, tokenizer))
 
 
@@ -199,13 +201,16 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: dict) -> None:
         )
 
 
-def read_model(folder: Path, classes: int) -> PreTrainedModel:
-    """The classifier in single precision with every weight from the folder, ready to run."""
+def read_model(folder: Path, classes: int, shape: type[PreTrainedModel] | None = None) -> PreTrainedModel:
+    """The classifier in single precision with every weight from the folder, ready to run.
+
+    `shape` is its class where transformers does not have it.
+    """
     if not any((folder / name).is_file() for name in WEIGHT_FILES):
         raise InputError(f"`{folder}` has no weights: there should be one of {', '.join(WEIGHT_FILES)}")
     logging.disable_progress_bar()
     try:
-        model, report = AutoModelForSequenceClassification.from_pretrained(
+        model, report = (shape or AutoModelForSequenceClassification).from_pretrained(
             folder,
             attn_implementation="eager",
             dtype="float32",

@@ -1,0 +1,77 @@
+"""The training of the model that ships: what is mixed, what is written, and a stop."""
+
+import tempfile
+import unittest
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from tests.support import ROOT
+from training import topics
+from training.shipped import read_shipped, write_shipped
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHIPPED = REPOSITORY / "models" / "minilm-reddit-topics"
+LABELS = topics.Labels(["food", "travel"], [["This text is about food."], ["This text is about travel.", "Trips."]])
+ROWS = [topics.Row("garlic soup", 0), topics.Row("night train to a lake", 1)] * 4
+
+
+def trainer() -> topics.Trainer:
+    """Two epochs of two steps."""
+    recipe = replace(topics.Recipe(), frozen=4, epochs=2, batch=4, others=1)
+    tokenizer = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
+    encoder = topics.Encoder(read_shipped(SHIPPED), tokenizer, recipe.frozen, recipe.tokens)
+    return topics.Trainer(encoder, LABELS, ROWS, ["This text is about chess."], recipe, lambda _: None)
+
+
+class Default(unittest.TestCase):
+    """Each part of train_default.py."""
+
+    def test_a_folder_that_is_read_and_written_has_the_same_bytes(self):
+        """So nothing but training changes it."""
+        out = Path(tempfile.mkdtemp(dir=ROOT))
+        write_shipped(read_shipped(SHIPPED), SHIPPED, out)
+        for path in SHIPPED.iterdir():
+            if path.name in ("model.onnx", "config.json", "tokenizer.json"):
+                self.assertEqual((out / path.name).read_bytes(), path.read_bytes(), path.name)
+
+    def test_a_stop_leaves_no_trace(self):
+        """The same bits as without it; a checkpoint of another recipe is refused."""
+        whole = trainer()
+        losses = [whole.once()["loss"] for _ in range(4)]
+        self.assertLess(losses[-1], losses[0])
+        path = Path(tempfile.mkdtemp(dir=ROOT)) / "checkpoint.pt"
+        first = trainer()
+        first.once()
+        first.save(path)
+        second = trainer()
+        second.load(path)
+        while second.step < second.steps:
+            second.once()
+        for name, weight in whole.encoder.model.state_dict().items():
+            self.assertTrue(torch.equal(weight, second.encoder.model.state_dict()[name]), name)
+        second.recipe = replace(second.recipe, seed=2)
+        with self.assertRaisesRegex(ValueError, "another recipe"):
+            second.load(path)
+
+    def test_weights_are_averaged_and_mixed(self):
+        """Numbers that are no weights stay."""
+        one, two = ({"w": torch.tensor([value]), "n": torch.tensor(3)} for value in (1.0, 3.0))
+        mean = topics.averaged([one, two])
+        self.assertEqual((mean["w"].item(), mean["n"].item()), (2.0, 3))
+        self.assertAlmostEqual(topics.mixed(one, mean, 0.6)["w"].item(), 1.6, places=5)
+
+    def test_a_post_is_there_with_and_without_its_body_on_one_side(self):
+        """And once, however often it was posted."""
+        posts = [
+            {"title": f"soup {n}", "selftext": "[removed]" if n % 2 else "hot", "topic": "food"} for n in range(40)
+        ]
+        train, held = topics.rows_of([*posts, *posts], LABELS, 0.3)
+        self.assertEqual(len(train) + len(held), 60)
+        self.assertFalse({row.text[:7] for row in train if row.text[6:7] == "1"} & {row.text for row in held})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,305 @@
+"""Training on a few made-up posts: the whole way, a stop and its resumption, and what is refused."""
+
+import contextlib
+import csv
+import io
+import json
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import onnxruntime
+import torch
+import train
+from safetensors.torch import load_file
+from training.fit import Fit, Plan
+from training.posts import Wishes, read_corpus
+from training.shipped import read_shipped
+
+from tests.support import ROOT, change_json, copy_of, manifest_of, source_folder
+
+SHIPPED = Path(__file__).resolve().parents[2] / "models" / "minilm-reddit-topics"
+WORDS = {
+    "food": ("soup", "bread", "garlic", "oven"),
+    "travel": ("train", "lake", "hotel", "night"),
+    "music": ("song", "band", "drum", "album"),
+}
+
+
+def posts(each: int = 12) -> list[dict]:
+    """Posts as an export has them, in which a few words decide the label."""
+    rows = []
+    for label, words in WORDS.items():
+        for number in range(each):
+            one, two = words[number % 4], words[(number + 1 + number // 4) % 4]
+            scores = {f"score_{other}": 0.8 if other == label else 0.1 for other in WORDS}
+            body = f"the {two} of day {number}" if number % 3 == 0 else ""
+            row = {"fullname": f"t3_{label}{number}", "title": f"a {one} and {two} {number}", "selftext": body}
+            rows.append(row | {"label": label} | scores)
+    return rows
+
+
+def written(rows: list[dict], ending: str = ".ndjson") -> Path:
+    """A file with these rows."""
+    path = Path(tempfile.mkdtemp(dir=ROOT)) / f"posts{ending}"
+    if ending == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, rows[0].keys())
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
+    """Run the command in this process: exit code, stderr, and where OUT is."""
+    out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
+    said = io.StringIO()
+    given = [str(word) for word in words]
+    if "--base" not in given:
+        given += ["--base", str(base or source_folder("tiny-bert"))]
+    if "--graphs" not in given:
+        given += ["--graphs", "cpu-fp32"]
+    posts_path, *rest = given
+    if "--out" in rest:
+        place = rest.index("--out")
+        out = Path(rest[place + 1])
+        del rest[place : place + 2]
+    with contextlib.redirect_stderr(said):
+        code = train.main([posts_path, str(out), "--max-tokens", "32", *rest])
+    return code, said.getvalue(), out
+
+
+class TheWholeWay(unittest.TestCase):
+    """From an export to a model folder."""
+
+    def test_fine_tuning_leaves_a_model_folder_and_its_curves(self):
+        """Each graph is proved by tools/model.py; the record has every epoch."""
+        code, said, out = run(written(posts()), "--epochs", 2, "--batch", 8, "--seeds", "1,2", "--soft", 0.5)
+        self.assertEqual(code, 0, said)
+        manifest = manifest_of(out)
+        self.assertEqual((manifest["kind"], manifest["classes"]), ("classifier", ["food", "travel", "music"]))
+        work = out.with_name("out.train")
+        record = json.loads((work / "train.json").read_text())
+        self.assertEqual(set(record["held_out"]), {"1", "2"})
+        with (work / "curves.csv").open() as file:
+            self.assertEqual([row["epoch"] for row in csv.DictReader(file)], ["1.0", "2.0"] * 2)
+        self.assertIn("<svg", (work / "curves.svg").read_text())
+
+    def test_a_linear_head_on_the_model_that_ships_learns(self):
+        """Frozen vectors suffice for words like these; the labels take the words of a pipeline file."""
+        pipeline = written([{}]).with_name("mine.toml")
+        topics = [f'[[topic]]\nslug = "{slug}"\nlabel = "{slug} and more"\n' for slug in WORDS]
+        pipeline.write_text("\n".join(topics))
+        code, said, out = run(written(posts(), ".csv"), "--head-only", "--pipeline", pipeline, base=SHIPPED)
+        self.assertEqual(code, 0, said)
+        self.assertEqual(manifest_of(out)["classes"], ["food and more", "travel and more", "music and more"])
+        record = json.loads((out.with_name("out.train") / "train.json").read_text())
+        self.assertGreater(record["held_out"]["1"]["accuracy"], 0.8)
+
+    def test_the_weights_read_back_are_those_of_the_graph(self):
+        """The network in torch gives the vectors of the ONNX file."""
+        ids = np.array([[101, 7592, 2088, 102]])
+        session = onnxruntime.InferenceSession(SHIPPED / "model.onnx", providers=["CPUExecutionProvider"])
+        feed = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+        (expected,) = session.run(None, feed)
+        with torch.no_grad():
+            mean = read_shipped(SHIPPED)(input_ids=torch.tensor(ids)).last_hidden_state.mean(1)
+        np.testing.assert_allclose((mean / mean.norm(dim=-1)).numpy(), expected, atol=1e-5)
+
+    def test_gold_counts_more_than_a_label_and_contradictions_are_left_out(self):
+        """A post on which people do not agree has the label of the export."""
+        rows = posts()
+        gold = written([{"id": "t3_food0", "label": "music"}, {"id": "t3_food1", "label": "music"}], ".csv")
+        with gold.open("a") as file:
+            file.write("t3_food1,travel\n")
+        corpus = read_corpus(written(rows), Wishes(gold=gold, soft=True, both_forms=False))
+        labels = {row.name: corpus.labels[row.label] for row in corpus.train + corpus.held_out}
+        self.assertEqual((labels["t3_food0"], labels["t3_food1"]), ("music", "food"))
+        self.assertTrue(any("contradict" in note for note in corpus.notes), corpus.notes)
+
+    def test_teachers_are_averaged_and_a_doubtful_one_is_left_out(self):
+        """Their scores are shares of one; entropy is 0 for a sure teacher and 1 for one that does not know."""
+        rows = posts()
+        other = [row | {"score_food": 0.1, "score_travel": 0.1, "score_music": 0.8} for row in rows]
+        wishes = Wishes(soft=True, teachers=(written(other),), both_forms=False)
+        corpus = read_corpus(written(rows), wishes)
+        row = next(row for row in corpus.train if row.name.startswith("t3_food"))
+        np.testing.assert_allclose(row.scores, [0.45, 0.1, 0.45], atol=1e-6)
+        sure = read_corpus(written(rows), Wishes(soft=True, teachers=(written(other),), max_entropy=0.7))
+        self.assertEqual({corpus.labels[row.label] for row in sure.train}, {"music"})
+
+    def test_both_forms_of_a_post_are_on_one_side(self):
+        """Else the title would be judged by a model that learned it with its body."""
+        corpus = read_corpus(written(posts(40)), Wishes())
+        self.assertFalse({row.name for row in corpus.train} & {row.name for row in corpus.held_out})
+        self.assertLess(len({row.name for row in corpus.train}), len(corpus.train))
+
+
+class Stops(unittest.TestCase):
+    """What a stop leaves, and what goes on from there."""
+
+    def test_a_run_that_goes_on_gives_the_same_weights_to_the_bit(self):
+        """Killed behind the first epoch, and gone on in another process's state of randomness."""
+        path = written(posts())
+        words = (path, "--epochs", 3, "--batch", 8, "--dropout", 0.1, "--patience", 9)
+        code, said, whole = run(*words)
+        self.assertEqual(code, 0, said)
+        out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
+        save, saves = Fit.save, []
+
+        def killed(fit: Fit) -> None:
+            save(fit)
+            saves.append(fit.progress.step)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(Fit, "save", killed), self.assertRaises(KeyboardInterrupt):
+            run(*words, "--out", out)
+        self.assertEqual(len(saves), 1)
+        torch.manual_seed(99)
+        code, said, _ = run(*words, "--out", out, "--resume")
+        self.assertEqual(code, 0, said)
+        self.assertIn("going on at step", said)
+        first, second = (
+            load_file(folder.with_name("out.train") / "seed-1/hugging-face/model.safetensors")
+            for folder in (whole, out)
+        )
+        for name, tensor in first.items():
+            self.assertTrue(torch.equal(tensor, second[name]), name)
+
+    def test_a_micro_batch_does_not_change_what_is_learned(self):
+        """The gradient of a step is the same, however it is cut."""
+        gradients = []
+        for tokens in (16, 4096):
+            torch.manual_seed(0)
+            from training.base import read_base
+
+            corpus = read_corpus(written(posts()), Wishes())
+            base = read_base(source_folder("tiny-bert"))
+            model = base.classifier(corpus.labels, 1)
+            fit = Fit(model, base.tokenizer, corpus, Plan(batch=16), ROOT / "unused", "no", tokens, lambda _: None)
+            with mock.patch.object(fit.accelerator, "clip_grad_norm_"):
+                fit.once()
+            gradients.append(
+                {
+                    name: weight.grad.clone()
+                    for name, weight in fit.plain().named_parameters()
+                    if weight.grad is not None
+                }
+            )
+        for name, gradient in gradients[0].items():
+            torch.testing.assert_close(gradient, gradients[1][name], atol=1e-5, rtol=1e-3)
+
+    def test_no_number_for_a_loss_stops_and_the_best_weights_stay(self):
+        """Exit code 1, and the line says where."""
+        once, steps = Fit.loss_of, []
+
+        def spoiled(fit: Fit, batch: list[int]) -> torch.Tensor:
+            steps.append(fit.progress.step)
+            return once(fit, batch) * (float("nan") if fit.progress.step >= 5 else 1.0)
+
+        with mock.patch.object(Fit, "loss_of", spoiled):
+            code, said, out = run(written(posts()), "--epochs", 4, "--batch", 8, "--patience", 9)
+        self.assertEqual(code, 1)
+        self.assertIn("the loss is nan at step 5", said)
+        self.assertFalse(out.exists())
+        self.assertTrue((out.with_name("out.train") / "seed-1/best.pt").is_file())
+
+    def test_a_full_disk_at_a_checkpoint_says_so(self):
+        """The file before stays, and nothing half written."""
+        with mock.patch("training.fit.torch.save", side_effect=OSError(28, "No space left on device")):
+            code, said, out = run(written(posts()), "--batch", 8)
+        self.assertEqual(code, 1)
+        self.assertIn("No space left on device", said)
+        self.assertIn("--resume", said)
+        self.assertEqual(list(out.with_name("out.train").rglob("*.partial")), [])
+
+    def test_a_checkpoint_of_something_else_is_refused(self):
+        """Other settings, other posts, another model."""
+        path = written(posts())
+        code, said, out = run(path, "--epochs", 1, "--batch", 8)
+        self.assertEqual(code, 0, said)
+        shutil.rmtree(out)
+        for change, words in [
+            ((path, "--epochs", 2, "--batch", 8), "other settings"),
+            ((written(posts(13)), "--epochs", 1, "--batch", 8), "other posts"),
+            ((path, "--epochs", 1, "--batch", 8, "--base", source_folder("tiny-roberta")), "another model"),
+        ]:
+            with self.subTest(words):
+                code, said, _ = run(*change, "--out", out, "--resume")
+                self.assertEqual(code, 2, said)
+                self.assertIn(words, said)
+
+
+class Refusals(unittest.TestCase):
+    """Each wrong thing has a sentence, and exit code 2."""
+
+    def refused(self, *words: object, base: Path | None = None) -> str:
+        """What is said of it."""
+        code, said, out = run(*words, base=base)
+        self.assertEqual(code, 2, said)
+        self.assertFalse(out.exists())
+        self.assertEqual(said.count("cannot train:"), 1, said)
+        return said
+
+    def test_posts_that_cannot_be_learned_from(self):
+        """Too few, all alike, nothing there."""
+        few = [row for row in posts() if row["label"] != "food"] + posts()[:3]
+        for rows, words in [
+            (few, "the label `food` has 3 posts"),
+            (posts()[:12], "all posts have the same label"),
+            ([row | {"label": None} for row in posts()], "all posts have the same label, or none"),
+            ([row | {"title": " ", "selftext": ""} for row in posts()], "all posts have the same label, or none"),
+            ([{"x": 1}], "neither a column `title` nor `text`"),
+            ([], "has no posts"),
+        ]:
+            with self.subTest(words):
+                changed = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
+                self.assertIn(words, self.refused(written(changed)))
+
+    def test_files_that_cannot_be_read(self):
+        """No file, no JSON, another ending, a file that changes."""
+        self.assertIn("does not exist", self.refused(ROOT / "nothing.csv"))
+        path = written(posts())
+        other = path.with_suffix(".txt")
+        shutil.copyfile(path, other)
+        self.assertIn("does not end in", self.refused(other))
+        path.write_text(path.read_text() + "{half")
+        self.assertIn("line 37 of", self.refused(path))
+        growing = iter(["a", "b"])
+        with mock.patch("training.posts.digest_of", lambda _: next(growing)):
+            self.assertIn("changed while it was read", self.refused(written(posts())))
+
+    def test_arguments_that_cannot_be_meant(self):
+        """Before any hour is spent."""
+        path = written(posts())
+        for words, said in [
+            (("--soft", 2), "--soft is 2.0: give 0 to 1"),
+            (("--max-entropy", 0.5), "add --soft"),
+            (("--seeds", "one"), "give whole numbers"),
+            (("--graphs", "tpu"), "`tpu` is no graph"),
+            (("--label-column", "mood"), "has no column `mood`"),
+            (("--head-only",), "--head-only needs an embedding model"),
+            (("--base", ROOT / "nothing"), "has no `config.json`"),
+        ]:
+            with self.subTest(said):
+                self.assertIn(said, self.refused(path, *words))
+        bare = [{key: row[key] for key in row if not key.startswith("score_")} for row in posts()]
+        self.assertIn("cannot teach", self.refused(written(bare), "--soft", 0.5))
+
+    def test_a_base_without_a_fast_tokenizer(self):
+        """And one of a family that nobody knows."""
+        folder = copy_of("tiny-bert")
+        (folder / "tokenizer.json").unlink()
+        self.assertIn("no `tokenizer.json`", self.refused(written(posts()), base=folder))
+        folder = copy_of("tiny-bert")
+        change_json(folder / "config.json", model_type="rnn")
+        self.assertIn("`model_type` is 'rnn'", self.refused(written(posts()), base=folder))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Train a classifier on posts that `topicmill export` wrote, and make a topicmill model folder of it.
+
+Exit code 0: the folder is written. 1: training stopped early (no number for a loss, a full disk), and nothing is
+written but the checkpoints. 2: the posts, the base or the arguments cannot be used. docs/training.md tells the whole
+way.
+"""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+
+from models.quiet import QUIET
+
+SHIPPED = Path(__file__).resolve().parent.parent / "models" / "minilm-reddit-topics"
+
+
+def main(words: list[str] | None = None) -> int:
+    """Read the arguments and do what they say; returns the exit code."""
+    arguments = parse(words)
+    os.environ |= QUIET
+    logging.disable(logging.WARNING)
+    from models.errors import GraphError, InputError
+    from training.fit import DivergedError
+    from training.whole import train
+
+    def say(line: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+    try:
+        train(arguments, say)
+    except InputError as problem:
+        print(f"cannot train: {problem}", file=sys.stderr)
+        return 2
+    except DivergedError as problem:
+        print(
+            f"training stopped: {problem}. Lower --rate; the best weights so far are in {arguments.work}",
+            file=sys.stderr,
+        )
+        return 1
+    except (GraphError, OSError) as problem:
+        print(f"nothing is written: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse(words: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("posts", type=Path, metavar="TRAIN", help="file or folder that `topicmill export` wrote")
+    add("out", type=Path, metavar="OUT", help="the model folder, new or empty")
+    add("--base", type=Path, default=SHIPPED, help="Hugging Face folder, or the model that ships (default)")
+    add("--pipeline", type=Path, metavar="FILE", help="pipeline file with the words of the labels")
+    add("--label-column", default="label", metavar="NAME", help="column with the label (default: %(default)s)")
+    add("--gold", type=Path, metavar="FILE", help="what people said: `topicmill labels gold export`")
+    add("--head-only", action="store_true", help="train a linear head on the vectors of an embedding model: seconds")
+    add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
+    add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
+    add("--temperature", type=float, default=2.0, help="of the teacher's scores (default: %(default)s)")
+    add(
+        "--max-entropy", type=float, default=1.0, metavar="E", help="leave out texts whose teacher is less sure, 0 to 1"
+    )
+    add("--smoothing", type=float, default=0.05, help="label smoothing (default: %(default)s)")
+    add("--class-weights", action="store_true", help="let each label count the same, however rare it is")
+    add("--no-titles", action="store_true", help="do not train on the bare title of a post with a body, too")
+    add("--epochs", type=int, default=3, help="at most (default: %(default)s)")
+    add("--patience", type=int, default=2, help="stop after so many epochs without a gain (default: %(default)s)")
+    add("--batch", type=int, default=48, help="texts in a step, whatever fits the memory (default: %(default)s)")
+    add(
+        "--tokens",
+        type=int,
+        metavar="N",
+        help="padded tokens in a micro-batch (default: 1536 on a CPU; searched on a GPU)",
+    )
+    add("--max-tokens", type=int, default=128, metavar="N", help="cut texts here (default: %(default)s)")
+    add("--rate", type=float, default=5e-5, help="learning rate of the encoder (default: %(default)s)")
+    add("--dropout", type=float, default=0.0, help="(default: %(default)s)")
+    add("--train-embeddings", action="store_true", help="let the embeddings of tokens move, too")
+    add("--seeds", default="1", metavar="1,2,3", help="train once for each; OUT is the best on held-out texts")
+    add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: what the device has)")
+    add("--threads", type=int, metavar="N", help="CPU threads (default: all)")
+    add("--resume", action="store_true", help="go on where a run with the same arguments was stopped")
+    add("--graphs", default="cpu-fp32,cpu-int8", metavar="NAMES", help="as in model.py (default: %(default)s)")
+    add("--work", type=Path, metavar="DIR", help="checkpoints and curves (default: OUT.train)")
+    arguments = parser.parse_args(words)
+    arguments.work = arguments.work or arguments.out.with_name(f"{arguments.out.name}.train")
+    return arguments
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Train the model that ships anew, from labelled posts: `make train-default` runs it with the numbers that made it.
+
+It takes a file of posts (NDJSON with title, selftext, topic) and the folder of the model before. It writes the folder
+of an embedding model that still takes any labels. A run that was stopped goes on where it was.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from training import topics
+from training.shipped import read_shipped, write_shipped
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> int:
+    """Train, average, mix, write."""
+    arguments = parse()
+    torch.set_num_threads(arguments.threads)
+    recipe = topics.Recipe()
+    labels = topics.Labels.read(ROOT / "pipelines/sixteen-topics.toml")
+    with arguments.posts.open(encoding="utf-8") as lines:
+        posts = [json.loads(line) for line in lines]
+    train, held = topics.rows_of(posts, labels, recipe.held_out)
+    tokenizer = Tokenizer.from_file(str(arguments.base / "tokenizer.json"))
+    others = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml")
+    model = read_shipped(arguments.base)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    encoder = topics.Encoder(model, tokenizer, recipe.frozen, recipe.tokens)
+    trainer = topics.Trainer(encoder, labels, train, others, recipe, say)
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    checkpoint = arguments.work / "checkpoint.pt"
+    if checkpoint.exists():
+        trainer.load(checkpoint)
+    kept = run(trainer, arguments.work, checkpoint)
+    averaged = topics.averaged([torch.load(path, weights_only=True) for path in kept[recipe.average_from :]])
+    model.load_state_dict(topics.mixed(before, averaged, recipe.share))
+    target = [row.label for row in held]
+    vectors, of_labels = topics.vectors_of(encoder, [row.text for row in held]), topics.label_vectors(encoder, labels)
+    say(f"accuracy {topics.accuracy(vectors, of_labels, target):.4f} of {len(held)} texts held out")
+    write_shipped(model, arguments.base, arguments.out, topics.best_scale(vectors, of_labels, target))
+    return 0
+
+
+def run(trainer: topics.Trainer, work: Path, checkpoint: Path) -> list[Path]:
+    """Every step; returns the weights of each half epoch."""
+    half = trainer.a_epoch // 2
+    while trainer.step < trainer.steps:
+        seen = trainer.once()
+        if trainer.step % 20 == 0:
+            say(
+                f"step {trainer.step} of {trainer.steps}: "
+                + " ".join(f"{key} {value:.3f}" for key, value in seen.items())
+            )
+        if trainer.step % half == 0:
+            weights = {name: weight.half() for name, weight in trainer.encoder.model.state_dict().items()}
+            torch.save(weights, work / f"weights-{trainer.step:05}.pt")
+        if trainer.step % 100 == 0 or trainer.step == trainer.steps:
+            trainer.save(checkpoint)
+    return sorted(work.glob("weights-*.pt"))
+
+
+def say(line: str) -> None:
+    """A line with the time."""
+    print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("posts", type=Path, help="NDJSON with title, selftext and topic (a slug of the sixteen)")
+    parser.add_argument("base", type=Path, help="folder of the model before")
+    parser.add_argument("out", type=Path, help="folder of the new model")
+    parser.add_argument(
+        "--work", type=Path, default=Path("target/train-default"), help="checkpoints (default: %(default)s)"
+    )
+    parser.add_argument("--threads", type=int, default=1, help="the bits of the weights depend on it (default: 1)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

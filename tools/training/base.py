@@ -1,0 +1,116 @@
+"""What a training begins with and what it leaves: a Hugging Face folder, or the model that ships, without a download.
+
+In goes a folder; out comes a classifier with a new head for some labels. After training, `leave` writes the Hugging
+Face folder from which tools/model.py makes a model folder.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+
+from models.errors import InputError
+from models.make import LICENCES
+from models.source import BUILT, EXPORTED, check_vocabulary, one_line, read_tokenizer
+from training.mean import MEAN, POOLING, MeanBertForSequenceClassification
+from training.shipped import read_shipped
+
+
+@dataclass(frozen=True)
+class Base:
+    """A folder to begin with; `is_shipped` where it is a topicmill embedding model."""
+
+    folder: Path
+    config: dict
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether its weights are in an ONNX graph of an embedding model."""
+        return "zero_shot" in self.config
+
+    def classifier(self, labels: list[str], seed: int) -> PreTrainedModel:
+        """The encoder with a new head: the same for the same seed."""
+        torch.manual_seed(seed)
+        names = dict(enumerate(labels))
+        if self.is_shipped:
+            encoder = read_shipped(self.folder)
+            config = encoder.config
+            config.id2label, config.label2id = names, {name: index for index, name in names.items()}
+            model = MeanBertForSequenceClassification(config)
+            model.bert.load_state_dict(encoder.state_dict())
+            torch.nn.init.zeros_(model.classifier.bias)
+            return model
+        try:
+            return AutoModelForSequenceClassification.from_pretrained(
+                self.folder,
+                config=AutoConfig.from_pretrained(
+                    self.folder,
+                    id2label=names,
+                    label2id={name: index for index, name in names.items()},
+                    local_files_only=True,
+                ),
+                dtype="float32",
+                local_files_only=True,
+                ignore_mismatched_sizes=True,
+            )
+        except Exception as problem:  # whatever a damaged file makes a library raise
+            raise InputError(f"the weights of `{self.folder}` cannot be read: {one_line(problem)}") from None
+
+
+def read_base(folder: Path) -> Base:
+    """Read and check the folder. Raises `InputError`."""
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"`{folder}` has no `config.json`: give a Hugging Face folder, or models/minilm-reddit-topics")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        family = config.get("model_type")
+    except (OSError, ValueError, AttributeError) as problem:
+        raise InputError(f"`{path}` cannot be read: {problem}") from None
+    if family not in (*BUILT, *EXPORTED):
+        raise InputError(f"`{path}`: `model_type` is {family!r}; known are {', '.join((*BUILT, *EXPORTED))}")
+    tokenizer = read_tokenizer(folder)
+    check_vocabulary(tokenizer, config)
+    return Base(folder, config, tokenizer)
+
+
+def last_linear(model: PreTrainedModel) -> torch.nn.Linear:
+    """The layer that gives the logits."""
+    found = [
+        module
+        for module in model.modules()
+        if isinstance(module, torch.nn.Linear) and module.out_features == model.config.num_labels
+    ]
+    return found[-1]
+
+
+def cool(model: PreTrainedModel, temperature: float) -> None:
+    """Divide the logits by a temperature for good, so that scores say how often a label is right."""
+    with torch.no_grad():
+        layer = last_linear(model)
+        layer.weight.div_(temperature)
+        if layer.bias is not None:
+            layer.bias.div_(temperature)
+
+
+def leave(base: Base, model: PreTrainedModel, max_tokens: int, folder: Path) -> None:
+    """Write the Hugging Face folder: weights, configuration, tokenizer, and the licences of the base."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if base.is_shipped:
+        setattr(model.config, POOLING, MEAN)
+    if hasattr(model.config, "zero_shot"):
+        delattr(model.config, "zero_shot")
+    model.config.problem_type = "single_label_classification"
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", *LICENCES):
+        if (base.folder / name).is_file():
+            shutil.copyfile(base.folder / name, folder / name)
+    stored = base.folder / "tokenizer_config.json"
+    settings = json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {}
+    settings["model_max_length"] = max_tokens
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")

@@ -1,0 +1,364 @@
+"""Fine-tuning: rows in, weights out, and a record of every step.
+
+A step takes `batch` rows, whatever the device can hold at once: they are sorted by length and cut into micro-batches
+of `tokens` padded tokens, whose gradients are added up. So memory and speed do not change what is learned. Everything
+random in a step follows from the seed and the step, so a run that was killed and goes on gives the same weights.
+"""
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from sklearn.metrics import f1_score
+from torch.nn import functional
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from models.errors import InputError
+from training.posts import Corpus, Row
+
+Say = Callable[[str], None]
+
+CPU_TOKENS = 1536  # more does not fit a core's cache, and padding costs more
+GPU_TOKENS = 8192  # where the search begins
+GPU_SHARE = 0.8  # of the memory: the rest is for what a longer text needs
+SOON = 30.0  # seconds between two lines of progress
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every number that decides the weights."""
+
+    seed: int = 1
+    epochs: int = 3
+    batch: int = 48
+    max_tokens: int = 128
+    rate: float = 5e-5
+    head_rate: float = 1e-3
+    warmup: float = 0.06
+    decay: float = 0.01
+    smoothing: float = 0.05
+    class_weights: bool = False
+    soft: float = 0.0
+    temperature: float = 2.0
+    dropout: float = 0.0
+    freeze_embeddings: bool = True
+    patience: int = 2
+
+
+@dataclass
+class Progress:
+    """Where a run is, and what it saw."""
+
+    step: int = 0
+    best: float = -1.0
+    best_step: int = 0
+    since_best: int = 0
+    history: list[dict] = field(default_factory=list)
+
+
+class DivergedError(Exception):
+    """The loss is no number."""
+
+
+class Fit:
+    """One run with one seed."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        corpus: Corpus,
+        plan: Plan,
+        folder: Path,
+        precision: str,
+        tokens: int | None,
+        say: Say,
+    ):
+        self.corpus, self.plan, self.folder, self.say = corpus, plan, folder, say
+        self.accelerator = Accelerator(mixed_precision=precision, cpu=not torch.cuda.is_available())
+        self.pad = tokenizer.pad_token_id or 0
+        self.ids = encode(tokenizer, corpus.train, plan.max_tokens)
+        self.held_ids = encode(tokenizer, corpus.held_out, plan.max_tokens)
+        prepare(model, plan)
+        optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
+        self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
+        self.rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.budget = tokens or (GPU_TOKENS if self.on_gpu else CPU_TOKENS)
+        self.judge_budget = 4 * self.budget
+        self.grows = self.on_gpu and tokens is None
+        self.progress = Progress()
+        self.an_epoch = max(1, len(corpus.train) // plan.batch)
+        self.steps = self.an_epoch * plan.epochs
+        self.weights = class_weights(corpus, plan)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU computes."""
+        return self.accelerator.device.type == "cuda"
+
+    def run(self) -> Progress:
+        """Train until the end or until held-out macro-F1 has not grown for `patience` epochs."""
+        begun, shown, tokens = time.monotonic(), time.monotonic(), 0
+        self.model.train()
+        while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
+            loss, read = self.once_in_memory()
+            tokens += read
+            self.progress.step += 1
+            now = time.monotonic()
+            if now - shown > SOON:
+                shown = now
+                speed = tokens / (now - begun)
+                self.say(f"step {self.progress.step} of {self.steps}: loss {loss:.3f}, {speed:,.0f} tokens/s")
+            if self.progress.step % self.an_epoch == 0 or self.progress.step == self.steps:
+                self.judge(loss, tokens / (time.monotonic() - begun))
+                self.save()
+        return self.progress
+
+    def once_in_memory(self) -> tuple[float, int]:
+        """A step; if the GPU's memory is too small for a micro-batch, the same step in smaller ones."""
+        while True:
+            try:
+                result = self.once()
+            except torch.cuda.OutOfMemoryError:
+                self.grows = False
+                self.budget = halved(self.budget, "a micro-batch of one text does not fit the GPU's memory")
+                self.say(f"out of memory: micro-batches of {self.budget} tokens from here on")
+                torch.cuda.empty_cache()
+                continue
+            if self.grows:
+                share = torch.cuda.max_memory_allocated() / torch.cuda.get_device_properties(0).total_memory
+                self.grows = share < GPU_SHARE / 2
+                self.budget *= 2 if self.grows else 1
+            return result
+
+    def once(self) -> tuple[float, int]:
+        """One step: its loss, and how many tokens it read, padding included."""
+        plan, step = self.plan, self.progress.step
+        torch.manual_seed(plan.seed * 1_000_003 + step)
+        epoch, place = divmod(step, self.an_epoch)
+        order = list(range(len(self.ids)))
+        random.Random(f"{plan.seed} epoch {epoch}").shuffle(order)
+        chosen = order[place * plan.batch : (place + 1) * plan.batch]
+        mine = chosen[self.accelerator.process_index :: self.accelerator.num_processes] or chosen[:1]
+        batches = list(micro_batches(mine, self.ids, self.budget))
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * share_of_rate(plan.warmup, step, self.steps)
+        self.optimizer.zero_grad()
+        total, read = 0.0, 0
+        for number, batch in enumerate(batches):
+            last = number == len(batches) - 1
+            with nullcontext() if last else self.accelerator.no_sync(self.model):
+                loss = self.loss_of(batch) * self.accelerator.num_processes / len(chosen)
+                self.accelerator.backward(loss)
+            total += loss.item()
+            read += len(batch) * max(len(self.ids[index]) for index in batch)
+        if not math.isfinite(total):
+            raise DivergedError(f"the loss is {total} at step {step}, in epoch {epoch + 1}")
+        self.accelerator.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return total, read
+
+    def loss_of(self, batch: list[int]) -> torch.Tensor:
+        """The sum of the losses of some rows: of their label, and of their teacher's scores."""
+        plan, rows = self.plan, [self.corpus.train[index] for index in batch]
+        with self.accelerator.autocast():
+            logits = self.model(**self.feed([self.ids[index] for index in batch])).logits.float()
+        target = torch.tensor([row.label for row in rows], device=logits.device)
+        weights = self.weights.to(logits.device)
+        hard = functional.cross_entropy(logits, target, weights, reduction="none", label_smoothing=plan.smoothing)
+        if not plan.soft:
+            return hard.sum()
+        count = logits.shape[1]
+        known = torch.tensor([row.scores is not None for row in rows], device=logits.device)
+        scores = np.stack([row.scores if row.scores is not None else np.full(count, 1 / count) for row in rows])
+        teacher = torch.tensor(scores, dtype=torch.float32, device=logits.device).clamp_min(1e-8).log()
+        teacher = functional.log_softmax(teacher / plan.temperature, dim=-1)
+        student = functional.log_softmax(logits / plan.temperature, dim=-1)
+        soft = functional.kl_div(student, teacher, reduction="none", log_target=True).sum(-1) * plan.temperature**2
+        return torch.where(known, plan.soft * soft + (1 - plan.soft) * hard, hard).sum()
+
+    def feed(self, rows: list[list[int]]) -> dict[str, torch.Tensor]:
+        """A padded batch on the device."""
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [self.pad] * (width - len(row)) for row in rows])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+        device = self.accelerator.device
+        if self.on_gpu:
+            ids, mask = ids.pin_memory(), mask.pin_memory()
+        return {
+            "input_ids": ids.to(device, non_blocking=True),
+            "attention_mask": mask.to(device, non_blocking=True),
+        }
+
+    @torch.no_grad()
+    def logits(self) -> np.ndarray:
+        """Logits of the rows held out. A GPU that runs out of memory here gets smaller batches here alone."""
+        self.model.eval()
+        places, parts = [], []
+        todo = list(micro_batches(range(len(self.held_ids)), self.held_ids, self.judge_budget))
+        while todo:
+            batch = todo[0]
+            try:
+                parts.append(self.model(**self.feed([self.held_ids[index] for index in batch])).logits.float().cpu())
+            except torch.cuda.OutOfMemoryError:
+                self.judge_budget = halved(self.judge_budget, "one text held out does not fit the GPU's memory")
+                torch.cuda.empty_cache()
+                left = [index for one in todo for index in one]
+                todo = list(micro_batches(left, self.held_ids, self.judge_budget))
+                continue
+            places += batch
+            todo.pop(0)
+        self.model.train()
+        return torch.cat(parts)[torch.tensor(places).argsort()].numpy()
+
+    def judge(self, loss: float, speed: float) -> None:
+        """Measure what the rows held out say, and store the weights if they are the best so far."""
+        logits = self.logits()
+        target = np.array([row.label for row in self.corpus.held_out])
+        found = logits.argmax(1)
+        f1 = float(f1_score(target, found, average="macro"))
+        entry = {
+            "step": self.progress.step,
+            "epoch": round(self.progress.step / self.an_epoch, 2),
+            "loss": round(loss, 4),
+            "accuracy": round(float((found == target).mean()), 4),
+            "macro_f1": round(f1, 4),
+            "tokens_per_s": round(speed),
+        }
+        self.progress.history.append(entry)
+        self.progress.since_best += 1
+        if f1 > self.progress.best:
+            self.progress.best, self.progress.best_step, self.progress.since_best = f1, self.progress.step, 0
+            self.write("best.pt", self.plain().state_dict())
+        self.say(
+            f"epoch {entry['epoch']:g}: macro-F1 {f1:.3f}, accuracy {entry['accuracy']:.3f} of {len(target)} held out"
+        )
+
+    def plain(self) -> PreTrainedModel:
+        """The model without what distributes it."""
+        return self.accelerator.unwrap_model(self.model)
+
+    def identity(self) -> dict:
+        """What a checkpoint must agree with."""
+        return {"plan": asdict(self.plan), "posts": self.corpus.digest, "labels": self.corpus.labels}
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        content = {
+            "identity": json.dumps(self.identity(), sort_keys=True),
+            "progress": asdict(self.progress),
+            "model": self.plain().state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+        }
+        self.write("checkpoint.pt", content)
+
+    def write(self, name: str, content: dict) -> None:
+        """Write a file whole or not at all; the one before stays if the disk is full."""
+        if not self.accelerator.is_main_process:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        partial = self.folder / f"{name}.partial"
+        try:
+            torch.save(content, partial)
+            partial.replace(self.folder / name)
+        except (OSError, RuntimeError) as problem:  # torch says RuntimeError where a write fails
+            partial.unlink(missing_ok=True)
+            raise OSError(
+                f"`{self.folder / name}` cannot be written ({problem}); free some space and add --resume"
+            ) from None
+
+    def load(self) -> None:
+        """Go on where a checkpoint was written. Raises `InputError` where it is of something else."""
+        path = self.folder / "checkpoint.pt"
+        if not path.is_file():
+            self.say(f"`{self.folder}` has no checkpoint yet: beginning at step 0")
+            return
+        try:
+            content = torch.load(path, weights_only=True, map_location="cpu")
+            stored, wanted = json.loads(content["identity"]), json.loads(json.dumps(self.identity()))
+        except Exception as problem:  # whatever a damaged file makes a library raise
+            raise InputError(f"`{path}` cannot be read ({problem}): remove it, and begin again") from None
+        for key, what in (("posts", "other posts"), ("labels", "other labels"), ("plan", "other settings")):
+            if stored[key] != wanted[key]:
+                raise InputError(f"`{path}` is of {what}: run without --resume, or with what it began with")
+        try:
+            self.plain().load_state_dict(content["model"])
+            self.optimizer.load_state_dict(content["optimizer"])
+        except (RuntimeError, ValueError):
+            raise InputError(f"`{path}` is of another model: run without --resume, or with the same --base") from None
+        self.progress = Progress(**content["progress"])
+        self.say(f"going on at step {self.progress.step} of {self.steps}")
+
+    def take_best(self) -> None:
+        """Put the best weights that were seen back into the model."""
+        path = self.folder / "best.pt"
+        if path.is_file():
+            self.plain().load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+
+
+def prepare(model: PreTrainedModel, plan: Plan) -> None:
+    """Dropout as planned, and embeddings that do not move: each is in few posts, and they cost most memory."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = plan.dropout
+    if hasattr(model.config, "attention_probs_dropout_prob"):
+        model.config.attention_probs_dropout_prob = plan.dropout
+    if plan.freeze_embeddings:
+        model.get_input_embeddings().requires_grad_(False)
+
+
+def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:
+    """The head learns faster than the encoder: it begins with nothing."""
+    encoder = {id(weight) for weight in model.base_model.parameters()}
+    moving = [weight for weight in model.parameters() if weight.requires_grad]
+    return [
+        {"params": [weight for weight in moving if id(weight) in encoder], "lr": plan.rate},
+        {"params": [weight for weight in moving if id(weight) not in encoder], "lr": plan.head_rate},
+    ]
+
+
+def class_weights(corpus: Corpus, plan: Plan) -> torch.Tensor:
+    """1 for each label, or less for a frequent one and more for a rare one, with a mean of 1 over the rows."""
+    counts = np.bincount([row.label for row in corpus.train], minlength=len(corpus.labels))
+    if not plan.class_weights:
+        return torch.ones(len(counts))
+    return torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
+
+
+def encode(tokenizer: PreTrainedTokenizerBase, rows: list[Row], most: int) -> list[list[int]]:
+    """The ids of each text, cut."""
+    texts = [row.text[: 20 * most] for row in rows]  # the tokenizer reads megabytes before it cuts them
+    return tokenizer(texts, truncation=True, max_length=most, padding=False)["input_ids"]
+
+
+def micro_batches(chosen: list[int] | range, ids: list[list[int]], budget: int) -> Iterator[list[int]]:
+    """Rows sorted by length, at most `budget` padded tokens in each."""
+    batch: list[int] = []
+    for index in sorted(chosen, key=lambda index: len(ids[index])):
+        if batch and len(ids[index]) * (len(batch) + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def share_of_rate(warmup: float, step: int, steps: int) -> float:
+    """Up in a straight line, then down in one."""
+    rise = max(1, int(warmup * steps))
+    return min((step + 1) / rise, (steps - step) / max(1, steps - rise))
+
+
+def halved(budget: int, otherwise: str) -> int:
+    """Half of a budget."""
+    if budget < 2:
+        raise InputError(f"{otherwise}: lower --max-tokens, or use the CPU")
+    return budget // 2

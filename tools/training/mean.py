@@ -1,0 +1,48 @@
+"""A BERT classifier that reads the mean of all tokens' states, of length 1, and not the first token's.
+
+The vectors of the model that ships are such means. So a linear head on its frozen vectors is a classifier of this
+shape, and fine-tuning begins with what the model is good at.
+"""
+
+import torch
+from torch.nn import functional
+from transformers import BertConfig, BertModel, BertPreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+POOLING = "topicmill_pooling"
+MEAN = "mean"
+
+
+class MeanBertForSequenceClassification(BertPreTrainedModel):
+    """An encoder without a pooler, the mean, and one linear layer."""
+
+    def __init__(self, config: BertConfig):
+        super().__init__(config)
+        setattr(config, POOLING, MEAN)
+        self.num_labels = config.num_labels
+        self.bert = BertModel(config, add_pooling_layer=False)
+        self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def vectors(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **types) -> torch.Tensor:
+        """The vectors of texts: [rows, width] of ids in, [rows, D] of length 1 out."""
+        states = self.bert(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
+        if attention_mask is None:
+            mean = states.mean(1)
+        else:
+            real = attention_mask.unsqueeze(-1).to(states.dtype)
+            mean = (states * real).sum(1) / real.sum(1)
+        return functional.normalize(mean.float(), dim=-1)
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        """Logits [rows, classes]; with `labels`, their cross-entropy, too."""
+        vectors = self.vectors(input_ids, attention_mask, token_type_ids=token_type_ids)
+        logits = functional.linear(vectors, self.classifier.weight.float(), self.classifier.bias.float())
+        loss = None if labels is None else functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)

@@ -1,0 +1,313 @@
+"""What `topicmill export` wrote, read and checked: rows to train with, rows held out, and the names of the labels.
+
+In goes a file or a folder of an export; out comes a `Corpus`, or an `InputError` that says what is wrong with it.
+"""
+
+import csv
+import hashlib
+import json
+import sys
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from models.errors import InputError
+
+ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
+FEWEST = 5  # posts of a label: with fewer, no part of them can judge
+HELD_OUT = 0.1
+SCORE = "score_"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A text, the number of its label, and where a teacher gave them, the scores of all labels."""
+
+    name: str
+    text: str
+    label: int
+    part: str
+    scores: np.ndarray | None = None
+    is_gold: bool = False
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Rows to train with, rows to judge by, the labels in the order of their numbers, and a hash of what was read."""
+
+    train: list[Row]
+    held_out: list[Row]
+    labels: list[str]
+    digest: str
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Which columns, files and rows to take."""
+
+    label_column: str = "label"
+    pipeline: Path | None = None
+    gold: Path | None = None
+    teachers: tuple[Path, ...] = ()
+    soft: bool = False
+    max_entropy: float = 1.0
+    both_forms: bool = True
+
+
+def read_corpus(path: Path, wishes: Wishes) -> Corpus:
+    """Read and check an export. Raises `InputError`."""
+    files = files_of(path)
+    before = digest_of(files)
+    records = list(records_of(files))
+    if digest_of(files) != before:
+        raise InputError(f"`{path}` changed while it was read: wait until `topicmill export` is done, and run again")
+    if not records:
+        raise InputError(
+            f"`{path}` has no posts: see `topicmill export --help`, or label some with `topicmill classify`"
+        )
+    if not {"title", "text"} & records[0].keys():
+        raise InputError(f"`{path}` has neither a column `title` nor `text`; it has {', '.join(records[0])}")
+    notes: list[str] = []
+    gold = read_gold(wishes.gold, notes) if wishes.gold else {}
+    slugs = slugs_of(records, wishes.label_column, path, gold)
+    number = {slug: index for index, slug in enumerate(slugs)}
+    soft = soft_scores(records, wishes, slugs, notes) if wishes.soft else {}
+    rows = rows_of(records, wishes, number, gold, soft, notes)
+    check_counts(rows, slugs)
+    train, held = parted(rows)
+    train = without_doubt(train, wishes.max_entropy, notes)
+    names = names_of(slugs, wishes.pipeline)
+    if gold:
+        before = hashlib.sha256(before.encode() + wishes.gold.read_bytes()).hexdigest()
+    return Corpus(train, held, names, before, notes)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of an export."""
+    if path.is_dir():
+        found = sorted(file for file in path.rglob("*") if file.suffix in ENDINGS and not file.name.startswith("."))
+        if not found:
+            raise InputError(
+                f"`{path}` has no file of an export: make it with `topicmill export {path} --split 80/10/10`"
+            )
+        return found
+    if not path.is_file():
+        raise InputError(f"`{path}` does not exist: make it with `topicmill export {path} --split 80/10/10`")
+    if path.suffix not in ENDINGS:
+        raise InputError(f"`{path}` does not end in {', '.join(ENDINGS)}: export it in one of these formats")
+    return [path]
+
+
+def digest_of(files: list[Path]) -> str:
+    """A hash of what the files hold."""
+    whole = hashlib.sha256()
+    for file in files:
+        try:
+            whole.update(file.read_bytes())
+        except OSError as problem:
+            raise InputError(f"`{file}` cannot be read: {problem.strerror}") from None
+    return whole.hexdigest()
+
+
+def records_of(files: list[Path]) -> Iterator[dict]:
+    """The rows as they stand there; the part of a folder's file is in its name."""
+    for file in files:
+        part = next((name for name in ("train", "validation", "test") if file.name.startswith(f"{name}-")), None)
+        try:
+            for record in read_file(file):
+                if part:
+                    record.setdefault("split", part)
+                yield record
+        except InputError:
+            raise
+        except Exception as problem:  # each format has its own
+            raise InputError(f"`{file}` cannot be read: {problem}") from None
+
+
+def read_file(file: Path) -> Iterator[dict]:
+    """The rows of one file."""
+    if file.suffix == ".parquet":
+        from pyarrow import parquet
+
+        yield from parquet.read_table(file).to_pylist()
+        return
+    with file.open(encoding="utf-8-sig", newline="") as lines:
+        if file.suffix == ".csv":
+            csv.field_size_limit(sys.maxsize)
+            yield from csv.DictReader(lines)
+            return
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    raise InputError(f"line {number} of `{file}` is no JSON: export it again") from None
+                if not isinstance(record, dict):
+                    raise InputError(f"line {number} of `{file}` is no JSON object: export it again")
+                yield record
+
+
+def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
+    """What people said, by post: posts on which they do not agree are left out, as `labels evaluate --gold db` does."""
+    answers = defaultdict(set)
+    for record in records_of(files_of(path)):
+        if "id" not in record or "label" not in record:
+            raise InputError(f"`{path}` has no columns `id` and `label`: write it with `topicmill labels gold export`")
+        answers[record["id"]].add(record["label"])
+    disagreed = sum(len(said) > 1 for said in answers.values())
+    if disagreed:
+        notes.append(f"{disagreed} posts have gold answers that contradict each other, and are not taken as gold")
+    return {post: next(iter(said)) for post, said in answers.items() if len(said) == 1 and next(iter(said))}
+
+
+def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str]) -> list[str]:
+    """The short names of the labels: in the order of the columns of scores, else sorted."""
+    if column not in records[0]:
+        raise InputError(f"`{path}` has no column `{column}`: name the right one with --label-column")
+    scored = [name.removeprefix(SCORE) for name in records[0] if name.startswith(SCORE)]
+    used = {record[column] for record in records if record[column]} | {
+        gold[record["fullname"]] for record in records if record.get("fullname") in gold
+    }
+    if scored and used <= set(scored):
+        return scored
+    return sorted(str(label) for label in used)
+
+
+def soft_scores(records: list[dict], wishes: Wishes, slugs: list[str], notes: list[str]) -> dict[str, np.ndarray]:
+    """The teachers' scores of each post, averaged over the teachers that scored it."""
+    sums: dict[str, list[np.ndarray]] = defaultdict(list)
+    teachers = [records, *(list(records_of(files_of(path))) for path in wishes.teachers)]
+    for number, teacher in enumerate(teachers):
+        lacking = [slug for slug in slugs if not teacher or SCORE + slug not in teacher[0]]
+        if lacking:
+            name = wishes.teachers[number - 1] if number else "the export"
+            raise InputError(f"`{name}` has no column `{SCORE}{lacking[0]}`, so it cannot teach: leave out --soft")
+        for record in teacher:
+            values = [record[SCORE + slug] for slug in slugs]
+            if all(value not in (None, "") for value in values):
+                scores = np.array(values, np.float32)
+                if scores.min() < 0 or not np.isfinite(scores).all() or scores.sum() <= 0:
+                    raise InputError("scores are below 0 or no numbers: export them in single mode")
+                sums[name_of(record)].append(scores / scores.sum())
+    if wishes.teachers:
+        notes.append(f"{len(teachers)} teachers, averaged")
+    return {name: np.mean(scores, axis=0) for name, scores in sums.items()}
+
+
+def name_of(record: dict) -> str:
+    """What a row is joined by."""
+    return str(record.get("fullname") or record.get("id") or record.get("text_hash") or "")
+
+
+def texts_of(record: dict) -> tuple[str, str]:
+    """The text of a post, as the program makes it, and its bare title."""
+    if record.get("text") and not record.get("title"):
+        return record["text"], record["text"]
+    title, body = record.get("title") or "", (record.get("selftext") or "").strip()
+    return (f"{title}\n\n{body}" if body and body not in ("[removed]", "[deleted]") else title), title
+
+
+def rows_of(
+    records: list[dict],
+    wishes: Wishes,
+    number: dict[str, int],
+    gold: dict[str, str],
+    soft: dict[str, np.ndarray],
+    notes: list[str],
+) -> list[Row]:
+    """A row for each post that has a text and a label; what a person said counts more than what a model said."""
+    rows, seen, without = [], set(), Counter()
+    for record in records:
+        name = name_of(record)
+        label = gold.get(record.get("fullname") or record.get("id"), record[wishes.label_column])
+        whole, title = texts_of(record)
+        key = " ".join(whole.lower().split())
+        if not label:
+            without["no label"] += 1
+        elif not key:
+            without["no text"] += 1
+        elif key in seen:
+            without["the same text as another"] += 1
+        else:
+            seen.add(key)
+            is_gold = name in gold
+            part = record.get("split") or ""
+            row = Row(name, whole, number[label], part, None if is_gold else soft.get(name), is_gold)
+            rows.append(row)
+            if wishes.both_forms and title.strip() and title != whole:
+                rows.append(replace(row, text=title))
+    notes.extend(f"{count} posts are left out: {reason}" for reason, count in sorted(without.items()))
+    unknown = sorted(set(gold) - {name_of(record) for record in records})
+    if unknown:
+        notes.append(f"{len(unknown)} gold answers are of posts that are not in the export, such as `{unknown[0]}`")
+    return rows
+
+
+def check_counts(rows: list[Row], slugs: list[str]) -> None:
+    """Refuse what cannot be learned."""
+    posts = {(row.name, row.label): row.label for row in rows} if rows and rows[0].name else None
+    counts = Counter(posts.values() if posts else (row.label for row in rows))
+    if len(counts) < 2:
+        raise InputError(f"all posts have the same label, or none: a model needs two labels with {FEWEST} posts each")
+    few = [slug for index, slug in enumerate(slugs) if counts[index] < FEWEST]
+    if few:
+        raise InputError(
+            f"the label `{few[0]}` has {counts[slugs.index(few[0])]} posts, and needs at least {FEWEST}: label more "
+            "posts, or leave the label out of the label set"
+        )
+
+
+def parted(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+    """Rows to train with and rows to judge by. The part `test` is for `labels evaluate` and is never read."""
+    if any(row.part == "validation" for row in rows):
+        train = [row for row in rows if row.part == "train"]
+        held = [row for row in rows if row.part == "validation"]
+    else:
+        rows = [row for row in rows if row.part != "test"]
+        train = [row for row in rows if not is_held_out(row)]
+        held = [row for row in rows if is_held_out(row)]
+    if not train or not held:
+        raise InputError("there is nothing to train with or nothing to judge by: export more posts")
+    if {row.label for row in rows if row.part != "test"} != {row.label for row in train}:
+        raise InputError("a label has no post to train with: export more posts, or another --split")
+    return train, held
+
+
+def is_held_out(row: Row) -> bool:
+    """By the hash of the post's name, so that both forms of a post are on one side."""
+    number = int.from_bytes(hashlib.sha256((row.name or row.text).encode()).digest()[:8], "big")
+    return number / 2**64 < HELD_OUT
+
+
+def without_doubt(rows: list[Row], most: float, notes: list[str]) -> list[Row]:
+    """Rows whose teacher was sure: the entropy of its scores, 0 to 1, is at most `most`. Gold is always sure."""
+    sure = [row for row in rows if row.scores is None or entropy(row.scores) <= most]
+    if len(sure) < len(rows):
+        notes.append(f"{len(rows) - len(sure)} texts are left out: their teacher was in doubt")
+    return sure
+
+
+def entropy(scores: np.ndarray) -> float:
+    """0 for one sure label, 1 where all are alike."""
+    return float(-(scores * np.log(np.maximum(scores, 1e-12))).sum() / np.log(len(scores)))
+
+
+def names_of(slugs: list[str], pipeline: Path | None) -> list[str]:
+    """What the model calls its labels: their words where a pipeline file says them, so that it fits the file."""
+    if pipeline is None:
+        return slugs
+    try:
+        content = tomllib.loads(pipeline.read_text(encoding="utf-8"))
+        topics = content.get("topic") or [{"label": label} for label in content["labels"]]
+        words = {topic.get("slug", topic["label"].lower().replace(" ", "-")): topic["label"] for topic in topics}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise InputError(f"`{pipeline}` cannot be read: {problem}; see `topicmill labels validate`") from None
+    lacking = [slug for slug in slugs if slug not in words]
+    if lacking:
+        raise InputError(f"`{pipeline}` has no topic `{lacking[0]}`: name the file that the labels come from")
+    return [words[slug] for slug in slugs]

@@ -1,0 +1,163 @@
+"""The whole way from posts to a model folder: the order in which everything else here is called."""
+
+import argparse
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from models.errors import InputError
+from models.make import GRAPHS, make_folder
+from models.source import read_source
+from training.base import Base, cool, leave, read_base
+from training.fit import Fit, Plan
+from training.head import fit_head
+from training.posts import Corpus, Wishes, read_corpus
+from training.report import best_temperature, figures, write_report
+
+Say = Callable[[str], None]
+
+
+def train(arguments: argparse.Namespace, say: Say) -> None:
+    """Train with each seed, calibrate, and make the folder of the best. Raises what train.py's `main` names."""
+    seeds = check(arguments)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    corpus = read_corpus(arguments.posts, wishes_of(arguments))
+    for note in corpus.notes:
+        say(note)
+    say(f"{len(corpus.train)} texts to train with, {len(corpus.held_out)} held out, {len(corpus.labels)} labels")
+    base = read_base(arguments.base)
+    if arguments.head_only and not base.is_shipped:
+        raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
+    begun = time.monotonic()
+    runs, kept = {}, {}
+    for seed in seeds:
+        runs[seed], kept[seed] = one_seed(arguments, corpus, base, seed, say)
+    best = max(kept, key=lambda seed: kept[seed]["macro_f1"])
+    work = arguments.work / f"seed-{best}" / "hugging-face"
+    source = read_source(work, "classifier")
+    make_folder(source, arguments.out, arguments.graphs.split(","), say)
+    values = [one["macro_f1"] for one in kept.values()]
+    content = {
+        "posts": corpus.digest,
+        "labels": corpus.labels,
+        "texts": len(corpus.train),
+        "arguments": {name: str(value) for name, value in vars(arguments).items()},
+        "seconds": round(time.monotonic() - begun, 1),
+        "seed": best,
+        "held_out": kept,
+        "macro_f1_mean": round(float(np.mean(values)), 4),
+        "macro_f1_spread": round(float(np.std(values)), 4),
+    }
+    write_report(arguments.work, content, runs)
+    say(summary(kept, best, arguments.out))
+
+
+def check(arguments: argparse.Namespace) -> list[int]:
+    """Refuse arguments that contradict each other before hours are spent; returns the seeds."""
+    if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
+        raise InputError(f"`{arguments.out}` exists and is not an empty folder: give another path, or remove it")
+    unknown = [name for name in arguments.graphs.split(",") if name not in GRAPHS]
+    if unknown:
+        raise InputError(f"`{unknown[0]}` is no graph: there are {', '.join(GRAPHS)}")
+    for name, least, most in (
+        ("soft", 0, 1),
+        ("smoothing", 0, 0.9),
+        ("max_entropy", 0, 1),
+        ("temperature", 0.01, 100),
+        ("epochs", 1, 1000),
+        ("batch", 2, 1 << 20),
+        ("max_tokens", 8, 1 << 20),
+        ("rate", 1e-9, 1),
+        ("dropout", 0, 0.9),
+    ):
+        if not least <= getattr(arguments, name) <= most:
+            raise InputError(f"--{name.replace('_', '-')} is {getattr(arguments, name)}: give {least} to {most}")
+    if (arguments.teacher or arguments.max_entropy < 1) and not arguments.soft:
+        raise InputError("--teacher and --max-entropy are about the teacher's scores: add --soft 0.5")
+    if arguments.head_only and arguments.soft:
+        raise InputError("--head-only learns from labels alone: leave out --soft")
+    try:
+        return [int(seed) for seed in arguments.seeds.split(",")]
+    except ValueError:
+        raise InputError(f"--seeds is `{arguments.seeds}`: give whole numbers with commas") from None
+
+
+def wishes_of(arguments: argparse.Namespace) -> Wishes:
+    """Which columns and rows the arguments ask for."""
+    return Wishes(
+        arguments.label_column,
+        arguments.pipeline,
+        arguments.gold,
+        tuple(arguments.teacher),
+        arguments.soft > 0,
+        arguments.max_entropy,
+        not arguments.no_titles,
+    )
+
+
+def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
+    """The numbers of one run."""
+    return Plan(
+        seed=seed,
+        epochs=arguments.epochs,
+        batch=arguments.batch,
+        max_tokens=arguments.max_tokens,
+        rate=arguments.rate,
+        smoothing=arguments.smoothing,
+        class_weights=arguments.class_weights,
+        soft=arguments.soft,
+        temperature=arguments.temperature,
+        dropout=arguments.dropout,
+        freeze_embeddings=not arguments.train_embeddings,
+        patience=arguments.patience,
+    )
+
+
+def precision_of(wish: str) -> str:
+    """What the device computes with: bf16 where it has it, else fp16 on a GPU, else float32."""
+    if wish != "auto":
+        return "no" if wish == "fp32" else wish
+    if not torch.cuda.is_available():
+        return "no"
+    return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+
+
+def one_seed(
+    arguments: argparse.Namespace, corpus: Corpus, base: Base, seed: int, say: Say
+) -> tuple[list[dict], dict[str, float]]:
+    """Train once; leaves a Hugging Face folder; returns the curve and the figures of the texts held out."""
+    folder: Path = arguments.work / f"seed-{seed}"
+    if not arguments.resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    plan = plan_of(arguments, seed)
+    model = base.classifier(corpus.labels, seed)
+    precision = precision_of(arguments.precision)
+    fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say)
+    if arguments.head_only:
+        say(f"a linear head on frozen vectors, C = {fit_head(fit):g}")
+    else:
+        if arguments.resume:
+            fit.load()
+        fit.run()
+        fit.take_best()
+    target = np.array([row.label for row in corpus.held_out])
+    logits = fit.logits()
+    temperature = best_temperature(logits, target)
+    cool(fit.plain(), temperature)
+    leave(base, fit.plain().cpu(), plan.max_tokens, folder / "hugging-face")
+    return fit.progress.history, figures(logits / temperature, target) | {"temperature": round(temperature, 3)}
+
+
+def summary(kept: dict[int, dict], best: int, out: Path) -> str:
+    """The last line for people."""
+    one = kept[best]
+    interval = f"{one['accuracy']:.3f} ({one['accuracy_from']:.3f} to {one['accuracy_to']:.3f})"
+    return (
+        f"`{out}`: accuracy {interval} of {one['texts']} texts held out, macro-F1 {one['macro_f1']:.3f}, calibration "
+        f"error {one['calibration_error']:.3f}. Next: topicmill model verify {out}"
+    )
