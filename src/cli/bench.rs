@@ -1,9 +1,10 @@
 //! `topicmill bench`: how fast this machine scores, and what makes it so.
 
+mod cascade;
+mod curve;
 mod ladder;
 mod sample;
 mod search;
-mod shortlist;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -43,8 +44,11 @@ enum What {
     Sample(Sample),
     /// Search for the best number of tokens in a batch, show the search, and store the result
     Autotune(search::Autotune),
-    /// Measure how many labels a shortlist keeps, and how much time it saves
-    Shortlist(shortlist::Shortlisting),
+    /// Measure how many labels stay the same with a small model before the large one, and how much time it saves
+    Cascade(cascade::Cascading),
+    /// Use `bench cascade` instead
+    #[command(hide = true)]
+    Shortlist(cascade::Former),
 }
 
 /// Flags of `bench sample`.
@@ -180,11 +184,12 @@ impl Bench {
                 let bed = autotune.subject.load(setup, 2_000)?;
                 Box::new(move || autotune.run(bed, &clock))
             }
-            What::Shortlist(shortlist) => {
-                let bed = shortlist.subject.load(setup, 100)?;
-                let small = shortlist.small(setup, &bed)?;
-                Box::new(move || shortlist.run(bed, small, &clock, &stop))
+            What::Cascade(cascade) => {
+                let bed = cascade.subject.load(setup, 100)?;
+                let small = cascade.small(setup, &bed)?;
+                Box::new(move || cascade.run(bed, small, &clock, &stop))
             }
+            What::Shortlist(_) => return Err(cascade::Former::refused()),
         };
         tokio::task::spawn_blocking(measured)
             .await

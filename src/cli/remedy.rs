@@ -54,7 +54,7 @@ pub fn on_engines(error: &EnginesError) -> &'static str {
         EnginesError::Labeler(error) => on_labeler(error),
         EnginesError::Folder(error) => on_folder(error),
         EnginesError::OnePass(_) => ": name an NLI model with --model",
-        EnginesError::Itself(_) => ": name a smaller model with --shortlist-model",
+        EnginesError::Itself(_) => ": name a smaller model with --small-model",
     }
 }
 

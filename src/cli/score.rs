@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::classify::warn_of_twins;
-use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
+use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags};
 use super::{CliError, Exit};
 use crate::files::{
     self, FileJob, FileReport, FilesError, Filter, Reading, RowLabels, Scoring, WINDOW_ROWS,
@@ -89,7 +89,7 @@ pub struct Score {
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
-    shortlist: ShortlistFlags,
+    small: SmallFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -167,11 +167,11 @@ impl Score {
         let mut cascade = setup.cascade(&self.model)?;
         warn_of_twins(cascade.large.folder(), &set);
         let one = std::slice::from_mut(&mut cascade);
-        setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
+        setup.put_small_before(one, &self.small, &self.model, &set)?;
         if cascade.small.is_some() && job.reading.labels.is_some() {
             return Err(CliError::Usage(
-                "a shortlist picks among the labels of the run, and --labels-column gives each row others: leave one \
-                 of the two out"
+                "a small model reads the labels of the run, and --labels-column gives each row others: leave out \
+                 --labels-column, or --shortlist and --cascade"
                     .into(),
             ));
         }

@@ -17,7 +17,7 @@ use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
 use super::kept::renamed;
-use super::output::{SCORES, Shape, is_left_out};
+use super::output::{DECIDED_BY, SCORES, Shape, is_left_out};
 use super::selected;
 use super::stream::{kept_lines_of, lines_of, members, plain};
 use super::{FilesError, write_error};
@@ -85,7 +85,7 @@ impl Column {
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
-            "label" | "outcome" | "error" | SCORES => Kind::Text,
+            "label" | "outcome" | "error" | DECIDED_BY | SCORES => Kind::Text,
             "abstained" => Kind::Bool,
             "id" => Kind::Int,
             _ => Kind::Float,

@@ -10,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use super::columns::{Columns, listed};
 use super::filter::{Filter, inside};
 use super::kept::{Kept, RENAMED};
-use super::output::{ADDED, Shape};
+use super::output::{ADDED, DECIDED_BY, Shape};
 use super::{FileJob, FilesError};
 use crate::tables::csv::Csv;
 use crate::tables::json::{Elements, Lines};
@@ -228,7 +228,9 @@ fn check_names(job: &FileJob, names: &[Arc<str>]) -> Result<(), FilesError> {
 /// Whether a column may be one that the output gets, whatever its format.
 fn is_ours(column: &str) -> bool {
     let of_labels = ["score_", "scores.", "logits."];
-    let others = ["id", "error", "scores", "logits", "input", "line"];
+    let others = [
+        "id", "error", "scores", "logits", "input", "line", DECIDED_BY,
+    ];
     ADDED.contains(&column)
         || others.contains(&column)
         || of_labels.iter().any(|begin| column.starts_with(begin))

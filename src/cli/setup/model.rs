@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use topicmill_score::engine::devices;
 use topicmill_score::folder;
-use topicmill_score::{Cascade, ClassifierHead, LabelSet, Mode, ModelKind};
+use topicmill_score::{Cascade, ClassifierHead, Keep, LabelSet, Mode, ModelKind, SmallTask};
 
 use super::Setup;
 use crate::cli::CliError;
@@ -35,15 +35,39 @@ pub struct ModelFlags {
     pub(super) mode: Option<String>,
 }
 
-/// Flags of commands that may score a few labels only.
+/// Flags of commands that may put a small model before the large one.
 #[derive(Debug, Clone, Args)]
-pub struct ShortlistFlags {
-    /// Score only the K labels that a small model puts first for each text; `bench shortlist` measures it
+#[command(group(ArgGroup::new("small").args(["shortlist", "cascade"]).multiple(true)))]
+pub struct SmallFlags {
+    /// Score only the K labels that a small model puts first for each text; `bench cascade` measures it
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
+    /// Let a small model label the texts of which it is at least P sure, above 0 and up to 1, and the large model the
+    /// others; `bench cascade` measures it
+    #[arg(long, value_name = "P", value_parser = certainty)]
+    cascade: Option<f64>,
     /// Use the small model in this folder
-    #[arg(long, value_name = "DIR", requires = "shortlist", default_value = SMALL_MODEL)]
-    shortlist_model: PathBuf,
+    #[arg(long, alias = "shortlist-model", value_name = "DIR", requires = "small", default_value = SMALL_MODEL)]
+    small_model: PathBuf,
+    /// Divide the small model's logits by T before its scores are compared with P [default: the pipeline's temperature]
+    #[arg(long, value_name = "T", requires = "cascade", value_parser = temperature)]
+    small_temperature: Option<f64>,
+}
+
+/// How sure the small model of a cascade must be.
+pub fn certainty(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|p| *p > 0.0 && *p <= 1.0)
+        .ok_or_else(|| "give a number above 0 and up to 1, such as 0.9".to_owned())
+}
+
+/// What logits are divided by.
+pub fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|t| *t > 0.0 && t.is_finite())
+        .ok_or_else(|| "give a number above 0, such as 1.5; `labels calibrate` finds it".to_owned())
 }
 
 /// The model that ships.
@@ -83,6 +107,35 @@ pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -
         of_file.name
     );
     LabelSet::of_classifier(model, head)
+}
+
+/// Which texts a small model keeps, and by which scores: the temperature of the pipeline stands where none is given.
+pub fn keep(
+    least: Option<f64>,
+    temperature: Option<f64>,
+    set: &LabelSet,
+) -> Result<Option<Keep>, CliError> {
+    let Some(least) = least else {
+        return Ok(None);
+    };
+    if set.mode == Mode::Raw {
+        return Err(CliError::Usage(
+            "in mode raw the scores are logits, and no logit says how sure the small model is: leave out --cascade, or \
+             use --mode single or multi"
+                .into(),
+        ));
+    }
+    #[expect(clippy::float_cmp, reason = "1 is written as 1")]
+    if temperature.is_none() && set.temperature == 1.0 {
+        tracing::warn!(
+            "nobody calibrated the small model for these labels: its scores are compared with {least} as they are; \
+             `topicmill labels calibrate` finds a temperature for --small-temperature"
+        );
+    }
+    Ok(Some(Keep {
+        least,
+        temperature: temperature.unwrap_or(set.temperature),
+    }))
 }
 
 impl Setup {
@@ -142,26 +195,31 @@ impl Setup {
         Ok(self.model_choice(flags)?.open(workers)?)
     }
 
-    /// Has labels picked by a small model, where flags ask for it and it leaves any out.
-    pub fn shortlisted(
+    /// Puts a small model before large ones, where flags ask for it and it saves anything.
+    pub fn put_small_before(
         &self,
         cascades: &mut [Cascade],
-        flags: &ShortlistFlags,
+        flags: &SmallFlags,
         beside: &ModelFlags,
         set: &LabelSet,
     ) -> Result<(), CliError> {
-        let Some(labels) = flags.shortlist.map(|labels| labels as usize) else {
-            return Ok(());
-        };
-        if labels >= set.labels.len() {
+        let shortlist = flags.shortlist.map(|labels| labels as usize);
+        let is_whole = |labels: &usize| *labels >= set.labels.len();
+        if let Some(labels) = shortlist.filter(is_whole) {
             tracing::warn!(
                 "a shortlist of {labels} leaves out none of {} labels: all are scored, without it",
                 set.labels.len()
             );
+        }
+        let task = SmallTask {
+            shortlist: shortlist.filter(|labels| !is_whole(labels)),
+            keep: keep(flags.cascade, flags.small_temperature, set)?,
+        };
+        if task.shortlist.is_none() && task.keep.is_none() {
             return Ok(());
         }
-        let small = self.model_choice(beside)?.beside(&flags.shortlist_model);
-        Ok(small.pick_for(cascades, labels)?)
+        let small = self.model_choice(beside)?.beside(&flags.small_model);
+        Ok(small.put_before(cascades, task)?)
     }
 
     /// Where the settings say that ONNX Runtime is, if they do.
