@@ -8,7 +8,7 @@ use crate::support::postgres::databases;
 use crate::support::program::Program;
 
 /// So sure must the small model be; of the posts here it is of some.
-const SURE: &str = "0.3";
+const SURE: &str = "0.97";
 
 /// The folder of a classifier.
 fn moods() -> String {
@@ -32,7 +32,7 @@ fn every_label_says_which_of_two_real_models_decided_it() {
         assert!((1..POSTS as u64).contains(&kept), "{counts}");
         assert!(said.contains("nobody calibrated the small model"), "{said}");
         assert!(said.contains(&format!("by_small={kept}")), "{said}");
-        let name = "tiny-bart-mnli+cascade-0.3-minilm-reddit-topics";
+        let name = "tiny-bart-mnli+cascade-0.97-minilm-reddit-topics";
         let models = scene.rows("SELECT name, large, small FROM models WHERE small IS NOT NULL");
         let expected =
             json!([{"name": name, "large": "tiny-bart-mnli", "small": "minilm-reddit-topics"}]);
@@ -225,7 +225,7 @@ fn the_bench_says_what_classify_then_does() {
         "--texts",
         &texts,
         "--cascade",
-        "0.1,0.3,1",
+        "0.7,0.97,1",
         "--shortlist",
         "4:8:4",
         "--format",
@@ -246,8 +246,8 @@ fn the_bench_says_what_classify_then_does() {
     };
     let alone = score("alone.ndjson", &[]);
     for (name, sure, labels) in [
-        ("one.ndjson", 0.3, 16),
-        ("two.ndjson", 0.1, 4),
+        ("one.ndjson", 0.97, 16),
+        ("two.ndjson", 0.7, 4),
         ("three.ndjson", 1.0, 8),
     ] {
         let row = rows
