@@ -22,7 +22,7 @@ use super::watched::Watched;
 use super::{BacklogError, LabelStep, LabelWorker, OnLabelStep, Options};
 use crate::domain::{TextHash, post_text};
 use crate::record::Stages;
-use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
+use crate::store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use crate::traced;
 use topicmill_score::Scores;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
@@ -64,6 +64,22 @@ struct Window {
     claiming: Stages,
     /// Given back when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
+}
+
+impl Window {
+    /// What was claimed, of which nothing is known yet.
+    fn of(claim: Claim, suspects: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
+            lease: claim.lease,
+            texts: Vec::new(),
+            stored: Vec::new(),
+            posts: by_text(claim.posts),
+            unread: Vec::new(),
+            kept: Vec::new(),
+            claiming: Stages::default(),
+            suspects,
+        }
+    }
 }
 
 /// What the engine's thread tells.
@@ -246,16 +262,7 @@ impl Shared<'_> {
                 });
             // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
             self.leases.add(claim.lease);
-            let mut window = Window {
-                lease: claim.lease,
-                texts: Vec::new(),
-                stored: Vec::new(),
-                posts: by_text(claim.posts),
-                unread: Vec::new(),
-                kept: Vec::new(),
-                claiming: Stages::default(),
-                suspects,
-            };
+            let mut window = Window::of(claim, suspects);
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
             if small.is_some() {

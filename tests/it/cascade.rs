@@ -168,6 +168,19 @@ fn a_classifier_may_be_the_small_model_or_the_large_one() {
     let ran = program.run(&args);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(ran.stderr.contains("tiny-bart-moods"), "{}", ran.stderr);
+    // And before anything is collected: there is no database yet.
+    let args = ["run", "--source", "sample", "--model", &nli];
+    let ran = program.run(&[&args[..], &["--small-model", &moods, "--cascade", "0.4"]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(ran.stderr.contains("labels of its own"), "{}", ran.stderr);
+    let here = std::fs::read_dir(program.folder.path()).unwrap();
+    let names: Vec<_> = here.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        !names
+            .iter()
+            .any(|name| name.to_string_lossy().ends_with(".db")),
+        "{names:?}"
+    );
 }
 
 #[test]

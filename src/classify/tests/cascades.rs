@@ -209,7 +209,7 @@ async fn a_small_embedding_model_reads_no_text_whose_vector_is_stored() {
     let run = async |set: &LabelSet| {
         batches.store(0, Ordering::Relaxed);
         let engines = [Box::<Scripted>::default() as Box<dyn Engine>, counted()];
-        let cascades = vec![keeping(folder(), engines, 0.5)];
+        let cascades = vec![keeping(folder(), engines, 0.95)];
         let (ended, done) = scene.label_by(cascades, set, options()).await;
         ended.unwrap();
         (done, batches.load(Ordering::Relaxed))

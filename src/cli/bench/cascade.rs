@@ -95,6 +95,14 @@ impl Cascading {
         }
     }
 
+    /// The sizes of shortlists that are measured, of a set of so many labels; the last is without one.
+    fn sizes(&self, labels: usize) -> Vec<usize> {
+        let span = self.shortlist.iter();
+        let sizes = span.flat_map(|span| (span.first..=span.last).step_by(span.step));
+        let sizes = sizes.take_while(|size| *size < labels);
+        sizes.chain([labels]).collect()
+    }
+
     pub(super) fn small(&self, setup: &Setup, bed: &Bed) -> Result<Small, CliError> {
         let choice = setup.model_choice(&self.subject.model)?;
         let choice = choice.beside(&self.small_model);
@@ -189,12 +197,8 @@ impl Cascading {
         }
         bed.texts = texts;
         let labels = bed.set.labels.len();
-        let sizes = self.shortlist.map(|span| span.first..=span.last);
-        let sizes = sizes.into_iter().flatten();
-        let step = self.shortlist.map_or(1, |span| span.step);
-        let sizes = sizes.step_by(step).take_while(|size| *size < labels);
         let mut by_size = Vec::new();
-        for size in sizes.chain([labels]) {
+        for size in self.sizes(labels) {
             by_size.push(of_size(bed, &results, &glances, size)?);
         }
         let mode = bed.set.mode;

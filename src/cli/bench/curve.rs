@@ -5,9 +5,11 @@ use serde_json::Value;
 
 use crate::report::svg::{Anchor, Svg};
 
-const SIZE: (f64, f64) = (640.0, 380.0);
-/// Left, top, right and bottom of the place where the lines are.
-const PLACE: (f64, f64, f64, f64) = (56.0, 34.0, 620.0, 330.0);
+const WIDTH: f64 = 640.0;
+/// Left and right end of the place where the lines are, and its height.
+const PLACE: (f64, f64, f64) = (56.0, 620.0, 300.0);
+/// Names of sizes in a line above it, and how wide and high each is.
+const NAMES: (usize, f64, f64) = (6, 94.0, 18.0);
 /// A line and a dot of each size of shortlist, in turns.
 const LOOKS: [(&str, &str); 3] = [
     ("stroke", "mark"),
@@ -51,10 +53,17 @@ impl Point {
 /// Draws the rows of `bench cascade`, of which the last is the large model alone.
 pub fn draw(title: &str, rows: &[Value]) -> String {
     let points: Vec<Point> = rows.iter().filter_map(Point::of).collect();
-    let mut svg = Svg::new(SIZE.0, SIZE.1);
-    let (left, top, right, bottom) = PLACE;
+    let mut sizes: Vec<u64> = points.iter().map(|point| point.labels).collect();
+    sizes.dedup();
+    let (left, right, height) = PLACE;
+    let (across, wide, high) = NAMES;
+    let top = 26.0 + high * real(sizes.len().div_ceil(across));
+    let bottom = top + height;
+    let mut svg = Svg::new(WIDTH, bottom + 50.0);
     let dearest = points.iter().map(|point| point.cost).fold(0.0, f64::max);
-    let dearest = if dearest > 0.0 { dearest * 1.05 } else { 1.0 };
+    let (step, digits) = step(dearest);
+    let steps = (dearest / step).ceil().max(1.0);
+    let dearest = step * steps;
     let lows = points
         .iter()
         .map(|point| point.range.map_or(point.same, |range| range.0));
@@ -63,28 +72,30 @@ pub fn draw(title: &str, rows: &[Value]) -> String {
     let floor = ((floor / 10.0).floor() * 10.0).clamp(0.0, 90.0);
     let x = |cost: f64| left + (right - left) * cost / dearest;
     let y = |same: f64| bottom - (bottom - top) * (same - floor) / (100.0 - floor);
-    for step in 0..=5 {
-        let part = f64::from(step) / 5.0;
-        let (same, cost) = (floor + (100.0 - floor) * part, dearest * part);
+    for tick in 0..=5 {
+        let same = floor + (100.0 - floor) * f64::from(tick) / 5.0;
         svg.line((left, y(same)), (right, y(same)), "axis");
         let at = (left - 7.0, y(same) + 4.0);
         svg.text(at, Anchor::End, "", &format!("{same:.0} %"), left - 7.0);
+    }
+    let costs = std::iter::successors(Some(0.0), |cost| Some(cost + step));
+    for cost in costs.take_while(|cost| *cost < dearest + step / 2.0) {
         let at = (x(cost), bottom + 18.0);
-        let digits = if dearest < 0.1 { 4 } else { 2 };
         svg.text(at, Anchor::Middle, "", &format!("{cost:.digits$}"), 90.0);
     }
     let middle = f64::midpoint(left, right);
     let below = (middle, bottom + 40.0);
     svg.text(below, Anchor::Middle, "name", "seconds a post", 300.0);
+    let above = "posts with the same outcome as by the large model alone";
+    svg.text((left, top - 10.0), Anchor::Start, "name", above, 560.0);
     let alone = points.last().map_or(0, |point| point.labels);
-    let mut sizes: Vec<u64> = points.iter().map(|point| point.labels).collect();
-    sizes.dedup();
-    let mut legend = left;
     for (place, labels) in sizes.iter().enumerate() {
         let (stroke, mark) = LOOKS[place % LOOKS.len()];
-        let line: Vec<&Point> = points.iter().filter(|p| p.labels == *labels).collect();
-        let mut places: Vec<(f64, f64)> = line.iter().map(|p| (x(p.cost), y(p.same))).collect();
-        places.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut line: Vec<&Point> = points.iter().filter(|p| p.labels == *labels).collect();
+        // Whoever keeps nothing stands where nobody is sure enough.
+        let sure = |point: &Point| point.sure.unwrap_or(f64::INFINITY);
+        line.sort_by(|a, b| sure(a).total_cmp(&sure(b)));
+        let places: Vec<(f64, f64)> = line.iter().map(|p| (x(p.cost), y(p.same))).collect();
         svg.path(&places, stroke);
         for point in line {
             let at = (x(point.cost), y(point.same));
@@ -102,9 +113,18 @@ pub fn draw(title: &str, rows: &[Value]) -> String {
         } else {
             format!("{labels} labels")
         };
-        svg.dot((legend + 5.0, 12.0), 4.0, mark, &name);
-        svg.text((legend + 14.0, 16.0), Anchor::Start, "", &name, 90.0);
-        legend += 28.0 + crate::report::svg::width(&name);
+        let at = (
+            left + wide * real(place % across),
+            high * real(place / across),
+        );
+        svg.dot((at.0 + 5.0, at.1 + 8.0), 4.0, mark, &name);
+        svg.text(
+            (at.0 + 14.0, at.1 + 12.0),
+            Anchor::Start,
+            "",
+            &name,
+            wide - 18.0,
+        );
     }
     svg.alone(
         title,
@@ -113,10 +133,45 @@ pub fn draw(title: &str, rows: &[Value]) -> String {
     )
 }
 
+/// About five steps to a number, each a round number; with its decimals.
+fn step(most: f64) -> (f64, usize) {
+    let mut power = 1e-4;
+    for decimals in (0..=4).rev() {
+        for factor in [1.0, 2.0, 5.0] {
+            if most <= 6.0 * factor * power {
+                return (factor * power, decimals);
+            }
+        }
+        power *= 10.0;
+    }
+    (most / 5.0, 0)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a few names")]
+fn real(n: usize) -> f64 {
+    n as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn costs_have_round_steps() {
+        for (most, expected) in [
+            (0.0, (0.0001, 4)),
+            (0.038, (0.01, 2)),
+            (0.5, (0.1, 1)),
+            (1.3, (0.5, 1)),
+            (29.0, (5.0, 0)),
+            (1e6, (2e5, 0)),
+        ] {
+            let (found, decimals) = step(most);
+            assert!((found - expected.0).abs() < 1e-9, "{most}: {found}");
+            assert_eq!(decimals, expected.1, "{most}");
+        }
+    }
 
     #[test]
     fn a_curve_has_a_line_for_each_size_and_a_dot_for_each_row() {

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args};
 use topicmill_score::engine::devices;
 use topicmill_score::folder;
-use topicmill_score::{Cascade, ClassifierHead, Keep, LabelSet, Mode, ModelKind, SmallTask};
+use topicmill_score::{
+    Cascade, ClassifierHead, Keep, LabelSet, LabelerError, Mode, ModelFolder, ModelKind, SmallTask,
+};
 
 use super::Setup;
 use crate::cli::CliError;
@@ -128,7 +130,7 @@ pub fn keep(
     #[expect(clippy::float_cmp, reason = "1 is written as 1")]
     if temperature.is_none() && set.temperature == 1.0 {
         tracing::warn!(
-            "nobody calibrated the small model for these labels: its scores are compared with {least} as they are; \
+            "nobody calibrated the small model for these labels: its scores are compared as they are; \
              `topicmill labels calibrate` finds a temperature for --small-temperature"
         );
     }
@@ -136,6 +138,22 @@ pub fn keep(
         least,
         temperature: temperature.unwrap_or(set.temperature),
     }))
+}
+
+/// Whether a model can read the labels of a set: a classifier has only its own.
+fn has_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
+    let Some(head) = folder.kind.head() else {
+        return Ok(());
+    };
+    let model = folder.name.clone();
+    if set.background.is_some() {
+        return Err(LabelerError::NoBackground(model).into());
+    }
+    let own = head.listed();
+    let is_own = set.classes_of(head).is_some();
+    is_own
+        .then_some(())
+        .ok_or_else(|| LabelerError::OwnLabels { model, own }.into())
 }
 
 impl Setup {
@@ -219,7 +237,10 @@ impl Setup {
             return Ok(());
         }
         let small = self.model_choice(beside)?.beside(&flags.small_model);
-        Ok(small.put_before(cascades, task)?)
+        small.put_before(cascades, task)?;
+        // Told now, and not after an hour of collecting.
+        let small = cascades.iter().find_map(|cascade| cascade.small.as_ref());
+        small.map_or(Ok(()), |small| has_labels(small.labeler().folder(), set))
     }
 
     /// Where the settings say that ONNX Runtime is, if they do.
