@@ -248,8 +248,8 @@ fn reading(run: &Labelled) -> String {
 
 fn shortlist(run: &Labelled) -> String {
     format!(
-        "{}, because picking labels takes longest of what comes before it. A smaller model picks sooner \
-         (`--shortlist-model`); `topicmill bench shortlist` tells what it keeps.",
+        "{}, because the small model takes longest of what comes before it. A smaller one is quicker \
+         (`--small-model`); `topicmill bench cascade` tells how many labels stay the same.",
         waited(run)
     )
 }
@@ -288,7 +288,7 @@ fn waited(run: &Labelled) -> String {
     let stages = &run.stages;
     let (idle, _) = stages.waiting().unwrap_or_default();
     let picking = if stages.shortlist_secs > 0.0 {
-        format!("picking labels {:.1} s, ", stages.shortlist_secs)
+        format!("the small model {:.1} s, ", stages.shortlist_secs)
     } else {
         String::new()
     };

@@ -40,7 +40,7 @@ pub use self::own::RowLabels;
 use self::run::{Run, Sink, hopeless};
 use crate::tables::Format;
 use topicmill_score::labeler::Prepared;
-use topicmill_score::{Cascade, LabelSet};
+use topicmill_score::{Cascade, LabelSet, Labeler, SmallModel};
 
 /// Rows that a window holds unless told otherwise: enough to sort by length, and not more work than one
 /// wants to lose when it is stopped.
@@ -147,7 +147,7 @@ pub fn score_files(
         stop,
         progress,
     };
-    let shape = shape_of(job, set)?;
+    let shape = shape_of(job, set, scoring.cascade)?;
     let ready = Ready::of(scoring.cascade, set)?;
     let fingerprint = output::fingerprint(job, &shape, &scoring.cascade.identity().1, set);
     let mut partial = Partial::open(&job.output, fingerprint)?;
@@ -186,7 +186,7 @@ pub fn score_to(
     job: &FileJob,
     scoring: Scoring<'_>,
 ) -> Result<FileReport, FilesError> {
-    let shape = shape_of(job, scoring.set)?;
+    let shape = shape_of(job, scoring.set, scoring.cascade)?;
     let named = || {
         let (named, _) = Format::of_name(&job.inputs[0]);
         let format = job.reading.format.or(named);
@@ -242,14 +242,20 @@ pub fn score_to(
 }
 
 /// Checks the job, and says how its output is written.
-fn shape_of(job: &FileJob, set: &LabelSet) -> Result<Shape, FilesError> {
+fn shape_of(job: &FileJob, set: &LabelSet, cascade: &Cascade) -> Result<Shape, FilesError> {
     check(job)?;
     let is_parquet = |path: &PathBuf| {
         let (named, _) = Format::of_name(path);
         job.reading.format.or(named) == Some(Format::Parquet)
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);
-    Ok(Shape::of(job, set, input::delimiter(job), copied))
+    let keeps = |small: &&SmallModel| small.task().keep.is_some();
+    let deciders = cascade.small.as_ref().filter(keeps).map(|small| {
+        let name = |labeler: &Labeler| labeler.folder().name.clone();
+        (name(&cascade.large), name(small.labeler()))
+    });
+    let delimiter = input::delimiter(job);
+    Ok(Shape::of(job, set, deciders, delimiter, copied))
 }
 
 /// The labels made ready for the models.

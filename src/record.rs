@@ -20,6 +20,9 @@ pub struct Labelled {
     /// Those of them that have no label because the best score lies under the threshold.
     #[serde(default)]
     pub unsure: u64,
+    /// Those of them that the small model of a cascade labelled.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub by_small: u64,
     /// Pairs of a text and a label that the model computed; the background counts as one label.
     pub pairs: u64,
     /// Pairs that were known: from an earlier label set, or of a post with the same text.
@@ -60,9 +63,14 @@ pub struct Labelled {
     /// What is missing or doubtful of that, and why.
     #[serde(default)]
     pub gpu_note: Option<String>,
-    /// With a shortlist: how its labels compare with those without.
+    /// With a small model: how the labels compare with those of the large one alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub without_shortlist: Option<Alike>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Posts that have a label by two ways.
@@ -80,6 +88,7 @@ impl Labelled {
         self.posts += other.posts;
         self.other += other.other;
         self.unsure += other.unsure;
+        self.by_small += other.by_small;
         self.pairs += other.pairs;
         self.pairs_reused += other.pairs_reused;
         self.failed += other.failed;
@@ -105,7 +114,7 @@ impl Labelled {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunSettings {
-    /// Name of the model, with that of its shortlist.
+    /// Name of the model, with that of the small one before it.
     pub model: String,
     /// What each engine computed on: `cpu`, `cuda:0`.
     pub devices: Vec<String>,
@@ -154,7 +163,7 @@ pub struct Stages {
     pub claim_secs: f64,
     /// Looking up what is known of the texts claimed.
     pub look_up_secs: f64,
-    /// Picking labels for a shortlist.
+    /// The small model, which keeps texts and picks labels.
     pub shortlist_secs: f64,
     /// Tokenising.
     pub tokenize_secs: f64,
@@ -213,7 +222,7 @@ pub enum Slow {
     Batches,
     /// Claiming posts and looking up what is known of them.
     Reading,
-    /// Picking labels with the small model.
+    /// The small model, which keeps texts and picks labels.
     Shortlist,
     /// Tokenising.
     Tokenizer,
@@ -227,7 +236,7 @@ impl fmt::Display for Slow {
             Self::Model => "the model",
             Self::Batches => "making batches ready for the GPU",
             Self::Reading => "reading the database",
-            Self::Shortlist => "the shortlist's model",
+            Self::Shortlist => "the small model",
             Self::Tokenizer => "the tokenizer",
             Self::Writing => "writing the database",
         })

@@ -118,12 +118,12 @@ fn the_slow_stage_is_named_with_what_to_change() {
             vec!["--workers"],
         ),
         (
-            "waits for the shortlist",
+            "waits for the small model",
             with(on_gpu(waits, 50.0, 85), |run| {
                 run.stages.shortlist_secs = 31.0;
             }),
             Some(Slow::Shortlist),
-            vec!["picking labels 31.0 s", "--shortlist-model"],
+            vec!["the small model 31.0 s", "--small-model"],
             vec!["--threads", "--workers"],
         ),
         (

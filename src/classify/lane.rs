@@ -1,8 +1,9 @@
-//! One engine at work: a task claims the next window of posts, has its labels picked where there is a shortlist,
-//! and tokenises it; a thread of its own scores, and another task writes what comes out, joined by bounded
+//! One engine at work: a task claims the next window of posts, has the small model look at it where there is one,
+//! and tokenises what is left; a thread of its own scores, and another task writes what comes out, joined by bounded
 //! channels.
 
 mod scoring;
+mod small;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +22,12 @@ use super::watched::Watched;
 use super::{BacklogError, LabelStep, LabelWorker, OnLabelStep, Options};
 use crate::domain::{TextHash, post_text};
 use crate::record::Stages;
-use crate::store::{Claimant, ClaimedPost, Classified, Lease, Target, Written};
+use crate::store::{Claim, Claimant, ClaimedPost, Classified, Lease, Target, Written};
 use crate::traced;
+use topicmill_score::Scores;
 use topicmill_score::labeler::{Computed, Pair, Pairs, Prepared};
 use topicmill_score::text::{EncodedText, Encoder};
-use topicmill_score::{Cascade, LabelSet, PairLogits, Shortlist, TextError};
+use topicmill_score::{Cascade, LabelSet, PairLogits, SmallModel, TextError};
 
 /// Most posts of one claim: enough to sort by length and fill batches, few enough that a worker which dies costs others
 /// seconds. Any number of this size would do.
@@ -54,12 +56,30 @@ struct Window {
     stored: Vec<Pairs>,
     /// The posts of each text, one or more.
     posts: Vec<Vec<ClaimedPost>>,
-    /// Posts of texts for which no labels could be picked.
-    unpicked: Vec<(Vec<ClaimedPost>, TextError)>,
+    /// Posts of texts of which the small model said nothing.
+    unread: Vec<(Vec<ClaimedPost>, TextError)>,
+    /// Posts of texts that the small model labelled: the engine has nothing to do with them.
+    kept: Vec<(Vec<ClaimedPost>, Scores)>,
     /// What it took to claim it, up to its tokens.
     claiming: Stages,
     /// Given back when the window is written.
     suspects: Option<OwnedSemaphorePermit>,
+}
+
+impl Window {
+    /// What was claimed, of which nothing is known yet.
+    fn of(claim: Claim, suspects: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
+            lease: claim.lease,
+            texts: Vec::new(),
+            stored: Vec::new(),
+            posts: by_text(claim.posts),
+            unread: Vec::new(),
+            kept: Vec::new(),
+            claiming: Stages::default(),
+            suspects,
+        }
+    }
 }
 
 /// What the engine's thread tells.
@@ -81,8 +101,10 @@ pub(super) struct Shared<'a> {
     pub set: &'a LabelSet,
     pub options: &'a Options,
     pub prepared: &'a Arc<Prepared>,
-    /// The label set as the shortlists' model reads it.
+    /// The label set as the small model reads it.
     pub picking: &'a Option<Arc<Prepared>>,
+    /// Row of `models` under which vectors by the small model are stored, if it has any.
+    pub small_vectors: Option<i64>,
     /// Labels of each post that are scored.
     pub scored_labels: usize,
     /// Row of `models` under which logits are stored.
@@ -166,7 +188,7 @@ impl Shared<'_> {
     async fn claim_windows(
         &self,
         encoder: &Arc<Encoder>,
-        shortlist: &mut Option<Shortlist>,
+        small: &mut Option<SmallModel>,
         windows: mpsc::Sender<Window>,
         stages: &mut Stages,
     ) -> Result<(), BacklogError> {
@@ -240,20 +262,12 @@ impl Shared<'_> {
                 });
             // From here on the heartbeat renews it. Until now it lived by the time that the claim gave it.
             self.leases.add(claim.lease);
-            let mut window = Window {
-                lease: claim.lease,
-                texts: Vec::new(),
-                stored: Vec::new(),
-                posts: by_text(claim.posts),
-                unpicked: Vec::new(),
-                claiming: Stages::default(),
-                suspects,
-            };
+            let mut window = Window::of(claim, suspects);
             self.look_up(&mut window).await?;
             stages.look_up_secs += lap();
-            if shortlist.is_some() {
+            if small.is_some() {
                 // Its posts are given back at the end of the run, with all leases that are still live.
-                if !self.pick(shortlist, &mut window).await? {
+                if !self.ask_small(small, &mut window).await? {
                     break;
                 }
                 stages.shortlist_secs += lap();
@@ -302,45 +316,6 @@ impl Shared<'_> {
             .map(|of_text| of_text.into_iter().map(pair).collect())
             .collect();
         Ok(())
-    }
-
-    /// Leaves out what a shortlist does not pick, whatever is stored of it; false if a stop was heard on the way.
-    async fn pick(
-        &self,
-        shortlist: &mut Option<Shortlist>,
-        window: &mut Window,
-    ) -> Result<bool, BacklogError> {
-        // Taken out, because the thread that blocks must own the small model; it is put back below.
-        let (Some(prepared), Some(mut small)) = (self.picking, shortlist.take()) else {
-            return Ok(true);
-        };
-        let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
-        let texts = window.posts.iter();
-        let texts: Vec<String> = texts
-            .map(|same| post_text(&same[0].title, &same[0].selftext))
-            .collect();
-        let picked = blocking(move || {
-            let orders = small.order(&prepared, &texts, &|| halt.is_cancelled());
-            orders.map(|orders| (small, orders))
-        });
-        let (small, orders) = picked.await??;
-        let small = shortlist.insert(small);
-        let Some(orders) = orders else {
-            return Ok(false);
-        };
-        let posts = std::mem::take(&mut window.posts);
-        let stored = std::mem::take(&mut window.stored);
-        for ((same, mut pairs), order) in posts.into_iter().zip(stored).zip(orders) {
-            match order {
-                Ok(order) => {
-                    small.leave_out(&mut pairs, &order, self.set.labels.len());
-                    window.posts.push(same);
-                    window.stored.push(pairs);
-                }
-                Err(error) => window.unpicked.push((same, error)),
-            }
-        }
-        Ok(true)
     }
 
     /// Posts of the next claim: of a backlog, or a limit, that a few claims would use up, no lane takes so many
@@ -456,6 +431,7 @@ impl Shared<'_> {
                 done.new.posts += stored.posts;
                 done.new.other += stored.other;
                 done.new.unsure += stored.unsure;
+                done.new.by_small += stored.by_small;
                 // Posts that were deleted meanwhile need no label.
                 (self.progress)(LabelStep::Done(n));
             }

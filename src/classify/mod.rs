@@ -33,7 +33,7 @@ pub use self::leases::{died, worker_name};
 use self::patience::Patience;
 use self::tally::Tally;
 pub use self::targets::model_row;
-use self::targets::{Targets, prepare, targets};
+use self::targets::{Targets, prepare, targets, vectors_of_small};
 use crate::clock::SharedClock;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::record::{Alike, GpuNow, Labelled, RunSettings};
@@ -148,7 +148,7 @@ pub async fn label(
     let scored_labels = first.scored_labels(set.labels.len());
     let Targets {
         target,
-        without_shortlist,
+        alone,
         logits_model,
     } = targets(worker, first, set).await?;
     let hypotheses = Arc::new(store.ensure_hypotheses(prepared.keys()).await?);
@@ -177,9 +177,9 @@ pub async fn label(
     let left = AtomicU64::new(options.limit.unwrap_or(u64::MAX));
     let backlog = AtomicU64::new(0);
     let suspects = Arc::new(Semaphore::new(1));
-    // A shortlist decides which labels a text is scored with, and that takes the small model. Vectors alone do not say
-    // it.
-    let no_shortlist = cascades[0].small.is_none();
+    // What is done with a text takes the small model. Vectors of the large one alone do not say it.
+    let is_alone = cascades[0].small.is_none();
+    let small_vectors = vectors_of_small(store, &cascades[0]).await?;
     let shared = Shared {
         worker,
         patience: &patience,
@@ -189,6 +189,7 @@ pub async fn label(
         options,
         prepared: &prepared,
         picking: &picking.map(Arc::new),
+        small_vectors,
         scored_labels,
         logits_model,
         hypotheses: &hypotheses,
@@ -200,7 +201,7 @@ pub async fn label(
         progress,
     };
     let ended = async {
-        if no_shortlist {
+        if is_alone {
             shared.label_stored(done).await?;
         }
         shared
@@ -230,7 +231,7 @@ pub async fn label(
     // What can be claimed and was not is in the hands of somebody who stands still.
     let unclaimed = if to_its_end { waiting.claimable } else { 0 };
     (done.held_elsewhere, done.set_aside) = (waiting.held + unclaimed, waiting.set_aside);
-    if let Some(whole) = without_shortlist
+    if let Some(whole) = alone
         && !worker.stop.is_cancelled()
     {
         done.without_shortlist = alike(store, whole, target).await;
@@ -263,7 +264,9 @@ async fn alike(store: &Store, from: Target, to: Target) -> Option<Alike> {
         }
         // Every label is stored; this is only told beside them.
         Err(error) => {
-            tracing::warn!("what the shortlist kept is not known: {error}");
+            tracing::warn!(
+                "how the labels compare with those of the large model alone is not known: {error}"
+            );
             None
         }
     }

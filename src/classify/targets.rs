@@ -12,8 +12,8 @@ const NO_ROW: i64 = -1;
 /// Where labels and logits go.
 pub(super) struct Targets {
     pub target: Target,
-    /// With a shortlist: where the model's labels go without it.
-    pub without_shortlist: Option<Target>,
+    /// With a small model: where the large one's labels go without it.
+    pub alone: Option<Target>,
     /// Row of `models`.
     pub logits_model: i64,
 }
@@ -32,15 +32,17 @@ pub(super) async fn targets(
         Ok::<_, StoreError>(Target { model, label_set })
     };
     let whole = target(&model_row(folder)).await?;
-    if cascade.small.is_none() {
+    let Some(small) = &cascade.small else {
         return Ok(Targets {
             target: whole,
-            without_shortlist: None,
+            alone: None,
             logits_model: whole.model,
         });
-    }
+    };
     let target = target(&row_of(cascade)).await?;
-    // A pair says the same with a shortlist and without, unless it depends on the pairs computed with it.
+    let name = &small.labeler().folder().name;
+    store.name_parts(target.model, &folder.name, name).await?;
+    // A pair says the same with a small model and without, unless it depends on the pairs computed with it.
     let logits = if folder.depends_on_batch() {
         target
     } else {
@@ -48,7 +50,7 @@ pub(super) async fn targets(
     };
     Ok(Targets {
         target,
-        without_shortlist: Some(whole),
+        alone: Some(whole),
         logits_model: logits.model,
     })
 }
@@ -56,12 +58,27 @@ pub(super) async fn targets(
 /// The row under which logits and vectors of a cascade's large model are stored.
 fn logits_row(cascade: &Cascade) -> ModelRow {
     let folder = cascade.large.folder();
-    // A pair says the same with a shortlist and without, unless it depends on the pairs computed with it.
+    // A pair says the same with a small model and without, unless it depends on the pairs computed with it.
     if folder.depends_on_batch() {
         row_of(cascade)
     } else {
         model_row(folder)
     }
+}
+
+/// Under which key the vectors of texts by a cascade's small model are stored, where it has stored any: alone, or as the
+/// model of other labels.
+pub(super) async fn vectors_of_small(
+    store: &Store,
+    cascade: &Cascade,
+) -> Result<Option<i64>, StoreError> {
+    let folder = cascade.small.as_ref().map(|small| small.labeler().folder());
+    let embeds = |folder: &&ModelFolder| matches!(folder.kind, ModelKind::Embedding(_));
+    let Some(folder) = folder.filter(embeds) else {
+        return Ok(None);
+    };
+    // No label set has an empty hash.
+    Ok(store.seek(&model_row(folder), "", &[]).await?.model)
 }
 
 /// A label set made ready for a cascade's large model; vectors of labels that are stored are not computed again.

@@ -1,6 +1,7 @@
 //! The loop over a real SQLite file with a scripted engine: what is written, what is given back, and what is
 //! refused when things go wrong on the way.
 
+mod cascades;
 mod counted;
 mod gpus;
 mod scene;
@@ -17,7 +18,7 @@ use topicmill_score::batch::Batch;
 use topicmill_score::engine::{Engine, EngineError, Logits};
 use topicmill_score::folder::{ModelFolder, ModelKind, NliClasses};
 use topicmill_score::scripted::{Scripted, nli_folder, set};
-use topicmill_score::{Labeler, Mode, Shortlist};
+use topicmill_score::{Labeler, Mode, SmallModel, SmallTask};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_backlog_is_shared_among_the_engines_of_a_process() {

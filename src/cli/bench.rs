@@ -1,10 +1,11 @@
 //! `topicmill bench`: how fast this machine scores, and what makes it so.
 
+mod cascade;
 mod closeness;
+mod curve;
 mod ladder;
 mod sample;
 mod search;
-mod shortlist;
 mod sweep;
 
 use std::path::{Path, PathBuf};
@@ -46,8 +47,11 @@ enum What {
     Autotune(search::Autotune),
     /// Measure how fast each engine and precision is, how close its labels come to float32, and store the result
     Closeness(closeness::Closenesses),
-    /// Measure how many labels a shortlist keeps, and how much time it saves
-    Shortlist(shortlist::Shortlisting),
+    /// Measure how many labels stay the same with a small model before the large one, and how much time it saves
+    Cascade(cascade::Cascading),
+    /// Use `bench cascade` instead
+    #[command(hide = true)]
+    Shortlist(cascade::Former),
 }
 
 /// Flags of `bench sample`.
@@ -190,11 +194,12 @@ impl Bench {
                 let work = closeness.load(setup)?;
                 Box::new(move || closeness.run(&work, &clock, &stop))
             }
-            What::Shortlist(shortlist) => {
-                let bed = shortlist.subject.load(setup, 100)?;
-                let small = shortlist.small(setup, &bed)?;
-                Box::new(move || shortlist.run(bed, small, &clock, &stop))
+            What::Cascade(cascade) => {
+                let bed = cascade.subject.load(setup, 100)?;
+                let small = cascade.small(setup, &bed)?;
+                Box::new(move || cascade.run(bed, small, &clock, &stop))
             }
+            What::Shortlist(_) => return Err(cascade::Former::refused()),
         };
         tokio::task::spawn_blocking(measured)
             .await

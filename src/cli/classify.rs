@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::metrics::MetricsFlags;
 use super::output::{self, OutputFormat};
-use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
+use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
 use super::{CliError, Exit};
 use crate::advice;
 use crate::classify::{self, LabelStep, Options};
@@ -30,7 +30,7 @@ pub struct Classify {
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
-    shortlist: ShortlistFlags,
+    small: SmallFlags,
     #[command(flatten)]
     current: CurrentFlags,
     /// Stop after this many posts
@@ -48,7 +48,7 @@ pub struct Classify {
     #[command(flatten)]
     metrics: MetricsFlags,
     /// Show what is missing and how long it would take, and write nothing
-    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "make_current", "metrics_listen"])]
+    #[arg(long, conflicts_with_all = ["watch", "select", "limit", "run_json", "shortlist", "cascade", "make_current", "metrics_listen"])]
     dry_run: bool,
     /// Print the result of --dry-run in this format
     #[arg(long, value_enum, default_value_t, requires = "dry_run")]
@@ -89,7 +89,7 @@ impl Classify {
             return Ok(Exit::Done);
         }
         let mut engines = setup.engines(&self.model, self.workers)?;
-        setup.shortlisted(&mut engines.cascades, &self.shortlist, &self.model, &set)?;
+        setup.put_small_before(&mut engines.cascades, &self.small, &self.model, &set)?;
         let options = Options {
             limit: self.limit,
             retry_failed: self.select == Some(Select::Failed),
@@ -267,6 +267,7 @@ fn told(done: &Labelled) {
     let (refused, held) = (some(done.refused), some(held_elsewhere));
     let known = some(done.pairs_reused);
     let (other, unsure) = (some(done.other), some(done.unsure));
+    let by_small = some(done.by_small);
     tracing::info!(
         posts,
         labelled = other
@@ -274,6 +275,7 @@ fn told(done: &Labelled) {
             .map(|_| posts.saturating_sub(done.other + done.unsure)),
         other,
         unsure,
+        by_small,
         pairs,
         known,
         failed,
@@ -286,7 +288,7 @@ fn told(done: &Labelled) {
         tracing::info!(
             posts,
             same,
-            "of the posts that the model labelled without a shortlist, too, this many have the same label"
+            "of the posts that the large model labelled alone, too, this many have the same label"
         );
     }
     if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.slow()) {

@@ -81,7 +81,7 @@ pub fn on_engines(error: &EnginesError) -> &'static str {
              exact`"
         }
         EnginesError::OnePass(_) => ": name an NLI model with --model",
-        EnginesError::Itself(_) => ": name a smaller model with --shortlist-model",
+        EnginesError::Itself(_) => ": name a smaller model with --small-model",
     }
 }
 

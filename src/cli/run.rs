@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::collect::{Collecting, What};
-use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, ShortlistFlags};
+use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
 use super::{CliError, Exit, classify};
 use crate::classify::Options;
 use crate::store::Access;
@@ -22,7 +22,7 @@ pub struct Run {
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
-    shortlist: ShortlistFlags,
+    small: SmallFlags,
     #[command(flatten)]
     current: CurrentFlags,
     #[command(flatten)]
@@ -36,7 +36,7 @@ impl Run {
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         // A model that cannot be loaded is told before an hour of collecting.
         let mut engines = setup.engines(&self.model, None)?;
-        setup.shortlisted(&mut engines.cascades, &self.shortlist, &self.model, &set)?;
+        setup.put_small_before(&mut engines.cascades, &self.small, &self.model, &set)?;
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {

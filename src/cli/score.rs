@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 
 use self::places::Places;
 use super::classify::warn_of_twins;
-use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
+use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags};
 use super::{CliError, Exit};
 use crate::files::shards::{ROW_GROUP_ROWS, Shard};
 use crate::files::{
@@ -115,7 +115,7 @@ pub struct Score {
     #[command(flatten)]
     model: ModelFlags,
     #[command(flatten)]
-    shortlist: ShortlistFlags,
+    small: SmallFlags,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -230,11 +230,11 @@ impl Score {
         let mut cascade = setup.cascade(&self.model)?;
         warn_of_twins(cascade.large.folder(), set);
         let one = std::slice::from_mut(&mut cascade);
-        setup.shortlisted(one, &self.shortlist, &self.model, set)?;
+        setup.put_small_before(one, &self.small, &self.model, set)?;
         if cascade.small.is_some() && job.reading.labels.is_some() {
             return Err(CliError::Usage(
-                "a shortlist picks among the labels of the run, and --labels-column gives each row others: leave one \
-                 of the two out"
+                "a small model reads the labels of the run, and --labels-column gives each row others: leave out \
+                 --labels-column, or --shortlist and --cascade"
                     .into(),
             ));
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
-pub use self::model::{ModelFlags, SMALL_MODEL, ShortlistFlags};
+pub use self::model::{ModelFlags, SMALL_MODEL, SmallFlags, certainty, keep, temperature};
 use super::{CliError, Global};
 use crate::classify::{self, MakeCurrent, Options, worker_name};
 use crate::clock::{SharedClock, SystemClock};

@@ -17,7 +17,7 @@ use topicmill_score::onnx::{Chosen, Library};
 use topicmill_score::scorer::batch_tokens_for;
 use topicmill_score::{
     Cascade, Device, EngineName, EngineOptions, Labeler, LabelerError, ModelError, ModelFolder,
-    ModelKind, OnnxError, OpenedEngine, SharedWeights, Shortlist,
+    ModelKind, OnnxError, OpenedEngine, SharedWeights, SmallModel, SmallTask,
 };
 
 use self::autotune::remembered::{Key, Remembered};
@@ -50,8 +50,8 @@ pub enum EnginesError {
     /// A shortlist that saves no time: the large model is one that scores all labels in one pass.
     #[error("a shortlist saves nothing: `{0}` scores all labels in one pass")]
     OnePass(String),
-    /// A shortlist that saves no time: the small model is the large one.
-    #[error("a shortlist saves nothing: `{0}` would pick labels for itself")]
+    /// Two models in a row that save no time: the small model is the large one.
+    #[error("nothing is saved: `{0}` would be the small model for itself")]
     Itself(String),
 }
 
@@ -135,22 +135,33 @@ impl ModelChoice {
         })
     }
 
-    /// Has the labels of each text picked by this model: only `labels` of them are scored by the large one.
+    /// Puts this model before each large one: it picks labels, or keeps texts, as the task says.
     ///
     /// # Errors
     /// See [`EnginesError`].
-    pub fn pick_for(&self, cascades: &mut [Cascade], labels: usize) -> Result<(), EnginesError> {
+    pub fn put_before(
+        &self,
+        cascades: &mut [Cascade],
+        task: SmallTask,
+    ) -> Result<(), EnginesError> {
         let share = Share::of(u16::try_from(cascades.len()).unwrap_or(u16::MAX));
         for (cascade, device) in cascades.iter_mut().zip(self.devices.iter().cycle()) {
             let small = self.open_share(&share, *device)?.labeler;
-            fit_together(cascade.large.folder(), small.folder())?;
-            cascade.small = Some(Shortlist::new(small, labels));
+            let folders = (cascade.large.folder(), small.folder());
+            fit_together(folders.0, folders.1, task.shortlist.is_some())?;
+            cascade.small = Some(SmallModel::new(small, task));
         }
         let small = find_model(&self.model);
-        tracing::info!(
-            "only the {labels} labels that {} puts first are scored",
-            small.display()
-        );
+        let small = small.display();
+        if let Some(keep) = task.keep {
+            tracing::info!(
+                "{small} labels the texts of which it is at least {} sure; the others go to the large model",
+                keep.least
+            );
+        }
+        if let Some(labels) = task.shortlist {
+            tracing::info!("only the {labels} labels that {small} puts first are scored");
+        }
         Ok(())
     }
 
@@ -228,13 +239,17 @@ impl ModelChoice {
     }
 }
 
-/// Whether a model gains anything by having its labels picked by another.
+/// Whether a model gains anything by having another one before it, which picks labels for it where there is a shortlist.
 ///
 /// # Errors
 /// [`EnginesError::OnePass`] and [`EnginesError::Itself`] where it does not.
-pub fn fit_together(large: &ModelFolder, small: &ModelFolder) -> Result<(), EnginesError> {
+pub fn fit_together(
+    large: &ModelFolder,
+    small: &ModelFolder,
+    has_shortlist: bool,
+) -> Result<(), EnginesError> {
     let name = || large.name.clone();
-    if !matches!(large.kind, ModelKind::Nli(_)) {
+    if has_shortlist && !matches!(large.kind, ModelKind::Nli(_)) {
         Err(EnginesError::OnePass(name()))
     } else if large.manifest_hash == small.manifest_hash {
         Err(EnginesError::Itself(name()))

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::journal::is_left_out;
 use super::kept::renamed;
-use super::output::{SCORES, Shape};
+use super::output::{DECIDED_BY, SCORES, Shape};
 use super::selected;
 use super::stream::{kept_lines_of, lines_of, members, plain};
 use super::{FilesError, write_error};
@@ -86,7 +86,7 @@ impl Column {
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
-            "label" | "outcome" | "error" | SCORES => Kind::Text,
+            "label" | "outcome" | "error" | DECIDED_BY | SCORES => Kind::Text,
             "abstained" => Kind::Bool,
             "id" => Kind::Int,
             _ => Kind::Float,

@@ -20,6 +20,9 @@ use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
 /// What every output says of a text, in this order.
 pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
+/// The model of a cascade that decided.
+pub(super) const DECIDED_BY: &str = "decided_by";
+
 /// All scores of a text, by label.
 pub(super) const SCORES: &str = "scores";
 
@@ -34,6 +37,8 @@ pub(super) struct Shape {
     pub(super) score_columns: Vec<String>,
     /// A column of a table with all scores of a row as JSON, because each row may have other labels.
     all_scores: bool,
+    /// What the large and the small model are called, where either may decide.
+    deciders: Option<(String, String)>,
     /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
     pub(super) copied: bool,
     dropped: bool,
@@ -43,7 +48,14 @@ pub(super) struct Shape {
 
 impl Shape {
     /// What was asked for, and else what the ending of the output's name says: NDJSON where it says nothing.
-    pub(super) fn of(job: &FileJob, set: &LabelSet, delimiter: Option<u8>, copied: bool) -> Self {
+    /// In a cascade either of `deciders` may decide.
+    pub(super) fn of(
+        job: &FileJob,
+        set: &LabelSet,
+        deciders: Option<(String, String)>,
+        delimiter: Option<u8>,
+        copied: bool,
+    ) -> Self {
         let (named, packing) = Format::of_name(&job.output);
         let format = job.writing.format.or(named).unwrap_or(Format::Ndjson);
         let delimiter = match format {
@@ -62,6 +74,7 @@ impl Shape {
                 .map(|label| format!("score_{}", label.slug))
                 .collect(),
             all_scores: with_scores && own_labels,
+            deciders,
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
             filter: job.writing.filter.clone(),
@@ -102,7 +115,9 @@ impl Shape {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();
         let scores = scores.chain(self.all_scores.then(|| SCORES.to_owned()));
-        added.chain(scores).chain(["error".to_owned()]).collect()
+        let decided_by = self.deciders.is_some().then(|| DECIDED_BY.to_owned());
+        let last = decided_by.into_iter().chain(["error".to_owned()]);
+        added.chain(scores).chain(last).collect()
     }
 
     /// Names that no column of the input may have.
@@ -137,8 +152,18 @@ impl Shape {
     }
 
     /// The line of a text that was scored. `kept`: members of the object that come first.
-    pub(super) fn result_line(&self, kept: &str, set: &LabelSet, result: &TextResult) -> String {
+    pub(super) fn result_line(
+        &self,
+        kept: &str,
+        set: &LabelSet,
+        result: &TextResult,
+        by_small: bool,
+    ) -> String {
         let mut object = result_members(set, result);
+        if let Some((large, small)) = &self.deciders {
+            let decided_by = if by_small { small } else { large };
+            object.insert(DECIDED_BY.to_owned(), json!(decided_by));
+        }
         if !self.is_json() {
             let scores = object.remove(SCORES);
             object.remove("logits");

@@ -11,9 +11,11 @@ use super::own::{Own, Sets};
 use super::shelf::Hold;
 use super::stream::{self, Stream};
 use super::{FileJob, FileReport, FilesError, write_error};
+use topicmill_score::Scores;
+use topicmill_score::cascade::Verdict;
 use topicmill_score::labeler::{Ended, Pairs, Prepared};
 use topicmill_score::text::EncodedText;
-use topicmill_score::{LabelSet, Labeler, Shortlist, TextError, TextResult};
+use topicmill_score::{LabelSet, Labeler, SmallModel, TextError, TextResult};
 
 /// Rows that failed whose reasons are shown.
 const SHOWN_REASONS: usize = 3;
@@ -124,7 +126,7 @@ pub(super) struct Run<'a, 's> {
     pub(super) shape: &'a Shape,
     pub(super) prepared: &'a Prepared,
     /// The small model, with the labels made ready for it.
-    pub(super) picking: Option<(Prepared, &'a mut Shortlist)>,
+    pub(super) picking: Option<(Prepared, &'a mut SmallModel)>,
     /// The labels that rows bring.
     pub(super) own: &'a mut Own,
     pub(super) sink: &'a mut Sink<'s>,
@@ -155,10 +157,35 @@ impl Picked {
     }
 }
 
-type Outcome = Result<TextResult, String>;
+/// What a model made of a text.
+#[derive(Clone)]
+struct Decided {
+    result: TextResult,
+    /// Whether it was the small one of a cascade.
+    by_small: bool,
+}
+
+type Outcome = Result<Decided, String>;
 
 fn said(outcome: Result<TextResult, TextError>) -> Outcome {
-    outcome.map_err(|error| error.to_string())
+    let by_large = |result| Decided {
+        result,
+        by_small: false,
+    };
+    outcome.map(by_large).map_err(|error| error.to_string())
+}
+
+/// What a text has that the small model kept: scores, and no logits of the large one.
+fn kept(scores: Scores) -> Decided {
+    Decided {
+        result: TextResult {
+            scores,
+            logits: Vec::new(),
+            raw: Vec::new(),
+            vector: None,
+        },
+        by_small: true,
+    }
 }
 
 impl Run<'_, '_> {
@@ -208,12 +235,13 @@ impl Run<'_, '_> {
                 }
             }
             Some((prepared, small)) => {
-                let Some(orders) = small.order(prepared, &window.plain, stop)? else {
+                let Some(verdicts) = small.look(prepared, &window.plain, &[], stop)? else {
                     return Ok(Ended::Stopped);
                 };
-                for (place, (text, order)) in window.texts.into_iter().zip(orders).enumerate() {
-                    match order {
-                        Ok(order) => {
+                for (place, (text, verdict)) in window.texts.into_iter().zip(verdicts).enumerate() {
+                    match verdict {
+                        Ok(Verdict::Kept(scores)) => tell(place, Ok(kept(scores))),
+                        Ok(Verdict::Sent(order)) => {
                             let pairs = small.pairs(&order, self.set.labels.len(), self.prepared);
                             picked.push(place, text, pairs);
                         }
@@ -262,12 +290,12 @@ impl Run<'_, '_> {
                 Some(problem) => (0, Err(problem.clone())),
             };
             let line = match &scored {
-                (text, Ok(result)) => {
+                (text, Ok(Decided { result, by_small })) => {
                     let set = match sets.of(*text) {
                         Some(Ok((set, _))) => set,
                         _ => self.set,
                     };
-                    self.shape.result_line(&entry.kept, set, result)
+                    self.shape.result_line(&entry.kept, set, result, *by_small)
                 }
                 (_, Err(problem)) => self.failure(entry, problem),
             };

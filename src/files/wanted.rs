@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::columns::listed;
 use super::filter::{Filter, inside};
 use super::kept::RENAMED;
-use super::output::ADDED;
+use super::output::{ADDED, DECIDED_BY};
 use super::{FileJob, FilesError};
 
 /// Whether a column of the output, or what is within it, comes from this column of the input, which may have another name
@@ -45,7 +45,9 @@ pub(super) fn check_names(job: &FileJob, names: &[Arc<str>]) -> Result<(), Files
 /// Whether a column may be one that the output gets, whatever its format.
 fn is_ours(column: &str) -> bool {
     let of_labels = ["score_", "scores.", "logits."];
-    let others = ["id", "error", "scores", "logits", "input", "line"];
+    let others = [
+        "id", "error", "scores", "logits", "input", "line", DECIDED_BY,
+    ];
     ADDED.contains(&column)
         || others.contains(&column)
         || of_labels.iter().any(|begin| column.starts_with(begin))

@@ -112,6 +112,11 @@ pub const METRICS: &[Metric] = &[
         "Posts that this process labelled: with a label, other, or unsure",
     ),
     counter(
+        "topicmill_posts_by_small_total",
+        &[],
+        "Posts that the small model of a cascade labelled",
+    ),
+    counter(
         "topicmill_posts_failed_total",
         &[],
         "Attempts to label a post that failed",
@@ -160,7 +165,7 @@ pub const METRICS: &[Metric] = &[
     counter(
         "topicmill_step_seconds_total",
         &["step"],
-        "Time that the steps around the engines took: claim, look_up, shortlist, tokenize and write",
+        "Time that the steps around the engines took: claim, look_up, shortlist (the small model), tokenize and write",
     ),
     gauge(
         "topicmill_gpu_busy_ratio",

@@ -232,6 +232,7 @@ impl Answer {
                 scores,
                 logits: Vec::new(),
                 vector: None,
+                by_small: false,
             });
         }
         self.examples.sort_by(|a, b| {

@@ -573,6 +573,7 @@ async fn label_all(scene: &Scene) -> u64 {
             },
             logits: vec![(target.model, hypothesis, logits)],
             vector: None,
+            by_small: false,
         })
         .collect();
     let written = store

@@ -22,7 +22,8 @@ fn words(line: &str) -> Vec<String> {
 fn each(command: &mut Command, path: &[String], check: &mut dyn FnMut(&mut Command, &[String])) {
     check(command, path);
     for below in command.get_subcommands_mut() {
-        if below.get_name() != "help" {
+        // One that is hidden says where it went, and nothing else.
+        if below.get_name() != "help" && !below.is_hide_set() {
             let path = [path, &[below.get_name().to_owned()]].concat();
             each(below, &path, check);
         }

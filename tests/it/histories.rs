@@ -365,6 +365,7 @@ impl Real {
                 },
                 logits: vec![(self.target.model, self.hypothesis, logits)],
                 vector: None,
+                by_small: false,
             })
             .collect();
         let (target, run) = (self.target, self.run);

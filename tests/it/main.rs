@@ -4,6 +4,7 @@ mod arctic_shift;
 mod attacks;
 mod bottleneck;
 mod browser;
+mod cascade;
 mod classifiers;
 mod cli;
 mod collect;

@@ -171,7 +171,7 @@ fn what_does_not_go_together_is_said() {
     ]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("leave one of the two out"),
+        ran.stderr.contains("leave out --labels-column"),
         "{}",
         ran.stderr
     );

@@ -268,6 +268,7 @@ impl Scene {
                 },
                 logits: vec![(target.model, hypothesis, logits)],
                 vector: None,
+                by_small: false,
             })
             .collect();
         let now = self.clock.now().into();
@@ -726,6 +727,7 @@ async fn a_worker_that_holds_a_purged_post_writes_nothing_of_it() {
                 },
                 logits: vec![],
                 vector: None,
+                by_small: false,
             })
             .collect();
         let now = scene.clock.now().into();

@@ -9,11 +9,11 @@ use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::Program;
 
 /// Posts, of which the last has the text of the first.
-const POSTS: usize = 31;
+pub const POSTS: usize = 31;
 const LABELS: usize = 16;
 const SHORTLIST: &str = "4";
 
-fn model(name: &str) -> String {
+pub fn model(name: &str) -> String {
     let folder = match name {
         "minilm-reddit-topics" => repository("models"),
         _ => repository("tests/it/fixtures/models"),
@@ -22,7 +22,7 @@ fn model(name: &str) -> String {
 }
 
 /// NDJSON of short posts about several topics.
-fn posts() -> String {
+pub fn posts() -> String {
     let titles = [
         "a new boss fight in this game",
         "how long to roast a chicken",
@@ -40,16 +40,16 @@ fn posts() -> String {
     (0..POSTS).map(|i| format!("{}\n", post(i))).collect()
 }
 
-struct Scene<'a> {
-    program: Program,
-    database: &'a TestDatabase,
+pub struct Scene<'a> {
+    pub program: Program,
+    pub database: &'a TestDatabase,
 }
 
 /// The scores of each post under a model, by label.
-type Scores = BTreeMap<String, BTreeMap<String, f64>>;
+pub type Scores = BTreeMap<String, BTreeMap<String, f64>>;
 
 impl<'a> Scene<'a> {
-    fn new(database: &'a TestDatabase) -> Self {
+    pub fn new(database: &'a TestDatabase) -> Self {
         let program = Program::new();
         let file = program.write("posts.ndjson", posts());
         let scene = Self { program, database };
@@ -60,7 +60,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Labels and shows these labels; tells what was counted and what was said.
-    fn classify(&self, args: &[&str]) -> (Value, String) {
+    pub fn classify(&self, args: &[&str]) -> (Value, String) {
         let record = self.program.folder.path().join("run.json");
         let record_to = ["--make-current", "--run-json", record.to_str().unwrap()];
         let head = ["--database", &self.database.url, "classify"];
@@ -70,13 +70,13 @@ impl<'a> Scene<'a> {
         (record["counts"].clone(), ran.stderr)
     }
 
-    fn rows(&self, sql: &str) -> Vec<Value> {
+    pub fn rows(&self, sql: &str) -> Vec<Value> {
         let args = ["--database", &self.database.url, "sql", sql, "--format"];
         let answer = self.program.ok(&[&args[..], &["json"]].concat()).stdout;
         serde_json::from_str(&answer).unwrap()
     }
 
-    fn scores(&self, model: &str) -> Scores {
+    pub fn scores(&self, model: &str) -> Scores {
         let sql = format!(
             "SELECT s.fullname, l.slug, s.score FROM label_scores s JOIN models m ON m.id = s.model_id \
                JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
@@ -138,7 +138,7 @@ fn only_the_labels_that_a_small_model_picks_are_computed_and_kept_apart() {
             let (counts, said) = scene.classify(&short);
             assert_eq!((count(&counts, "posts"), count(&counts, "pairs")), (0, 0));
             if computed > 0 {
-                assert!(!said.contains("without a shortlist"), "{said}");
+                assert!(!said.contains("labelled alone"), "{said}");
             }
 
             let (counts, _) = scene.classify(&alone);
@@ -243,7 +243,11 @@ fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
     let large = ["--model", bart.as_str()];
     let misuse: [(&[&str], i32, &str); 7] = [
         (&["--shortlist", "0"], 2, "0 is not in 1.."),
-        (&["--shortlist-model", &minilm], 2, "--shortlist <K>"),
+        (
+            &["--shortlist-model", &minilm],
+            2,
+            "--shortlist <K>|--cascade <P>",
+        ),
         (&["--shortlist", "4", "--dry-run"], 2, "--dry-run"),
         (
             &["--shortlist", "4", "--shortlist-model", "nowhere"],
@@ -274,8 +278,20 @@ fn a_shortlist_that_makes_no_sense_is_refused_in_words() {
         assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
     }
     assert!(scene.rows("SELECT 1 FROM classifications").is_empty());
-    let args = ["bench", "shortlist", "--model", &minilm, "--posts", "1"];
-    assert_eq!(scene.program.run(&args).code, 2);
+    let args = ["bench", "cascade", "--shortlist", "1:8", "--posts", "1"];
+    let ran = scene
+        .program
+        .run(&[&args[..], &["--model", &minilm]].concat());
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    // Its name was another one; whatever flags it is given, it says so.
+    let former = ["bench", "shortlist", "--model", &minilm, "--posts", "1"];
+    let ran = scene.program.run(&former);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("bench cascade --shortlist"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]
@@ -287,7 +303,7 @@ fn the_bench_tells_what_each_size_keeps_and_score_keeps_as_much() {
     let out = out.to_str().unwrap();
     let args = [
         "bench",
-        "shortlist",
+        "cascade",
         "--model",
         &large,
         "--texts",
@@ -303,19 +319,20 @@ fn the_bench_tells_what_each_size_keeps_and_score_keeps_as_much() {
     let rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(rows.len(), LABELS);
     let number = |row: &Value, name: &str| row[name].as_f64().unwrap();
-    assert!(rows.is_sorted_by_key(|row| number(row, "kept %")));
+    assert!(rows.is_sorted_by_key(|row| number(row, "same %")));
+    assert!(rows.iter().all(|row| row["sure"].is_null()));
     let leaving_out = &rows[..LABELS - 1];
     assert!(leaving_out.is_sorted_by_key(|row| number(row, "s/post")));
     assert_eq!(
-        (number(&rows[15], "kept %"), number(&rows[15], "times")),
+        (number(&rows[15], "same %"), number(&rows[15], "times")),
         (100.0, 1.0)
     );
-    let written = std::fs::read_to_string(format!("{out}/shortlist.json")).unwrap();
+    let written = std::fs::read_to_string(format!("{out}/cascade.json")).unwrap();
     let written: Value = serde_json::from_str(&written).unwrap();
-    assert_eq!(written["shortlists"], json!(rows));
+    assert_eq!(written["cascades"], json!(rows));
     assert_eq!(written["facts"]["posts"], POSTS);
-    assert!(written["seconds"]["shortlist_model"][0].as_f64().unwrap() > 0.0);
-    let csv = std::fs::read_to_string(format!("{out}/shortlist.csv")).unwrap();
+    assert!(written["seconds"]["small_model"][0].as_f64().unwrap() > 0.0);
+    let csv = std::fs::read_to_string(format!("{out}/cascade.csv")).unwrap();
     assert_eq!(csv.lines().count(), LABELS + 1);
 
     let labels = |name: &str, flags: &[&str]| {
@@ -340,7 +357,7 @@ fn the_bench_tells_what_each_size_keeps_and_score_keeps_as_much() {
     #[expect(clippy::cast_precision_loss, reason = "a few posts")]
     let percent = 100.0 * same.count() as f64 / POSTS as f64;
     assert!(
-        (number(&rows[4], "kept %") - percent).abs() < 0.1,
+        (number(&rows[4], "same %") - percent).abs() < 0.1,
         "{percent}"
     );
 }

@@ -163,6 +163,7 @@ impl Fixture {
                     (self.target.model, self.hypotheses[1], logits(0.5)),
                 ],
                 vector: None,
+                by_small: false,
             })
             .collect()
     }

@@ -353,9 +353,39 @@ impl Labeler {
         texts: &[String],
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<Vec<Result<TextResult, TextError>>>, LabelerError> {
-        let encoded = self.encoder.encode(texts)?;
+        self.score_knowing(prepared, texts, &[], stop)
+    }
+
+    /// The same, where some pairs are known; a text without one that is wanted is not read. `pairs` may be empty.
+    ///
+    /// # Errors
+    /// As of [`score_all`](Self::score_all).
+    pub fn score_knowing(
+        &mut self,
+        prepared: &Prepared,
+        texts: &[String],
+        pairs: &[Pairs],
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Option<Vec<Result<TextResult, TextError>>>, LabelerError> {
+        let is_read = |text: usize| {
+            let pairs = pairs.get(text);
+            pairs.is_none_or(|pairs| pairs.is_empty() || pairs.contains(&Pair::Wanted))
+        };
+        let encoded = if (0..texts.len()).all(is_read) {
+            self.encoder.encode(texts)?
+        } else {
+            let read = |(text, words): (usize, &String)| {
+                if is_read(text) {
+                    words.clone()
+                } else {
+                    String::new()
+                }
+            };
+            let texts: Vec<String> = texts.iter().enumerate().map(read).collect();
+            self.encoder.encode(&texts)?
+        };
         let mut results = vec![None; texts.len()];
-        let ended = self.score(prepared, &encoded, &[], stop, &mut |text, result| {
+        let ended = self.score(prepared, &encoded, pairs, stop, &mut |text, result| {
             results[text] = Some(result);
         })?;
         if ended == Ended::Stopped {

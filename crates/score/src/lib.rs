@@ -47,8 +47,8 @@
 //!   `ort` crate; [`openvino`]: the same with OpenVINO; [`opened`]: whichever of both a caller asks for. [`ports`]: what a
 //!   graph takes and gives; [`fixed`]: graphs of one shape; [`vectors`]: whether a graph says what its manifest says.
 //! - [`score`]: logits into scores, in one place. [`embedded`]: a text's vector as it is stored, and its cosines.
-//! - [`labeler`]: folder, encoder and engine put together. [`cascade`]: a small model that picks the labels of each
-//!   text for a large one.
+//! - [`labeler`]: folder, encoder and engine put together. [`cascade`]: a small model before a large one, which
+//!   labels a text itself or picks the labels that are scored.
 //! - [`scorer`]: the short way through all of these, as above.
 //!
 //! # Errors
@@ -79,7 +79,7 @@ pub mod text;
 pub mod vectors;
 
 pub use self::background::{Background, BackgroundError, BackgroundTopic};
-pub use self::cascade::{Cascade, Shortlist};
+pub use self::cascade::{Cascade, Keep, SmallModel, SmallTask};
 pub use self::embedded::{LabelVector, TextVector};
 pub use self::engine::{Device, Engine, EngineError, EngineName};
 pub use self::folder::{ClassifierHead, HeadFunction, ModelError, ModelFolder, ModelKind, hex};

@@ -39,7 +39,8 @@ pub(super) fn score_windows(
             texts,
             stored,
             posts,
-            unpicked,
+            unread,
+            kept,
             claiming,
             suspects,
         } = window;
@@ -57,11 +58,26 @@ pub(super) fn score_windows(
                 }
             }
         }
-        for (same, error) in unpicked {
+        for (same, error) in unread {
             for post in same {
-                let error = format!("pick its labels: {error}");
+                let error = format!("read it with the small model: {error}");
                 let failed = Event::Failed(lease, post.fullname, error);
                 watched.told(|| drop(events.blocking_send(failed)));
+            }
+        }
+        for (same, scores) in kept {
+            for post in same {
+                let one = Classified {
+                    fullname: post.fullname,
+                    text_hash: post.text_hash,
+                    scores: scores.clone(),
+                    // What the small model computed is none of the large one's.
+                    logits: Vec::new(),
+                    vector: None,
+                    by_small: true,
+                };
+                let scored = Event::Scored(lease, one, 0, 0);
+                watched.told(|| drop(events.blocking_send(scored)));
             }
         }
         // A writer that went away wants nothing more.
@@ -97,6 +113,7 @@ pub(super) fn score_windows(
                             scores: scored.scores.clone(),
                             logits: logits.clone(),
                             vector: vector.clone().map(|vector| (model, vector)),
+                            by_small: false,
                         };
                         // Pairs are computed once for a text. They count for the first of its posts, and as known for
                         // the others.

@@ -45,8 +45,15 @@ pub(super) fn shortlisted(small: impl Engine + 'static, labels: usize) -> Cascad
     let large = labeler(Box::new(Scripted::default()));
     // As if of another graph: it puts the labels into another order.
     let small = Labeler::load(other_folder(), Box::new(small), 512).unwrap();
-    let small = Some(Shortlist::new(small, labels));
+    let small = Some(SmallModel::new(small, picking(labels)));
     Cascade { large, small }
+}
+
+pub(super) fn picking(labels: usize) -> SmallTask {
+    SmallTask {
+        shortlist: Some(labels),
+        keep: None,
+    }
 }
 
 /// An NLI model that reads the classes of the scripted engine the other way round.

@@ -68,7 +68,7 @@ async fn where_pairs_depend_on_each_other_a_shortlist_keeps_its_own() {
     };
     let mut large = of_bytes();
     let small = Labeler::load(other_folder(), Box::new(Scripted::default()), 512).unwrap();
-    large.small = Some(Shortlist::new(small, 2));
+    large.small = Some(SmallModel::new(small, picking(2)));
     assert_eq!(run(large).await, (60, 0));
     assert_eq!(run(of_bytes()).await, (90, 0));
     assert_eq!(scene.count("pair_logits").await, 150);
@@ -92,7 +92,7 @@ async fn a_text_that_no_labels_can_be_picked_for_fails_alone() {
     let (ended, done) = scene.label_by(labelers, &labels, options).await;
     ended.unwrap();
     assert_eq!((done.posts, done.failed, done.pairs), (49, 1, 98));
-    let error = "backlog WHERE attempts = 1 AND error LIKE 'pick its labels:%'";
+    let error = "backlog WHERE attempts = 1 AND error LIKE 'read it with the small model:%'";
     assert_eq!(scene.count(error).await, 1);
     assert_eq!(scene.count("leases").await, 0);
 }

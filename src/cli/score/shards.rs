@@ -68,7 +68,7 @@ impl Score {
         let since = setup.clock.now().format("%Y-%m-%dT%H:%M:%SZ").to_string();
         let who = holder(since);
         // Nothing is loaded for what is done.
-        let models = setup.identities(&self.model, &self.shortlist, &set);
+        let models = setup.identities(&self.model, &self.small, &set);
         if let Some(report) = shards::written(&job, &plan, &*shelf, &who, &models, &set)? {
             return Ok(tell(&job, &report));
         }

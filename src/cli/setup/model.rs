@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use topicmill_score::cascade::identity_of;
 use topicmill_score::engine::devices;
-use topicmill_score::folder::{self, ModelFolder, Processor};
-use topicmill_score::{Cascade, ClassifierHead, EngineOptions, LabelSet, Mode, ModelKind};
+use topicmill_score::folder::{self, Processor};
+use topicmill_score::{
+    Cascade, ClassifierHead, EngineOptions, Keep, LabelSet, LabelerError, Mode, ModelFolder,
+    ModelKind, SmallTask,
+};
 
 use super::Setup;
 use crate::cli::CliError;
@@ -44,15 +47,51 @@ pub struct ModelFlags {
     pub(super) mode: Option<String>,
 }
 
-/// Flags of commands that may score a few labels only.
+/// Flags of commands that may put a small model before the large one.
 #[derive(Debug, Clone, Args)]
-pub struct ShortlistFlags {
-    /// Score only the K labels that a small model puts first for each text; `bench shortlist` measures it
+#[command(group(ArgGroup::new("small").args(["shortlist", "cascade"]).multiple(true)))]
+pub struct SmallFlags {
+    /// Score only the K labels that a small model puts first for each text; `bench cascade` measures it
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     shortlist: Option<u32>,
+    /// Let a small model label the texts of which it is at least P sure, above 0 and up to 1, and the large model the
+    /// others; `bench cascade` measures it
+    #[arg(long, value_name = "P", value_parser = certainty)]
+    cascade: Option<f64>,
     /// Use the small model in this folder
-    #[arg(long, value_name = "DIR", requires = "shortlist", default_value = SMALL_MODEL)]
-    shortlist_model: PathBuf,
+    #[arg(long, alias = "shortlist-model", value_name = "DIR", requires = "small", default_value = SMALL_MODEL)]
+    small_model: PathBuf,
+    /// Divide the small model's logits by T before its scores are compared with P [default: the pipeline's temperature]
+    #[arg(long, value_name = "T", requires = "cascade", value_parser = temperature)]
+    small_temperature: Option<f64>,
+}
+
+impl SmallFlags {
+    /// What the small model is to do; `None` where there is none, or it would save nothing.
+    fn task(&self, set: &LabelSet) -> Result<Option<SmallTask>, CliError> {
+        let shortlist = self.shortlist.map(|labels| labels as usize);
+        let task = SmallTask {
+            shortlist: shortlist.filter(|labels| *labels < set.labels.len()),
+            keep: keep(self.cascade, self.small_temperature, set)?,
+        };
+        Ok((task.shortlist.is_some() || task.keep.is_some()).then_some(task))
+    }
+}
+
+/// How sure the small model of a cascade must be.
+pub fn certainty(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|p| *p > 0.0 && *p <= 1.0)
+        .ok_or_else(|| "give a number above 0 and up to 1, such as 0.9".to_owned())
+}
+
+/// What logits are divided by.
+pub fn temperature(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    number
+        .filter(|t| *t > 0.0 && t.is_finite())
+        .ok_or_else(|| "give a number above 0, such as 1.5; `labels calibrate` finds it".to_owned())
 }
 
 /// The model that ships.
@@ -92,6 +131,51 @@ pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -
         of_file.name
     );
     LabelSet::of_classifier(model, head)
+}
+
+/// Which texts a small model keeps, and by which scores: the temperature of the pipeline stands where none is given.
+pub fn keep(
+    least: Option<f64>,
+    temperature: Option<f64>,
+    set: &LabelSet,
+) -> Result<Option<Keep>, CliError> {
+    let Some(least) = least else {
+        return Ok(None);
+    };
+    if set.mode == Mode::Raw {
+        return Err(CliError::Usage(
+            "in mode raw the scores are logits, and no logit says how sure the small model is: leave out --cascade, or \
+             use --mode single or multi"
+                .into(),
+        ));
+    }
+    #[expect(clippy::float_cmp, reason = "1 is written as 1")]
+    if temperature.is_none() && set.temperature == 1.0 {
+        tracing::warn!(
+            "nobody calibrated the small model for these labels: its scores are compared as they are; \
+             `topicmill labels calibrate` finds a temperature for --small-temperature"
+        );
+    }
+    Ok(Some(Keep {
+        least,
+        temperature: temperature.unwrap_or(set.temperature),
+    }))
+}
+
+/// Whether a model can read the labels of a set: a classifier has only its own.
+fn has_labels(folder: &ModelFolder, set: &LabelSet) -> Result<(), CliError> {
+    let Some(head) = folder.kind.head() else {
+        return Ok(());
+    };
+    let model = folder.name.clone();
+    if set.background.is_some() {
+        return Err(LabelerError::NoBackground(model).into());
+    }
+    let own = head.listed();
+    let is_own = set.classes_of(head).is_some();
+    is_own
+        .then_some(())
+        .ok_or_else(|| LabelerError::OwnLabels { model, own }.into())
 }
 
 impl Setup {
@@ -162,50 +246,47 @@ impl Setup {
         Ok(self.model_choice(flags)?.open(workers)?)
     }
 
-    /// Has labels picked by a small model, where flags ask for it and it leaves any out.
-    pub fn shortlisted(
+    /// Puts a small model before large ones, where flags ask for it and it saves anything.
+    pub fn put_small_before(
         &self,
         cascades: &mut [Cascade],
-        flags: &ShortlistFlags,
+        flags: &SmallFlags,
         beside: &ModelFlags,
         set: &LabelSet,
     ) -> Result<(), CliError> {
-        let Some(labels) = flags.shortlist.map(|labels| labels as usize) else {
-            return Ok(());
-        };
-        if labels >= set.labels.len() {
+        let shortlist = flags.shortlist.map(|labels| labels as usize);
+        let is_whole = |labels: &usize| *labels >= set.labels.len();
+        if let Some(labels) = shortlist.filter(is_whole) {
             tracing::warn!(
                 "a shortlist of {labels} leaves out none of {} labels: all are scored, without it",
                 set.labels.len()
             );
-            return Ok(());
         }
-        let small = self.model_choice(beside)?.beside(&flags.shortlist_model);
-        Ok(small.pick_for(cascades, labels)?)
+        let Some(task) = flags.task(set)? else {
+            return Ok(());
+        };
+        let small = self.model_choice(beside)?.beside(&flags.small_model);
+        small.put_before(cascades, task)?;
+        // Told now, and not after an hour of collecting.
+        let small = cascades.iter().find_map(|cascade| cascade.small.as_ref());
+        small.map_or(Ok(()), |small| has_labels(small.labeler().folder(), set))
     }
 
     /// Names and hashes that the models of these flags may have, on whatever device they are computed; none where a
     /// folder cannot be read, which is told by whoever loads it. Nothing is loaded.
-    pub fn identities(
-        &self,
-        flags: &ModelFlags,
-        shortlist: &ShortlistFlags,
-        set: &LabelSet,
-    ) -> Vec<Named> {
-        let Ok(choice) = self.model_choice(flags) else {
+    pub fn identities(&self, flags: &ModelFlags, small: &SmallFlags, set: &LabelSet) -> Vec<Named> {
+        let (Ok(choice), Ok(task)) = (self.model_choice(flags), small.task(set)) else {
             return Vec::new();
         };
-        let labels = shortlist.shortlist.map(|labels| labels as usize);
-        let labels = labels.filter(|labels| *labels < set.labels.len());
-        let small = choice.beside(&shortlist.shortlist_model);
+        let small = choice.beside(&small.small_model);
         let on = |processor: Processor| {
             let open = |choice: &ModelChoice| {
                 let precision = choice.precision.as_deref();
                 ModelFolder::open_for(&find_model(&choice.model), processor, precision).ok()
             };
             let large = open(&choice)?;
-            let (name, hash) = match labels {
-                Some(labels) => identity_of(&large, Some((&open(&small)?, labels))),
+            let (name, hash) = match task {
+                Some(task) => identity_of(&large, Some((&open(&small)?, task))),
                 None => identity_of(&large, None),
             };
             Some(Named { name, hash })

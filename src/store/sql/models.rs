@@ -47,6 +47,22 @@ where
         .doing("record the model")
     }
 
+    pub(in crate::store) async fn name_parts(
+        &self,
+        model: i64,
+        large: &str,
+        small: &str,
+    ) -> Result<()> {
+        sqlx::query::<DB>("UPDATE models SET large = $2, small = $3 WHERE id = $1")
+            .bind(model)
+            .bind(large)
+            .bind(small)
+            .execute(&self.pool)
+            .await
+            .doing("record which models work together")?;
+        Ok(())
+    }
+
     pub(in crate::store) async fn ensure_label_set(
         &self,
         set: &LabelSet,

@@ -62,6 +62,7 @@ pub async fn scored(
         },
         logits: vec![(target.model, hypothesis, logits)],
         vector: Some((target.model, vector_that_says(&post.title))),
+        by_small: false,
     };
     claim.posts.iter().map(one).collect()
 }

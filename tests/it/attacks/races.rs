@@ -119,6 +119,7 @@ fn classified(
         },
         logits,
         vector: None,
+        by_small: false,
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::*;
 use crate::support::postgres::{postgres, sqlite};
 
-const VIEWS: [&str; 8] = [
+const VIEWS: [&str; 9] = [
     "labeled_posts",
     "labeled_posts_all",
     "post_scores",
@@ -14,6 +14,7 @@ const VIEWS: [&str; 8] = [
     "topic_daily",
     "uncertain_posts",
     "label_scores",
+    "deciding_models",
 ];
 
 /// A value as both databases mean it: SQLite has numbers for flags.

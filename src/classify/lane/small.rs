@@ -1,0 +1,75 @@
+//! The small model of a cascade: it looks at the posts of a window before they are tokenised for the large one.
+
+use std::sync::Arc;
+
+use super::{Shared, Window, blocking};
+use crate::classify::BacklogError;
+use crate::domain::{TextHash, post_text};
+use topicmill_score::cascade::Verdict;
+use topicmill_score::labeler::{Pair, Pairs, Prepared};
+use topicmill_score::{PairLogits, SmallModel};
+
+impl Shared<'_> {
+    /// Has the small model look at a window: it labels what it is sure enough of, and of the others a shortlist leaves out
+    /// what it does not pick, whatever is stored of it. False if a stop was heard on the way.
+    pub(super) async fn ask_small(
+        &self,
+        slot: &mut Option<SmallModel>,
+        window: &mut Window,
+    ) -> Result<bool, BacklogError> {
+        // Taken out, because the thread that blocks must own the small model; it is put back below.
+        let (Some(prepared), Some(mut small)) = (self.picking, slot.take()) else {
+            return Ok(true);
+        };
+        let known = self.known_to_small(prepared, window).await?;
+        let (prepared, halt) = (Arc::clone(prepared), self.halt.clone());
+        let texts = window.posts.iter();
+        let texts: Vec<String> = texts
+            .map(|same| post_text(&same[0].title, &same[0].selftext))
+            .collect();
+        let looked = blocking(move || {
+            let verdicts = small.look(&prepared, &texts, &known, &|| halt.is_cancelled());
+            verdicts.map(|verdicts| (small, verdicts))
+        });
+        let (small, verdicts) = looked.await??;
+        let small = slot.insert(small);
+        let Some(verdicts) = verdicts else {
+            return Ok(false);
+        };
+        let posts = std::mem::take(&mut window.posts);
+        let stored = std::mem::take(&mut window.stored);
+        for ((same, mut pairs), verdict) in posts.into_iter().zip(stored).zip(verdicts) {
+            match verdict {
+                Ok(Verdict::Kept(scores)) => window.kept.push((same, scores)),
+                Ok(Verdict::Sent(order)) => {
+                    small.leave_out(&mut pairs, &order, self.set.labels.len());
+                    window.posts.push(same);
+                    window.stored.push(pairs);
+                }
+                Err(error) => window.unread.push((same, error)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// The small model's pairs of the texts of a window, as far as they follow from vectors that are stored.
+    async fn known_to_small(
+        &self,
+        prepared: &Prepared,
+        window: &Window,
+    ) -> Result<Vec<Pairs>, BacklogError> {
+        let (Some(model), Some(labels)) = (self.small_vectors, prepared.label_vectors()) else {
+            return Ok(Vec::new());
+        };
+        let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
+        let stored = self.patience.wait(async || {
+            let store = self.worker.store;
+            store.vector_logits(model, labels, &hashes).await
+        });
+        let pairs = |logits: Option<Vec<PairLogits>>| {
+            let logits = logits.into_iter().flatten();
+            logits.map(Pair::Known).collect()
+        };
+        Ok(stored.await?.into_iter().map(pairs).collect())
+    }
+}
