@@ -249,13 +249,16 @@ fn shape_of(job: &FileJob, set: &LabelSet, cascade: &Cascade) -> Result<Shape, F
         job.reading.format.or(named) == Some(Format::Parquet)
     };
     let copied = job.inputs.iter().all(is_parquet) && columnar::are_alike(&job.inputs);
-    let keeps = |small: &&SmallModel| small.task().keep.is_some();
-    let deciders = cascade.small.as_ref().filter(keeps).map(|small| {
-        let name = |labeler: &Labeler| labeler.folder().name.clone();
-        (name(&cascade.large), name(small.labeler()))
-    });
     let delimiter = input::delimiter(job);
-    Ok(Shape::of(job, set, deciders, delimiter, copied))
+    Ok(Shape::of(job, set, deciders(cascade), delimiter, copied))
+}
+
+/// What the large and the small model are called, where either may decide.
+fn deciders(cascade: &Cascade) -> Option<(String, String)> {
+    let keeps = |small: &&SmallModel| small.task().keep.is_some();
+    let small = cascade.small.as_ref().filter(keeps)?;
+    let name = |labeler: &Labeler| labeler.folder().name.clone();
+    Some((name(&cascade.large), name(small.labeler())))
 }
 
 /// The labels made ready for the models.

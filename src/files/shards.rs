@@ -207,7 +207,8 @@ pub fn score_shard(
     }
     let range = plan.range(job.shard.index, job.shard.count);
     let segments = plan.segments(&range);
-    let shape = Shape::of(&job.job, set, None, true).beside_copies();
+    let shape =
+        Shape::of(&job.job, set, super::deciders(scoring.cascade), None, true).beside_copies();
     let report = {
         let path = hold.journal().to_owned();
         let file = OpenOptions::new().read(true).write(true).open(&path);
