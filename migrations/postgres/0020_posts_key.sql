@@ -1,7 +1,7 @@
 -- `posts_current` has all of a post but its texts, in the order of the names, and so a post was in two trees by its name. Now the
--- tree of the primary key carries the same columns: an import stores posts a sixth faster, and a post takes 80 bytes less. Foreign
--- keys to `posts`, those of users too, are made anew with it. Where something depends on the key that cannot be made anew, such
--- as a view that groups by it or a table of somebody else, all of it stays as it was; the program works with either.
+-- tree of the primary key carries the same columns, and an import stores posts a sixth faster. Foreign keys to `posts`, those of
+-- users too, are made anew with it. Where something depends on the key that cannot be made anew, such as a view that groups by it
+-- or a table of somebody else, all of it stays as it was; the program works with either.
 DO $$
 DECLARE
     found record;

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::Values;
 
-/// Bytes that are handed to the server at once. Between 32 KiB and 1 MiB, the time of an import did not differ.
+/// Bytes that are handed to the server at once: a small part of a block, so that it begins to store while the rest is written.
 const BYTES_AT_ONCE: usize = 128 * 1024;
 /// What the stream begins with: its signature, no flags, and no extension of the header.
 const HEAD: [u8; 19] = *b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
