@@ -70,8 +70,10 @@ impl Places {
         let mut partial = local(output).into_os_string();
         partial.push(".partial");
         let mut here = Here {
+            files: Vec::new(),
+            fetched: Vec::new(),
             partial: partial.into(),
-            ..Here::default()
+            folder: None,
         };
         for path in inputs {
             let path = local(&path);
@@ -121,7 +123,6 @@ pub(super) fn local(path: &Path) -> PathBuf {
 }
 
 /// Inputs on this machine. What was fetched is removed with this, unless a later run can go on with it.
-#[derive(Default)]
 pub(super) struct Here {
     pub(super) files: Vec<PathBuf>,
     /// Those that were fetched.
