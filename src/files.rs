@@ -12,13 +12,16 @@ mod error;
 mod filter;
 mod input;
 pub mod inputs;
+mod journal;
 mod kept;
 mod output;
 mod own;
 mod run;
 mod selected;
+pub mod shards;
 pub mod shelf;
 mod stream;
+mod wanted;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +32,8 @@ pub use self::error::FilesError;
 use self::error::write_error;
 pub use self::filter::{Filter, FilterError};
 use self::input::Order;
+use self::inputs::Segment;
+pub use self::inputs::read_error;
 use self::output::{Partial, Shape};
 use self::own::Own;
 pub use self::own::RowLabels;
@@ -147,8 +152,8 @@ pub fn score_files(
     let fingerprint = output::fingerprint(job, &shape, &scoring.cascade.identity().1, set);
     let mut partial = Partial::open(&job.output, fingerprint)?;
     let report = {
-        let mut sink = Sink::File(&mut partial);
-        scored(job, scoring, ready, &shape, &mut sink)
+        let mut sink = Sink::File(&mut partial.journal);
+        scored(job, None, scoring, ready, &shape, &mut sink)
     };
     let report = match report {
         Err(
@@ -201,7 +206,7 @@ pub fn score_to(
             stream: None,
         };
         let ready = Ready::of(scoring.cascade, scoring.set)?;
-        let report = scored(job, scoring, ready, &shape, &mut sink)?;
+        let report = scored(job, None, scoring, ready, &shape, &mut sink)?;
         if let Sink::Pipe {
             stream: Some(stream),
             ..
@@ -262,8 +267,11 @@ impl Ready {
     }
 }
 
+/// `segments`: the parts of the inputs that are read, where these are not all of them. A part may have no row, or none
+/// that can be scored.
 fn scored(
     job: &FileJob,
+    segments: Option<&[Segment]>,
     scoring: Scoring<'_>,
     ready: Ready,
     shape: &Shape,
@@ -288,6 +296,7 @@ fn scored(
         job,
         encoder: &encoder,
         shape,
+        segments,
         skip: lines,
         size: (job.window_rows / rows).max(1),
         plain: picking.is_some(),
@@ -309,11 +318,15 @@ fn scored(
             own: &mut own,
             sink,
             report: &mut report,
+            gives_up: segments.is_none(),
             shown: 0,
             reason: &mut reason,
         };
         run.score_windows(windows, stop, progress)
     })?;
+    if segments.is_some() {
+        return Ok(report);
+    }
     if report.lines == 0 && !report.stopped {
         return Err(FilesError::Empty(job.inputs.clone()));
     }

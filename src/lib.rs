@@ -43,7 +43,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, objects, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
 //! pipeline_file -> domain, schedule, source
 //! schedule      -> classify, clock, domain, store

@@ -12,14 +12,17 @@ mod store;
 mod wire;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 pub use self::address::{Address, Scheme};
 pub use self::blocks::Blocks;
+use self::blocks::Fetch;
 pub use self::error::ObjectError;
 pub use self::lock::Lock;
 use self::store::{Pin, Standing, Store};
@@ -198,28 +201,24 @@ impl Objects {
     /// # Errors
     /// See [`ObjectError`].
     pub fn open(&self, address: &Address, found: &Found) -> Result<Blocks, ObjectError> {
-        let (objects, key) = (self.clone(), found.key.clone());
-        Ok(match &found.place {
+        let (objects, key, size) = (self.clone(), found.key.clone(), found.size);
+        let fetch: Fetch = match &found.place {
             Place::Store(pin) => {
                 let (store, pin) = (self.store(address)?, pin.clone());
-                Blocks::new(
-                    found.size,
-                    Arc::new(move |range| {
-                        objects.wait(async || store.range(&key, range, &pin).await)
-                    }),
-                )
+                Arc::new(move |range: Range<u64>, end: &CancellationToken| {
+                    let read = async || store.range(&key, range, &pin).await;
+                    objects.wait(async || unless_ended(end, &key, read()).await)
+                })
             }
             Place::Hub(dataset) => {
-                let (dataset, size) = (dataset.clone(), found.size);
-                Blocks::new(
-                    found.size,
-                    Arc::new(move |range| {
-                        let read = objects.wait(async || dataset.range(&key, range, size).await);
-                        Ok(read?)
-                    }),
-                )
+                let dataset = dataset.clone();
+                Arc::new(move |range: Range<u64>, end: &CancellationToken| {
+                    let read = async || Ok(dataset.range(&key, range, size).await?);
+                    objects.wait(async || unless_ended(end, &key, read()).await)
+                })
             }
-        })
+        };
+        Ok(Blocks::new(size, fetch))
     }
 
     /// A folder to write to.
@@ -235,6 +234,18 @@ impl Objects {
             objects: self.clone(),
             folder: address.key.clone(),
         })
+    }
+}
+
+/// Bytes, unless nobody wants them any more.
+async fn unless_ended(
+    end: &CancellationToken,
+    key: &str,
+    read: impl Future<Output = Result<Bytes, ObjectError>>,
+) -> Result<Bytes, ObjectError> {
+    tokio::select! {
+        read = read => read,
+        () = end.cancelled() => Err(ObjectError::Changed(key.to_owned())),
     }
 }
 

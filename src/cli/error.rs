@@ -254,7 +254,9 @@ impl CliError {
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,
-            Self::Files(FilesError::Busy(_)) | Self::Busy(_) => Exit::TryAgain,
+            Self::Files(FilesError::Busy(_) | FilesError::Held { .. }) | Self::Busy(_) => {
+                Exit::TryAgain
+            }
             Self::Files(FilesError::Object(error)) => object_exit(error),
             Self::Files(_) => Exit::Usage,
         }

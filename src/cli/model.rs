@@ -512,7 +512,7 @@ impl Pull {
 }
 
 /// The variables that the hub's own programs read.
-fn hub_of_the_environment() -> HubSource {
+pub(super) fn hub_of_the_environment() -> HubSource {
     let variable = |name: &str| {
         let value = std::env::var_os(name)?;
         Some(value).filter(|value| !value.is_empty())

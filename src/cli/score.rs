@@ -1,13 +1,19 @@
-//! `topicmill score`: files to a file, without a database.
+//! `topicmill score`: files to a file or to a folder of shards, without a database.
+
+mod number;
+mod places;
+mod shards;
 
 use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use self::places::Places;
 use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, ShortlistFlags};
 use super::{CliError, Exit};
+use crate::files::shards::{ROW_GROUP_ROWS, Shard};
 use crate::files::{
     self, FileJob, FileReport, FilesError, Filter, Reading, RowLabels, Scoring, WINDOW_ROWS,
     Writing, score_files, score_to,
@@ -26,12 +32,18 @@ Examples:\n\
 \x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
 \x20 topicmill score texts.ndjson out.ndjson --label cooking --label football\n\
 \x20 topicmill score texts.csv scores.csv --labels-column labels\n\
-\x20 topicmill score docs.parquet good.parquet --model DIR --where \"score >= 3\"",
+\x20 topicmill score docs.parquet good.parquet --model DIR --where \"score >= 3\"\n\
+\x20 topicmill score 'in/*.parquet' out/ --shard 3/100\n\
+\x20 topicmill score 's3://in/*.parquet' s3://out/run1/ --shard 3/100\n\
+\x20 topicmill score hf://datasets/owner/name/data/a.parquet scores.parquet\n\
+\x20 topicmill score --check out/",
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
-    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout
-    #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
+    /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout. An
+    /// INPUT may be a folder of Parquet, a pattern such as 'in/*.parquet', or an address such as s3://in/posts/. An OUTPUT
+    /// that ends in / is a folder
+    #[arg(required = true, num_args = 1.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; give it several times for several labels [default: the pipeline's labels]
     #[arg(long = "label", value_name = "LABEL", conflicts_with = "pipeline")]
@@ -81,9 +93,22 @@ pub struct Score {
     /// Write only the rows that meet this condition, such as "score >= 3" or "label = 'food' and margin > 0.5"
     #[arg(long = "where", value_name = "CONDITION")]
     filter: Option<Filter>,
-    /// Replace OUTPUT if it exists
+    /// Replace OUTPUT if it exists; in a folder, score this shard again, and delete shards of other work
     #[arg(long)]
     overwrite: bool,
+    /// Score part I of N of the rows, from 1/N to N/N, into a folder [default: as JOB_COMPLETION_INDEX or
+    /// SLURM_ARRAY_TASK_ID says, else all rows]
+    #[arg(long, value_name = "I/N", value_parser = number::shard, conflicts_with = "shards")]
+    shard: Option<Shard>,
+    /// Score into a folder in N parts; the environment says which part this is
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    shards: Option<u32>,
+    /// Write row groups of this many rows into a folder
+    #[arg(long, value_name = "N", default_value_t = ROW_GROUP_ROWS, value_parser = row_group_rows)]
+    row_group_rows: usize,
+    /// Score nothing; show whether all shards in the folder OUTPUT are there and belong together
+    #[arg(long, conflicts_with_all = ["shard", "shards", "overwrite"])]
+    check: bool,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
@@ -127,8 +152,26 @@ fn delimiter(given: &str) -> Result<u8, String> {
     }
 }
 
+/// More rows in a group are none that a reader could hold.
+fn row_group_rows(given: &str) -> Result<usize, String> {
+    let rows = given
+        .parse()
+        .ok()
+        .filter(|rows| (1..=100_000_000).contains(rows));
+    rows.ok_or_else(|| "write a number from 1 to 100000000".to_owned())
+}
+
 impl Score {
     pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
+        if self.check {
+            let output = self.files.pop().expect("clap asks for a file or more");
+            return shards::check(&Places::new(setup), &output);
+        }
+        if self.files.len() < 2 {
+            return Err(CliError::Usage(
+                "name what to read and where to write: `topicmill score INPUT OUTPUT`".into(),
+            ));
+        }
         let set = setup.label_set(&self.model, self.label_set(setup)?)?;
         let output = self.files.pop().expect("clap asks for two files or more");
         if self
@@ -140,7 +183,7 @@ impl Score {
         {
             return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
         }
-        let job = FileJob {
+        let mut job = FileJob {
             inputs: std::mem::take(&mut self.files),
             output,
             reading: Reading {
@@ -162,19 +205,16 @@ impl Score {
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
+        let places = Places::new(setup);
+        if self.shard.is_some() || self.shards.is_some() || places::is_folder(&job.output)? {
+            return self.into_folder(setup, &places, job, set).await;
+        }
+        let here = places.here(std::mem::take(&mut job.inputs), &job.output)?;
+        job.inputs.clone_from(&here.files);
+        job.output = places::local(&job.output);
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
-        let mut cascade = setup.cascade(&self.model)?;
-        warn_of_twins(cascade.large.folder(), &set);
-        let one = std::slice::from_mut(&mut cascade);
-        setup.shortlisted(one, &self.shortlist, &self.model, &set)?;
-        if cascade.small.is_some() && job.reading.labels.is_some() {
-            return Err(CliError::Usage(
-                "a shortlist picks among the labels of the run, and --labels-column gives each row others: leave one \
-                 of the two out"
-                    .into(),
-            ));
-        }
+        let cascade = self.cascade(setup, &set, &job)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =
@@ -182,6 +222,22 @@ impl Score {
         scored
             .await
             .map_err(|error| CliError::Usage(format!("the scoring thread ended: {error}")))?
+    }
+
+    /// The models, ready to score.
+    fn cascade(&self, setup: &Setup, set: &LabelSet, job: &FileJob) -> Result<Cascade, CliError> {
+        let mut cascade = setup.cascade(&self.model)?;
+        warn_of_twins(cascade.large.folder(), set);
+        let one = std::slice::from_mut(&mut cascade);
+        setup.shortlisted(one, &self.shortlist, &self.model, set)?;
+        if cascade.small.is_some() && job.reading.labels.is_some() {
+            return Err(CliError::Usage(
+                "a shortlist picks among the labels of the run, and --labels-column gives each row others: leave one \
+                 of the two out"
+                    .into(),
+            ));
+        }
+        Ok(cascade)
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {

@@ -16,13 +16,14 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
+use super::journal::is_left_out;
 use super::kept::renamed;
-use super::output::{SCORES, Shape, is_left_out};
+use super::output::{SCORES, Shape};
 use super::selected;
 use super::stream::{kept_lines_of, lines_of, members, plain};
 use super::{FilesError, write_error};
 use crate::tables::columnar::{
-    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, begin, disk_error,
+    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, RowGroup, begin, disk_error,
 };
 use crate::tables::parquet::caught;
 use crate::tables::{ParquetFault, TableError};
@@ -93,6 +94,11 @@ impl Column {
         Self::new(name, kind)
     }
 
+    /// Writes its values as the next column of a row group.
+    pub(super) fn write(&self, group: &mut RowGroup<'_>) -> Result<(), ParquetError> {
+        self.values.write(group)
+    }
+
     /// Takes in what another row holds.
     pub(super) fn meets(&mut self, kind: Kind) {
         self.kind = match (self.kind, kind) {
@@ -128,12 +134,17 @@ fn fault(why: &str) -> ParquetError {
 }
 
 /// The error of a file that is written; one that is read names itself.
-fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
+pub(super) fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
     move |error| write_error(path)(disk_error(error))
 }
 
 /// Fills the columns with up to `rows` rows; how many there were.
-fn fill(columns: &mut [Column], lines: Lines<'_>, rows: usize, bytes: usize) -> io::Result<usize> {
+pub(super) fn fill(
+    columns: &mut [Column],
+    lines: Lines<'_>,
+    rows: usize,
+    bytes: usize,
+) -> io::Result<usize> {
     for column in &mut *columns {
         column.values.clear();
     }
@@ -226,50 +237,68 @@ pub(super) fn beside_copies(
     let failed = failed(lines);
     let first = open(&inputs[0])?;
     let about = first.metadata();
-    let names: Vec<Arc<str>> = fields(about)
-        .iter()
-        .map(|field| field.name().into())
-        .collect();
     let mut rows = lines_of(lines)?;
     // Where no column holds an id, each line has the number of its row.
     let numbered = match kept_lines_of(lines)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
     };
-    let reserved = shape.reserved();
     let mut added: Vec<Column> = Vec::new();
     added.extend(numbered.then(|| Column::added("id".to_owned())));
     added.extend(shape.added().into_iter().map(Column::added));
-    let (mut all, mut new_names) = (Vec::new(), Vec::new());
-    for field in fields(about) {
-        let is_ours = |name: &str| reserved.iter().any(|ours| ours == name);
-        let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
-        let name = renamed(field.name(), is_ours, is_theirs);
-        if name == field.name() {
-            all.push(field.clone());
-        } else {
-            all.push(under(field, &name).map_err(&failed)?);
-            new_names.push((field.name().to_owned(), name));
-        }
-    }
-    for column in &added {
-        all.push(column.values.schema().map_err(&failed)?);
-    }
-    let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
-    let schema = Arc::new(schema.build().map_err(&failed)?);
-    let mut writer = begin(
-        BufWriter::new(to),
-        schema,
-        kept_about(about, &new_names),
-        &[],
-    )
-    .map_err(&failed)?;
+    let all: Vec<usize> = (0..fields(about).len()).collect();
+    let (schema, kept) = schema_beside(about, &all, shape, &added).map_err(&failed)?;
+    let mut writer = begin(BufWriter::new(to), schema, kept, &[]).map_err(&failed)?;
     for input in inputs {
         copy(input, &mut writer, &mut added, &mut rows, lines)?;
     }
     let out = writer.into_inner().map_err(&failed)?;
     out.into_inner()
         .map_err(|error| write_error(lines)(error.into_error()))
+}
+
+/// The names of the columns.
+pub(super) fn names_of(about: &ParquetMetaData) -> Vec<Arc<str>> {
+    let names = fields(about).iter();
+    names.map(|field| field.name().into()).collect()
+}
+
+/// The schema of some columns of an input with ours behind them, and what the file is to say of itself.
+pub(super) fn schema_beside(
+    about: &ParquetMetaData,
+    of_input: &[usize],
+    shape: &Shape,
+    added: &[Column],
+) -> Result<(TypePtr, Option<Vec<KeyValue>>), ParquetError> {
+    let names = names_of(about);
+    let reserved = shape.reserved();
+    let numbered = added.iter().any(|column| column.name == "id");
+    let (mut all, mut new_names) = (Vec::new(), Vec::new());
+    for field in of_input.iter().map(|at| &fields(about)[*at]) {
+        let is_ours =
+            |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
+        let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
+        let name = renamed(field.name(), is_ours, is_theirs);
+        if name == field.name() {
+            all.push(field.clone());
+        } else {
+            all.push(under(field, &name)?);
+            new_names.push((field.name().to_owned(), name));
+        }
+    }
+    for column in added {
+        all.push(column.values.schema()?);
+    }
+    let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
+    Ok((Arc::new(schema.build()?), kept_about(about, &new_names)))
+}
+
+/// The columns as they lie in a file of some of its fields: a field that is a group has several.
+pub(super) fn leaves_within(about: &ParquetMetaData, of_input: &[usize]) -> Vec<usize> {
+    let schema = about.file_metadata().schema_descr();
+    (0..schema.num_columns())
+        .filter(|leaf| of_input.contains(&schema.get_column_root_idx(*leaf)))
+        .collect()
 }
 
 /// What the first input says of itself, without what would be wrong of the output: arrow's list of all columns, and

@@ -108,19 +108,28 @@ impl Columns {
         }
     }
 
-    /// Names of the columns that are needed to score.
-    pub(super) fn needed(&self) -> Vec<&str> {
-        let texts: Vec<&str> = match &self.texts {
+    /// Names of the columns that hold the text.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        match &self.texts {
             Texts::Joined(names) => names.iter().map(String::as_str).collect(),
             Texts::Post { title, body } => [Some(title), body.as_ref()]
                 .into_iter()
                 .flatten()
                 .map(String::as_str)
                 .collect(),
-        };
+        }
+    }
+
+    /// Whether this column holds the id.
+    pub(super) fn is_id(&self, name: &str) -> bool {
+        self.id.as_deref() == Some(name)
+    }
+
+    /// Names of the columns that are needed to score.
+    pub(super) fn needed(&self) -> Vec<&str> {
         let labels = self.labels.as_ref().map(|labels| &*labels.column);
         let others = self.id.as_deref().into_iter().chain(labels);
-        texts.into_iter().chain(others).collect()
+        self.texts().into_iter().chain(others).collect()
     }
 
     /// Whether the rows are numbered, because no column holds an id.

@@ -1,16 +1,16 @@
 //! Rows of tables into windows of tokenised texts.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::columns::{Columns, listed};
-use super::filter::{Filter, inside};
-use super::kept::{Kept, RENAMED};
-use super::output::{ADDED, Shape};
+use super::columns::Columns;
+use super::inputs::Segment;
+use super::kept::Kept;
+use super::output::Shape;
+use super::wanted::{check_columns, check_names, is_from};
 use super::{FileJob, FilesError};
 use crate::tables::csv::Csv;
 use crate::tables::json::{Elements, Lines};
@@ -150,22 +150,44 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
     })
 }
 
-/// With `copied`, only the columns that are needed to score are read.
 fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
-    /// An error that learns later in which file it was.
-    enum Failed {
-        Table(TableError),
-        Files(FilesError),
+    let file = File::open(path).map_err(|error| FilesError::of_table(path, error.into()))?;
+    parquet(job, path, copied, |wanted| Parquet::new(file, wanted))
+}
+
+/// Rows of one file of many.
+fn open_segment(job: &FileJob, segment: &Segment) -> Result<Input, FilesError> {
+    let chunks = segment.input.open()?;
+    let rows = segment.rows.clone();
+    parquet(job, segment.input.shown.as_ref(), true, |wanted| {
+        Parquet::part(chunks, rows, wanted)
+    })
+}
+
+/// An error that learns later in which file it was.
+enum Failed {
+    Table(TableError),
+    Files(FilesError),
+}
+
+impl From<TableError> for Failed {
+    fn from(error: TableError) -> Self {
+        Self::Table(error)
     }
-    impl From<TableError> for Failed {
-        fn from(error: TableError) -> Self {
-            Self::Table(error)
-        }
-    }
-    let failed = |error| FilesError::of_table(path, error);
-    let file = File::open(path).map_err(|error| failed(error.into()))?;
+}
+
+/// Says which columns of a table are read.
+type Wanted<'a> = &'a mut dyn FnMut(&[Arc<str>]) -> Result<Vec<usize>, Failed>;
+
+/// With `copied`, only the columns that are needed to score are read.
+fn parquet(
+    job: &FileJob,
+    path: &Path,
+    copied: bool,
+    open: impl FnOnce(Wanted<'_>) -> Result<Parquet, Failed>,
+) -> Result<Input, FilesError> {
     let mut columns = None;
-    let rows = Parquet::new(file, |names: &[Arc<str>]| {
+    let rows = open(&mut |names: &[Arc<str>]| {
         check_names(job, names).map_err(Failed::Files)?;
         let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
         let needed = found.needed();
@@ -181,7 +203,7 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
         Ok(wanted)
     });
     let rows = rows.map_err(|error| match error {
-        Failed::Table(error) => failed(error),
+        Failed::Table(error) => FilesError::of_table(path, error),
         Failed::Files(error) => error,
     })?;
     Ok(Input {
@@ -192,71 +214,13 @@ fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, Files
     })
 }
 
-/// Whether a column of the output, or what is within it, comes from this column of the input, which may have another name
-/// there.
-fn is_from(column: &str, name: &str) -> bool {
-    let own = column.trim_start_matches(RENAMED);
-    [column, own]
-        .into_iter()
-        .any(|column| column == name || inside(column, name).is_some())
-}
-
-/// Whether a table with these names can have each column that the condition reads, as far as that is known before a model
-/// is loaded.
-fn check_names(job: &FileJob, names: &[Arc<str>]) -> Result<(), FilesError> {
-    let Some(filter) = &job.writing.filter else {
-        return Ok(());
-    };
-    let is_there = |column: &str| is_ours(column) || names.iter().any(|name| is_from(column, name));
-    match filter
-        .columns()
-        .into_iter()
-        .find(|column| !is_there(column))
-    {
-        None => Ok(()),
-        Some(column) => {
-            let ours = ADDED.iter().map(|name| Arc::from(*name));
-            let all: Vec<Arc<str>> = names.iter().cloned().chain(ours).collect();
-            Err(FilesError::NoFilterColumn {
-                name: column.to_owned(),
-                columns: listed(&all),
-            })
-        }
-    }
-}
-
-/// Whether a column may be one that the output gets, whatever its format.
-fn is_ours(column: &str) -> bool {
-    let of_labels = ["score_", "scores.", "logits."];
-    let others = ["id", "error", "scores", "logits", "input", "line"];
-    ADDED.contains(&column)
-        || others.contains(&column)
-        || of_labels.iter().any(|begin| column.starts_with(begin))
-}
-
-/// Whether there is each column that a condition reads.
-fn check_columns(filter: &Filter, all: &BTreeSet<String>) -> Result<(), FilesError> {
-    let is_there = |column: &str| {
-        all.contains(column) || all.iter().any(|name| inside(column, name).is_some())
-    };
-    let columns = filter.columns();
-    match columns.into_iter().find(|column| !is_there(column)) {
-        None => Ok(()),
-        Some(column) => {
-            let names: Vec<Arc<str>> = all.iter().map(|name| name.as_str().into()).collect();
-            Err(FilesError::NoFilterColumn {
-                name: column.to_owned(),
-                columns: listed(&names),
-            })
-        }
-    }
-}
-
 /// How the rows are read.
 pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,
     pub(super) shape: &'a Shape,
+    /// The parts of the inputs that are read, where these are not all of them.
+    pub(super) segments: Option<&'a [Segment]>,
     /// Rows that an earlier run has dealt with.
     pub(super) skip: u64,
     /// Rows of a window.
@@ -286,6 +250,9 @@ pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesE
         let _ = windows.send(Err(error));
     }
 }
+
+/// Where windows go.
+type Send<'a> = &'a mut dyn FnMut(Result<Window, FilesError>) -> Result<(), Hangup>;
 
 /// Nobody receives any more.
 struct Hangup;
@@ -324,53 +291,90 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn run(
-        &mut self,
-        send: &mut dyn FnMut(Result<Window, FilesError>) -> Result<(), Hangup>,
-    ) -> Result<(), Interrupted> {
+    fn run(&mut self, send: Send<'_>) -> Result<(), Interrupted> {
         let order = self.order;
-        for (at, path) in order.job.inputs.iter().enumerate() {
-            let failed = |error| FilesError::of_table(path, error);
-            let mut input = open(order.job, path, order.shape.is_copied())?;
-            let mut columns = input.columns.take();
-            if let Some(columns) = &columns {
-                columns.tell(path, input.format.name());
+        if let Some(segments) = order.segments {
+            for (at, segment) in segments.iter().enumerate() {
+                self.segment(segment, at == 0, send)?;
             }
-            loop {
-                // The first object says where the columns are.
-                if self.skip > 0 && columns.is_some() {
-                    if !input.rows.skip_row().map_err(failed)? {
-                        break;
-                    }
-                    (self.skip, self.number) = (self.skip - 1, self.number + 1);
-                    continue;
-                }
-                let Some(row) = input.rows.next_row().map_err(failed)? else {
-                    break;
-                };
-                self.number += 1;
-                let columns = columns.get_or_insert_with(|| {
-                    let columns = Columns::of_object(&row, &order.job.reading);
+        } else {
+            for (at, path) in order.job.inputs.iter().enumerate() {
+                let mut input = open(order.job, path, order.shape.is_copied())?;
+                if let Some(columns) = &input.columns {
                     columns.tell(path, input.format.name());
-                    columns
-                });
-                if self.skip > 0 {
-                    self.skip -= 1;
-                    continue;
                 }
-                self.take(at, row, columns);
-                if self.entries.len() >= order.size
-                    || self.own_labels >= order.job.window_rows
-                    || self.bytes >= MAX_WINDOW_BYTES
-                {
-                    send(Ok(self.window()?))?;
-                }
+                self.rows_of(at, path, &mut input, send)?;
             }
         }
         if !self.entries.is_empty() {
             send(Ok(self.window()?))?;
         }
         Ok(())
+    }
+
+    /// Reads a part of an input, of which an earlier run may have dealt with some rows or with all.
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        is_first: bool,
+        send: Send<'_>,
+    ) -> Result<(), Interrupted> {
+        let order = self.order;
+        let mut left = segment.clone();
+        let done = self.skip.min(left.rows.end - left.rows.start);
+        self.skip -= done;
+        left.rows.start += done;
+        if left.rows.is_empty() && done > 0 {
+            return Ok(());
+        }
+        self.number = segment.before + left.rows.start;
+        let mut input = open_segment(order.job, &left)?;
+        if let Some(columns) = input.columns.as_ref().filter(|_| is_first) {
+            columns.tell(segment.input.shown.as_ref(), input.format.name());
+        }
+        self.rows_of(segment.at, segment.input.shown.as_ref(), &mut input, send)
+    }
+
+    fn rows_of(
+        &mut self,
+        at: usize,
+        path: &Path,
+        input: &mut Input,
+        send: Send<'_>,
+    ) -> Result<(), Interrupted> {
+        let order = self.order;
+        let failed = |error| FilesError::of_table(path, error);
+        let mut columns = input.columns.take();
+        loop {
+            // The first object says where the columns are.
+            if self.skip > 0 && columns.is_some() {
+                if !input.rows.skip_row().map_err(failed)? {
+                    return Ok(());
+                }
+                (self.skip, self.number) = (self.skip - 1, self.number + 1);
+                continue;
+            }
+            let Some(row) = input.rows.next_row().map_err(failed)? else {
+                return Ok(());
+            };
+            self.number += 1;
+            let columns = columns.get_or_insert_with(|| {
+                let columns = Columns::of_object(&row, &order.job.reading);
+                columns.tell(path, input.format.name());
+                columns
+            });
+            if self.skip > 0 {
+                self.skip -= 1;
+                continue;
+            }
+            self.take(at, row, columns);
+            if self.entries.len() >= order.size
+                || self.own_labels >= order.job.window_rows
+                || self.bytes >= MAX_WINDOW_BYTES
+            {
+                send(Ok(self.window()?))?;
+            }
+        }
     }
 
     fn take(&mut self, input: usize, mut row: Row, columns: &Columns) {

@@ -7,6 +7,7 @@ pub mod local;
 pub mod remote;
 
 use std::io::{self, Read};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::FilesError;
+use crate::tables::OfPlace;
 
 /// Bytes that are read at once where a reader goes through a file: a page's header and what comes behind it.
 const READ_AHEAD: usize = 64 << 10;
@@ -45,6 +47,19 @@ pub struct Input {
     pub version: String,
     /// How it is opened.
     pub opener: Arc<dyn Opener>,
+}
+
+/// Rows of an input that lie behind one another.
+#[derive(Clone)]
+pub struct Segment {
+    /// The input.
+    pub input: Input,
+    /// Its place among all inputs.
+    pub at: usize,
+    /// Which of its rows, from 0.
+    pub rows: Range<u64>,
+    /// Rows of the inputs before it.
+    pub before: u64,
 }
 
 /// Opens one file.
@@ -111,7 +126,13 @@ impl Chunks {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let mut bytes = vec![0; length];
-        self.file.read_at(at, &mut bytes)?;
+        self.file.read_at(at, &mut bytes).map_err(|error| {
+            // Marked, so that the readers in between take it for what it is.
+            match error.downcast::<FilesError>() {
+                Ok(ours) => io::Error::other(OfPlace(Box::new(ours))),
+                Err(error) => error,
+            }
+        })?;
         Ok(bytes)
     }
 }
@@ -160,18 +181,8 @@ impl Read for Run {
 }
 
 /// The error of an input that cannot be read, or the one that a place put into it.
-pub(super) fn read_error(shown: &str, error: io::Error) -> FilesError {
-    if error
-        .get_ref()
-        .is_some_and(|inner| inner.is::<FilesError>())
-    {
-        let inner = error.into_inner().expect("it was there a line ago");
-        return *inner.downcast().expect("it was one a line ago");
-    }
-    FilesError::Read {
-        path: shown.into(),
-        source: error,
-    }
+pub fn read_error(shown: &str, error: io::Error) -> FilesError {
+    FilesError::of_table(shown.as_ref(), error.into())
 }
 
 /// A pattern of names, in which `*` and `?` stand for what lies within one folder and `**` for folders.

@@ -2,16 +2,16 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::filter::Filter;
+use super::journal::{Journal, LEFT_OUT, LEFT_OUT_FAILURE};
 use super::{FileJob, FilesError, write_error};
 use crate::tables::json::Members;
 use crate::tables::{Format, Packing, bytes};
@@ -22,10 +22,6 @@ pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "o
 
 /// All scores of a text, by label.
 pub(super) const SCORES: &str = "scores";
-/// The line of a row that the condition leaves out.
-const LEFT_OUT: &str = "{}";
-/// The same of a row that could not be scored either.
-const LEFT_OUT_FAILURE: &str = "{\"error\":true}";
 
 /// How the output is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -69,6 +65,15 @@ impl Shape {
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
             filter: job.writing.filter.clone(),
+        }
+    }
+
+    /// The same for an output that copies the columns of its inputs beside ours, or leaves them out, without a line of
+    /// JSON ever having one.
+    pub(super) fn beside_copies(self) -> Self {
+        Self {
+            copied: true,
+            ..self
         }
     }
 
@@ -221,11 +226,6 @@ fn outcome<'a>(set: &'a LabelSet, scores: &Scores) -> &'a str {
     }
 }
 
-/// Whether a line of `OUTPUT.partial` stands for a row that is not written.
-pub(super) fn is_left_out(line: &str) -> bool {
-    [LEFT_OUT, LEFT_OUT_FAILURE].contains(&line)
-}
-
 /// Checks what can be known of the output before any work is done.
 pub(super) fn check(job: &FileJob) -> Result<(), FilesError> {
     let output = &job.output;
@@ -316,25 +316,8 @@ pub(super) struct Partial {
     path: PathBuf,
     sidecar: PathBuf,
     output: PathBuf,
-    file: BufWriter<File>,
-    /// Whole lines that an earlier run left.
-    pub(super) lines: u64,
-    /// How many of them are of texts that were not scored.
-    pub(super) failed: u64,
-    /// How many of them are of rows that are left out.
-    pub(super) left_out: u64,
-}
-
-/// Whole lines of a file.
-#[derive(Debug, Default)]
-struct WholeLines {
-    lines: u64,
-    /// How many tell a failure.
-    failed: u64,
-    /// How many stand for rows that are left out.
-    left_out: u64,
-    /// Where the last one ends.
-    end: u64,
+    /// Its lines.
+    pub(super) journal: Journal,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -354,7 +337,7 @@ impl Partial {
             .create(true)
             .truncate(false)
             .open(&path);
-        let mut file = file.map_err(&error)?;
+        let file = file.map_err(&error)?;
         // Two runs of one command would write into the same file. The system gives the lock back when a process dies.
         match file.try_lock() {
             // Gone: the run that had it has just finished.
@@ -370,52 +353,30 @@ impl Partial {
             .and_then(|bytes| serde_json::from_slice::<Sidecar>(&bytes).ok());
         let same = fingerprint.is_some()
             && earlier.is_some_and(|earlier| earlier.fingerprint == fingerprint);
-        let mut found = WholeLines::default();
-        if same {
-            found = whole_lines(&file).map_err(&error)?;
-        } else {
+        if !same {
             let content =
                 serde_json::to_vec(&Sidecar { fingerprint }).expect("a struct of strings is JSON");
             // Emptied first: a sidecar must never stand beside lines that it does not speak of.
             file.set_len(0).map_err(&error)?;
             fs::write(&sidecar, content).map_err(write_error(&sidecar))?;
         }
-        file.set_len(found.end).map_err(&error)?;
-        file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
-        let file = BufWriter::new(file);
         Ok(Self {
             sidecar,
             output: output.to_owned(),
-            file,
-            lines: found.lines,
-            failed: found.failed,
-            left_out: found.left_out,
+            journal: Journal::open(&path, file, !same, false)?,
             path: path.clone(),
         })
     }
 
-    /// Adds a line.
-    pub(super) fn write(&mut self, line: &str) -> Result<(), FilesError> {
-        writeln!(self.file, "{line}").map_err(write_error(&self.path))
-    }
-
-    /// Hands what was written to the system.
-    pub(super) fn flush(&mut self) -> Result<(), FilesError> {
-        self.file.flush().map_err(write_error(&self.path))
-    }
-
     /// Leaves it for a later run.
     pub(super) fn keep(mut self) -> Result<(), FilesError> {
-        self.flush()
+        self.journal.flush().map(drop)
     }
 
     /// Gives it its name.
-    pub(super) fn finish(mut self) -> Result<(), FilesError> {
-        self.flush()?;
-        self.file
-            .get_ref()
-            .sync_all()
-            .map_err(write_error(&self.path))?;
+    pub(super) fn finish(self) -> Result<(), FilesError> {
+        let file = self.journal.into_file()?;
+        file.sync_all().map_err(write_error(&self.path))?;
         // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
         fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
         fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
@@ -426,7 +387,7 @@ impl Partial {
         mut self,
         convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
     ) -> Result<(), FilesError> {
-        self.flush()?;
+        self.journal.flush()?;
         let made = beside(&self.output, ".partial.new");
         let file = File::create(&made).map_err(write_error(&made))?;
         let file = convert(&self.path, file).inspect_err(|_| {
@@ -449,31 +410,4 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     name.into()
-}
-
-/// The whole lines that a file begins with.
-fn whole_lines(file: &File) -> io::Result<WholeLines> {
-    #[derive(Deserialize)]
-    struct Seen {
-        error: Option<IgnoredAny>,
-    }
-    let mut reader = BufReader::new(file);
-    let mut found = WholeLines::default();
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = reader.read_until(b'\n', &mut line)?;
-        // A line that is no JSON was torn by a crash; what follows it cannot be trusted.
-        let seen = line
-            .strip_suffix(b"\n")
-            .and_then(|line| serde_json::from_slice::<Seen>(line).ok());
-        let Some(seen) = seen else {
-            return Ok(found);
-        };
-        found.lines += 1;
-        found.failed += u64::from(seen.error.is_some());
-        let left_out = |told: &str| line.strip_suffix(b"\n") == Some(told.as_bytes());
-        found.left_out += u64::from([LEFT_OUT, LEFT_OUT_FAILURE].into_iter().any(left_out));
-        found.end += read as u64;
-    }
 }

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use super::input::{Entry, Window};
-use super::output::{self, Partial, Shape};
+use super::journal::Journal;
+use super::output::{self, Shape};
 use super::own::{Own, Sets};
+use super::shelf::Hold;
 use super::stream::{self, Stream};
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::labeler::{Ended, Pairs, Prepared};
@@ -21,7 +23,11 @@ const HOPELESS_ROWS: u64 = 1_000;
 
 /// Where lines go.
 pub(super) enum Sink<'a> {
-    File(&'a mut Partial),
+    File(&'a mut Journal),
+    Shard {
+        journal: &'a mut Journal,
+        hold: &'a mut dyn Hold,
+    },
     Pipe {
         shape: &'a Shape,
         /// Rows that failed before one was scored: nothing is written while there may be nothing to write.
@@ -35,11 +41,11 @@ impl Sink<'_> {
     /// What an earlier run wrote.
     pub(super) fn earlier(&self) -> FileReport {
         match self {
-            Self::File(partial) => FileReport {
-                lines: partial.lines,
-                resumed: partial.lines,
-                failed: partial.failed,
-                left_out: partial.left_out,
+            Self::File(journal) | Self::Shard { journal, .. } => FileReport {
+                lines: journal.lines,
+                resumed: journal.lines,
+                failed: journal.failed,
+                left_out: journal.left_out,
                 stopped: false,
             },
             Self::Pipe { .. } => FileReport::default(),
@@ -55,7 +61,9 @@ impl Sink<'_> {
     ) -> Result<(), FilesError> {
         let failed = write_error(Path::new("stdout"));
         match self {
-            Self::File(partial) => partial.write(left_out.unwrap_or(&line)),
+            Self::File(journal) | Self::Shard { journal, .. } => {
+                journal.write(left_out.unwrap_or(&line))
+            }
             Self::Pipe {
                 stream: None, held, ..
             } if !is_scored => {
@@ -95,7 +103,11 @@ impl Sink<'_> {
     fn flush(&mut self) -> Result<(), FilesError> {
         let failed = write_error(Path::new("stdout"));
         match self {
-            Self::File(partial) => partial.flush(),
+            Self::File(journal) => journal.flush().map(drop),
+            Self::Shard { journal, hold } => {
+                let bytes = journal.flush()?;
+                hold.keep(bytes, false)
+            }
             Self::Pipe { stream, .. } => match stream {
                 Some(stream) => stream.flush().map_err(failed),
                 None => Ok(()),
@@ -117,6 +129,8 @@ pub(super) struct Run<'a, 's> {
     pub(super) own: &'a mut Own,
     pub(super) sink: &'a mut Sink<'s>,
     pub(super) report: &'a mut FileReport,
+    /// Whether a run gives up where no row of many can be scored.
+    pub(super) gives_up: bool,
     /// How many reasons were shown.
     pub(super) shown: usize,
     /// The first of them.
@@ -262,7 +276,9 @@ impl Run<'_, '_> {
             self.sink.write(line, is_scored, left_out)?;
             self.report.lines += 1;
             self.report.left_out += u64::from(left_out.is_some());
-            if self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS {
+            let is_hopeless =
+                self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS;
+            if self.gives_up && is_hopeless {
                 let reason = std::mem::take(self.reason);
                 return Err(hopeless(self.job, self.report, reason));
             }

@@ -9,6 +9,7 @@ use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedColumnWriter;
 use parquet::schema::types::ColumnDescriptor;
 
 use crate::tables::columnar::RowGroup;
@@ -17,6 +18,22 @@ use crate::tables::parquet::caught;
 /// Rows that are held at a time.
 const ROWS: usize = 4096;
 
+/// Why rows cannot be copied.
+pub(super) enum Failed {
+    /// They cannot be read.
+    Read(ParquetError),
+    /// They cannot be written.
+    Write(ParquetError),
+}
+
+impl From<Failed> for ParquetError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Read(error) | Failed::Write(error) => error,
+        }
+    }
+}
+
 /// Copies the columns of a row group, of each row that `stays`.
 pub(super) fn copy(
     reader: &SerializedFileReader<File>,
@@ -24,71 +41,106 @@ pub(super) fn copy(
     stays: &[bool],
     out: &mut RowGroup<'_>,
 ) -> Result<(), ParquetError> {
+    let lacking = || ParquetError::General("a column is missing".to_owned());
     caught(|| {
         let group = reader.get_row_group(group)?;
         for at in 0..group.num_columns() {
             let about = group.metadata().column(at).column_descr();
-            match group.get_column_reader(at)? {
-                ColumnReader::BoolColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::Int32ColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::Int64ColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::Int96ColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::FloatColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::DoubleColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::ByteArrayColumnReader(from) => copy_column(from, about, stays, out),
-                ColumnReader::FixedLenByteArrayColumnReader(from) => {
-                    copy_column(from, about, stays, out)
-                }
-            }?;
+            let mut from = group.get_column_reader(at)?;
+            let mut to = out.next_column()?.ok_or_else(lacking)?;
+            append(&mut from, about, stays, ROWS, &mut to)?;
+            to.close()?;
         }
         Ok(())
     })
     .unwrap_or_else(Err)
 }
 
-fn copy_column<T: DataType>(
-    mut from: ColumnReaderImpl<T>,
+/// Copies the rows of a column that stay, `batch` at a time.
+pub(super) fn append(
+    from: &mut ColumnReader,
     about: &ColumnDescriptor,
     stays: &[bool],
-    out: &mut RowGroup<'_>,
-) -> Result<(), ParquetError> {
-    let lacking = || ParquetError::General("a column is missing".to_owned());
-    let mut to = out.next_column()?.ok_or_else(lacking)?;
+    batch: usize,
+    to: &mut SerializedColumnWriter<'_>,
+) -> Result<(), Failed> {
+    match from {
+        ColumnReader::BoolColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::Int32ColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::Int64ColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::Int96ColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::FloatColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::DoubleColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::ByteArrayColumnReader(from) => append_typed(from, about, stays, batch, to),
+        ColumnReader::FixedLenByteArrayColumnReader(from) => {
+            append_typed(from, about, stays, batch, to)
+        }
+    }
+}
+
+fn append_typed<T: DataType>(
+    from: &mut ColumnReaderImpl<T>,
+    about: &ColumnDescriptor,
+    stays: &[bool],
+    batch: usize,
+    to: &mut SerializedColumnWriter<'_>,
+) -> Result<(), Failed> {
+    let too_few = || {
+        let why = "it is damaged (a column has fewer rows than its row group)".to_owned();
+        Failed::Read(ParquetError::General(why))
+    };
     let (most_def, most_rep) = (about.max_def_level(), about.max_rep_level());
     let (mut values, mut defs, mut reps) = (Vec::new(), Vec::new(), Vec::new());
-    for stays in stays.chunks(ROWS) {
+    for stays in stays.chunks(batch.max(1)) {
+        if !stays.contains(&true) {
+            // Whole pages of them are passed over as they lie there.
+            let passed = from.skip_records(stays.len()).map_err(Failed::Read)?;
+            if passed < stays.len() {
+                return Err(too_few());
+            }
+            continue;
+        }
         let mut read = 0;
         values.clear();
         defs.clear();
         reps.clear();
         while read < stays.len() {
-            let (rows, _, _) = from.read_records(
-                stays.len() - read,
-                (most_def > 0).then_some(&mut defs),
-                (most_rep > 0).then_some(&mut reps),
-                &mut values,
-            )?;
+            let (rows, _, _) = from
+                .read_records(
+                    stays.len() - read,
+                    (most_def > 0).then_some(&mut defs),
+                    (most_rep > 0).then_some(&mut reps),
+                    &mut values,
+                )
+                .map_err(Failed::Read)?;
             if rows == 0 {
-                return Err(ParquetError::General(
-                    "a column has fewer rows than its row group".to_owned(),
-                ));
+                return Err(too_few());
             }
             read += rows;
         }
-        let rows = Rows {
-            stays,
-            defs: &defs,
-            reps: &reps,
-            most_def,
-        };
-        let (values, defs, reps) = rows.that_stay(&values);
-        to.typed::<T>().write_batch(
-            &values,
-            (most_def > 0).then_some(&defs[..]),
-            (most_rep > 0).then_some(&reps[..]),
-        )?;
+        let write =
+            |values: &[T::T], defs: &[i16], reps: &[i16], to: &mut SerializedColumnWriter<'_>| {
+                let written = to.typed::<T>().write_batch(
+                    values,
+                    (most_def > 0).then_some(defs),
+                    (most_rep > 0).then_some(reps),
+                );
+                written.map_err(Failed::Write)
+            };
+        if stays.contains(&false) {
+            let rows = Rows {
+                stays,
+                defs: &defs,
+                reps: &reps,
+                most_def,
+            };
+            let (values, defs, reps) = rows.that_stay(&values);
+            write(&values, &defs, &reps, to)?;
+        } else {
+            write(&values, &defs, &reps, to)?;
+        }
     }
-    to.close()
+    Ok(())
 }
 
 /// Values of rows, of which some stay.

@@ -11,12 +11,16 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::FilesError;
+use super::inputs::Input;
 use crate::placing::Standing;
 
 /// A folder that shards go to. Names are below it, with `/` between folders.
 pub trait Shelf: Send + Sync {
     /// Where a file is, for people. It holds no secret.
     fn shown(&self, name: &str) -> String;
+
+    /// The name of an input that lies in this folder itself, and in no folder in it.
+    fn inside(&self, input: &Input) -> Option<String>;
 
     /// Names and sizes of the files whose names begin with `prefix`, those in folders below it too; none where there
     /// is no such folder yet.

@@ -5,7 +5,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-use super::output::{Shape, is_left_out};
+use super::journal::is_left_out;
+use super::output::Shape;
 use super::{FilesError, write_error};
 use crate::tables::Format;
 use crate::tables::json::Members;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
 
 use super::ObjectError;
 
@@ -19,14 +20,16 @@ const BLOCK: u64 = 2 << 20;
 /// Blocks of one file in memory: 48 MiB, so one for each of some twenty columns that are read side by side.
 const MOST_BLOCKS: usize = 24;
 
-/// Gives the bytes of a range.
-pub(super) type Fetch = Arc<dyn Fn(Range<u64>) -> Result<Bytes, ObjectError> + Send + Sync>;
+/// Gives the bytes of a range; gives up once nobody wants them any more.
+pub(super) type Fetch =
+    Arc<dyn Fn(Range<u64>, &CancellationToken) -> Result<Bytes, ObjectError> + Send + Sync>;
 
 /// A remote file.
 pub struct Blocks {
     fetch: Fetch,
     size: u64,
     held: Mutex<Held>,
+    end: CancellationToken,
 }
 
 #[derive(Default)]
@@ -47,6 +50,7 @@ impl Blocks {
             fetch,
             size,
             held: Mutex::default(),
+            end: CancellationToken::new(),
         }
     }
 
@@ -77,11 +81,9 @@ impl Blocks {
         let goes_on = number == 0 || held.blocks.contains_key(&(number - 1));
         let next = number + 1;
         if goes_on && next * BLOCK < self.size && !held.blocks.contains_key(&next) {
-            let (fetch, range) = (self.fetch.clone(), self.range(next));
-            held.put(
-                next,
-                Block::OnItsWay(std::thread::spawn(move || fetch(range))),
-            );
+            let (fetch, range, end) = (self.fetch.clone(), self.range(next), self.end.clone());
+            let fetching = std::thread::spawn(move || fetch(range, &end));
+            held.put(next, Block::OnItsWay(fetching));
         }
         let there = held.blocks.remove(&number).map(|(block, _)| block);
         // Others may read other blocks meanwhile.
@@ -89,7 +91,7 @@ impl Blocks {
         let bytes = match there {
             Some(Block::Here(bytes)) => bytes,
             Some(Block::OnItsWay(fetching)) => fetching.join().expect("fetching does not panic")?,
-            None => (self.fetch)(self.range(number))?,
+            None => (self.fetch)(self.range(number), &self.end)?,
         };
         self.held().put(number, Block::Here(bytes.clone()));
         Ok(bytes)
@@ -102,6 +104,18 @@ impl Blocks {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().expect("no holder of this lock panics")
+    }
+}
+
+impl Drop for Blocks {
+    fn drop(&mut self) {
+        self.end.cancel();
+        // No request outlives what it is for, and so none is on its way when the program ends.
+        for (_, (block, _)) in self.held().blocks.drain() {
+            if let Block::OnItsWay(fetching) = block {
+                let _ = fetching.join();
+            }
+        }
     }
 }
 
@@ -128,7 +142,7 @@ mod tests {
     fn file(size: u64) -> (Blocks, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
-        let fetch = move |range: Range<u64>| {
+        let fetch = move |range: Range<u64>, _: &CancellationToken| {
             counted.fetch_add(1, Ordering::SeqCst);
             Ok(range.map(byte).collect::<Vec<u8>>().into())
         };
@@ -176,7 +190,7 @@ mod tests {
 
     #[test]
     fn an_error_of_a_block_that_was_fetched_ahead_is_told() {
-        let fetch = |range: Range<u64>| {
+        let fetch = |range: Range<u64>, _: &CancellationToken| {
             if range.start == 0 {
                 Ok(vec![0; usize::try_from(BLOCK).unwrap()].into())
             } else {

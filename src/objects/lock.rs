@@ -193,8 +193,8 @@ impl State {
                 let ours = there.and_then(|there| Some((note_of(&there)?, there.version)));
                 match ours.filter(|(there, _)| there.token == note.token && !there.free) {
                     Some(ours) => {
+                        // It was written when that one was, and not now.
                         *self.note.lock().expect("no holder of this lock panics") = ours;
-                        *self.written.lock().expect("no holder of this lock panics") = before;
                         Ok(())
                     }
                     None => {
@@ -245,7 +245,10 @@ async fn heeds_conditions(store: &Store, key: &str, note: &Note) -> Result<(), O
     for standing in [Standing::Nothing, Standing::This(wrong)] {
         match store.put(key, content(&other), &standing).await {
             Err(ObjectError::Exists(_)) => {}
-            Ok(_) => return Err(ObjectError::Unconditional(store.address.shown(key))),
+            Ok(_) => {
+                store.remove(key).await?;
+                return Err(ObjectError::Unconditional(store.address.shown(key)));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -55,7 +55,8 @@ pub(super) struct Pin {
 impl Pin {
     fn of(meta: &ObjectMeta) -> Self {
         Self {
-            etag: meta.e_tag.clone(),
+            // The lists of Azure have them without quotes, its answers with.
+            etag: meta.e_tag.as_deref().map(quoted),
             changed: meta.last_modified,
         }
     }
@@ -306,8 +307,8 @@ impl Store {
         let bytes = self.tried(key, async || {
             let answer = self.objects.get_opts(&path, options.clone()).await?;
             // A store that does not heed If-Match still says what it gives.
-            let same = answer.meta.e_tag == pin.etag || pin.etag.is_none();
-            if !same {
+            let there = answer.meta.e_tag.as_deref().map(quoted);
+            if pin.etag.is_some() && there != pin.etag {
                 return Err(Error::Precondition {
                     path: key.to_owned(),
                     source: "another ETag".into(),
@@ -506,6 +507,14 @@ fn both<S: ObjectStore + MultipartStore>(
 ) -> (Arc<dyn ObjectStore>, Arc<dyn MultipartStore>) {
     let store = Arc::new(store);
     (store.clone(), store)
+}
+
+fn quoted(etag: &str) -> String {
+    if etag.ends_with('"') {
+        etag.to_owned()
+    } else {
+        format!("\"{etag}\"")
+    }
 }
 
 /// What our client said of a request, below all that was said of it since.

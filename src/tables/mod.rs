@@ -11,11 +11,13 @@ pub mod json;
 pub mod open;
 pub mod pages;
 pub mod parquet;
+pub mod part;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::parquet::errors::ParquetError;
 use serde_json::value::RawValue;
 
 /// The formats of tables.
@@ -191,6 +193,31 @@ pub enum TableError {
     IsParquet,
 }
 
+impl TableError {
+    /// Of Parquet. What the system said, or the place that the file is in, comes out as it was; what is wrong with
+    /// packed bytes is an error of the system's kind, too, and is damage.
+    pub fn of(error: ParquetError) -> Self {
+        let ParquetError::External(source) = error else {
+            return ParquetFault::from(error).into();
+        };
+        match source.downcast::<io::Error>() {
+            Ok(error)
+                if error.raw_os_error().is_some()
+                    || error.get_ref().is_some_and(|inner| inner.is::<OfPlace>()) =>
+            {
+                Self::Io(*error)
+            }
+            Ok(error) => ParquetFault::from(ParquetError::External(error)).into(),
+            Err(source) => ParquetFault::from(ParquetError::External(source)).into(),
+        }
+    }
+}
+
+/// An error that the place of a file made, on its way through a reader that knows only errors of the system.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct OfPlace(pub Box<dyn std::error::Error + Send + Sync>);
+
 /// Why a Parquet file cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ParquetFault {
@@ -198,7 +225,7 @@ pub enum ParquetFault {
     #[error(
         "no Parquet file, or not a whole one: {0}; fetch it again, or write it anew, as CSV for example"
     )]
-    Damaged(#[from] ::parquet::errors::ParquetError),
+    Damaged(#[from] ParquetError),
     /// A file whose pages would not fit into memory.
     #[error(
         "{what}, and at most {} MiB are read: write it anew with smaller pages or row groups, or as CSV",

@@ -5,12 +5,12 @@
 //! a header before it, in Thrift's compact form, of which only that is read here. Where a codec does not keep to what
 //! the header says, the page is unpacked once into nothing.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::reader::ChunkReader;
 
 use super::ParquetFault;
 
@@ -28,44 +28,55 @@ const DEEPEST: u32 = 8;
 ///
 /// # Errors
 /// [`ParquetFault::TooLarge`], and [`ParquetFault::Damaged`] for a header that is none.
-pub fn check(file: &File, about: &ParquetMetaData, columns: &[usize]) -> Result<(), ParquetFault> {
-    let end = file.metadata().map_err(ParquetError::from)?.len();
-    for group in about.row_groups() {
-        let mut together = 0;
-        for column in columns {
-            let Some(chunk) = group.columns().get(*column) else {
-                return Err(damaged("a column is not there").into());
-            };
-            let (start, length) = chunk.byte_range();
-            // The file's own numbers, which a damaged or hostile file may have anything in.
-            let stop = start.saturating_add(length).min(end);
-            let mut reader = BufReader::with_capacity(1 << 12, file);
-            let largest = largest_pages(&mut reader, start..stop, chunk.compression())?;
-            together += largest;
-        }
-        if together > LARGEST_PAGES {
-            let mib = together >> 20;
-            return Err(ParquetFault::TooLarge {
-                what: format!("pages of {mib} MiB would be in memory at once"),
-                most: LARGEST_PAGES,
-            });
-        }
+pub fn check<R: ChunkReader>(
+    file: &R,
+    about: &ParquetMetaData,
+    columns: &[usize],
+) -> Result<(), ParquetFault> {
+    let mut groups = about.row_groups().iter();
+    groups.try_for_each(|group| check_group(file, group, columns))
+}
+
+/// Checks the pages of these columns in one row group.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_group<R: ChunkReader>(
+    file: &R,
+    group: &RowGroupMetaData,
+    columns: &[usize],
+) -> Result<(), ParquetFault> {
+    let end = file.len();
+    let mut together = 0;
+    for column in columns {
+        let Some(chunk) = group.columns().get(*column) else {
+            return Err(damaged("a column is not there").into());
+        };
+        let (start, length) = chunk.byte_range();
+        // The file's own numbers, which a damaged or hostile file may have anything in.
+        let stop = start.saturating_add(length).min(end);
+        together += largest_pages(file, start..stop, chunk.compression())?;
+    }
+    if together > LARGEST_PAGES {
+        let mib = together >> 20;
+        return Err(ParquetFault::TooLarge {
+            what: format!("pages of {mib} MiB would be in memory at once"),
+            most: LARGEST_PAGES,
+        });
     }
     Ok(())
 }
 
 /// Bytes of the largest data page and the largest dictionary of a column, unpacked.
-fn largest_pages(
-    reader: &mut BufReader<&File>,
+fn largest_pages<R: ChunkReader>(
+    file: &R,
     place: std::ops::Range<u64>,
     codec: Compression,
 ) -> Result<u64, ParquetFault> {
     let (mut data, mut dictionary) = (0, 0);
     let mut at = place.start;
     while at < place.end {
-        reader
-            .seek(SeekFrom::Start(at))
-            .map_err(ParquetError::from)?;
+        let mut reader = file.get_read(at)?;
         let mut header = Header(reader.by_ref().take(LONGEST_HEADER.min(place.end - at)));
         let room = header.0.limit();
         let page = header.read().map_err(ParquetError::from)?;
@@ -75,8 +86,8 @@ fn largest_pages(
         }
         let mut bytes = page.unpacked.max(page.packed);
         if bytes <= LARGEST_PAGE && page.packed > 0 {
-            let levels = i64::try_from(page.levels).unwrap_or(i64::MAX);
-            reader.seek_relative(levels).map_err(ParquetError::from)?;
+            let levels = io::copy(&mut reader.by_ref().take(page.levels), &mut io::sink());
+            levels.map_err(ParquetError::from)?;
             let packed = reader.by_ref().take(page.packed);
             bytes = bytes.max(unpacked(codec, packed));
         }

@@ -5,18 +5,20 @@
 
 use std::cell::Cell as Flag;
 use std::fs::File;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use chrono::{DateTime, NaiveTime};
 use parquet::basic::{LogicalType, TimeUnit};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
+use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
-use parquet::schema::types::Type;
+use parquet::record::{Field, Row as Record};
+use parquet::schema::types::{SchemaDescriptor, Type};
 use serde_json::Value;
 
+use super::part::Part;
 use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
 
 thread_local! {
@@ -75,11 +77,17 @@ pub fn rows_of(
     let schema = reader.metadata().file_metadata().schema();
     let leaves = leaves_of(schema, fields);
     pages::check(file, reader.metadata(), &leaves)?;
-    let columns = schema.get_fields();
-    let projection = Type::group_type_builder(schema.name())
-        .with_fields(fields.iter().map(|at| columns[*at].clone()).collect())
-        .build()?;
+    let projection = only(schema, fields)?;
     Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
+}
+
+/// A schema of these fields alone.
+fn only(schema: &Type, fields: &[usize]) -> Result<Type, ParquetError> {
+    let columns = schema.get_fields();
+    let fields = fields.iter().map(|at| columns[*at].clone()).collect();
+    Type::group_type_builder(schema.name())
+        .with_fields(fields)
+        .build()
 }
 
 /// What the values of a column are beyond what the library says.
@@ -105,7 +113,7 @@ fn kind_of(column: &Type) -> Kind {
 
 /// The rows of a Parquet file; only the columns that are wanted are read.
 pub struct Parquet {
-    rows: RowIter<'static>,
+    rows: Box<dyn Iterator<Item = Result<Record, ParquetFault>> + Send>,
     /// Names of all columns.
     names: Vec<Arc<str>>,
     /// Those that are read.
@@ -122,32 +130,78 @@ impl Parquet {
         file: File,
         wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
     ) -> Result<Self, E> {
-        let fault = |error: ParquetError| E::from(TableError::from(ParquetFault::from(error)));
         // The library takes the file away, and the sizes of its pages are looked at beside it.
-        let pages = file.try_clone().map_err(|error| fault(error.into()))?;
-        let reader = caught(|| SerializedFileReader::new(file));
-        let reader = reader.unwrap_or_else(Err).map_err(fault)?;
-        let schema = reader.metadata().file_metadata().schema();
-        let columns = schema.get_fields().to_vec();
-        let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
-        let mut wanted = wanted(&names)?;
-        // The library gives columns in the order of the file.
-        wanted.sort_unstable();
-        wanted.dedup();
+        let pages = file
+            .try_clone()
+            .map_err(|error| E::from(TableError::from(error)))?;
+        let (reader, names, wanted) = opened(file, wanted)?;
+        let about = reader.metadata().file_metadata().schema_descr_ptr();
         let rows = caught(|| rows_of(&pages, reader, &wanted));
         let rows = rows
             .unwrap_or_else(|panic| Err(panic.into()))
             .map_err(|error| E::from(error.into()))?;
+        let rows = rows.map(|row| row.map_err(ParquetFault::from));
+        Ok(Self::of(Box::new(rows), &about, names, &wanted))
+    }
+
+    /// The rows of a range, without those of other row groups.
+    ///
+    /// # Errors
+    /// As [`Parquet::new`].
+    pub fn part<R: ChunkReader + Clone + 'static, E: From<TableError>>(
+        file: R,
+        range: Range<u64>,
+        wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
+    ) -> Result<Self, E> {
+        let (reader, names, wanted) = opened(file.clone(), wanted)?;
+        let about = reader.metadata().file_metadata().schema_descr_ptr();
+        let schema = about.root_schema();
+        let fault = |error: ParquetError| E::from(TableError::from(ParquetFault::from(error)));
+        let leaves = leaves_of(schema, &wanted);
+        let only = only(schema, &wanted).map_err(fault)?;
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(only)));
+        let mut part = Part::new(file, reader, schema, leaves, range.clone());
+        let rows = std::iter::from_fn(move || part.step().transpose());
+        let mut all = Self::of(Box::new(rows), &about, names, &wanted);
+        all.number = range.start;
+        Ok(all)
+    }
+
+    fn of(
+        rows: Box<dyn Iterator<Item = Result<Record, ParquetFault>> + Send>,
+        about: &SchemaDescriptor,
+        names: Vec<Arc<str>>,
+        wanted: &[usize],
+    ) -> Self {
+        let columns = about.root_schema().get_fields();
         let read = wanted
             .iter()
             .map(|at| (names[*at].clone(), kind_of(&columns[*at])));
-        Ok(Self {
+        Self {
             rows,
             read: read.collect(),
             names,
             number: 0,
-        })
+        }
     }
+}
+
+/// A file with the names of its columns, and which of them are wanted, in the order of the file.
+type Opened<R> = (SerializedFileReader<R>, Vec<Arc<str>>, Vec<usize>);
+
+fn opened<R: ChunkReader + 'static, E: From<TableError>>(
+    file: R,
+    wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
+) -> Result<Opened<R>, E> {
+    let reader = caught(|| SerializedFileReader::new(file)).unwrap_or_else(Err);
+    let reader = reader.map_err(|error| E::from(TableError::of(error)))?;
+    let columns = reader.metadata().file_metadata().schema().get_fields();
+    let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
+    let mut wanted = wanted(&names)?;
+    // The library gives columns in the order of the file.
+    wanted.sort_unstable();
+    wanted.dedup();
+    Ok((reader, names, wanted))
 }
 
 impl Rows for Parquet {
@@ -167,10 +221,14 @@ impl Rows for Parquet {
                 cells.collect()
             }))
         });
-        let cells = match next.unwrap_or_else(|panic| Some(Err(panic))) {
+        let cells = match next.unwrap_or_else(|panic| Some(Err(panic.into()))) {
             None => return Ok(None),
             Some(Ok(cells)) => cells,
-            Some(Err(_)) => {
+            Some(Err(fault @ ParquetFault::TooLarge { .. })) => return Err(fault.into()),
+            Some(Err(ParquetFault::Damaged(error))) => {
+                if let TableError::Io(error) = TableError::of(error) {
+                    return Err(error.into());
+                }
                 // What the library says may quote what the file holds.
                 let why = format!("it is damaged behind row {}", self.number);
                 return Err(ParquetFault::from(ParquetError::General(why)).into());

@@ -41,6 +41,7 @@ mod reviewing;
 mod schedule;
 mod schema;
 mod serve;
+mod shards;
 mod shortlist;
 mod source;
 mod spans;

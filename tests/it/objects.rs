@@ -1,16 +1,21 @@
 //! Object stores as they are, and as they are on a bad day: a real S3 behind a proxy that injures its answers, and a hub.
 
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Method;
 use chrono::{DateTime, Utc};
+use parquet::data_type::{ByteArray, ByteArrayType};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use topicmill::clock::{ManualClock, SharedClock, SystemClock};
 use topicmill::hub::HubSource;
 use topicmill::objects::{Address, ObjectError, Objects, Version};
 
 use crate::support::bucket::{Bucket, Fault, SECRET};
 use crate::support::dataset::DataSet;
+use crate::support::program::{Program, Ran, finished};
 
 fn hub_of(endpoint: &str, token: Option<&str>) -> impl Fn() -> HubSource + Send + Sync + 'static {
     let (endpoint, token) = (endpoint.to_owned(), token.map(str::to_owned));
@@ -63,7 +68,7 @@ async fn objects_are_listed_and_read_in_spite_of_faults() {
     bucket.put("in2/c.parquet", "c").await;
     let clock = clock();
     let objects = objects(&bucket, clock.clone());
-    let folder = address("s3://b/in");
+    let folder = address("s3://box/in");
     // A list, the first two requests for a range, and one in the middle.
     bucket.injure(
         Method::GET,
@@ -75,10 +80,10 @@ async fn objects_are_listed_and_read_in_spite_of_faults() {
     let keys: Vec<&str> = found.iter().map(|found| found.key.as_str()).collect();
     assert_eq!(keys, ["in/a.parquet", "in/deep/b.parquet"]);
     assert_eq!(clock.sleeps().len(), 1);
-    assert!(objects.one(&address("s3://b/in")).unwrap().is_none());
+    assert!(objects.one(&address("s3://box/in")).unwrap().is_none());
     assert!(
         objects
-            .one(&address("s3://b/in/a.parquet"))
+            .one(&address("s3://box/in/a.parquet"))
             .unwrap()
             .is_some()
     );
@@ -116,31 +121,36 @@ async fn trouble_that_lasts_and_refusals_end_with_what_to_do() {
     bucket.put("a", content(100)).await;
     let clock = clock();
     let objects = objects(&bucket, clock.clone());
-    let place = address("s3://b/a");
+    let place = address("s3://box/a");
     let found = objects.one(&place).unwrap().unwrap();
     let read = || {
         let opened = objects.open(&place, &found).unwrap();
         let error = opened.read_at(0, &mut [0; 10]).unwrap_err();
         error.downcast::<ObjectError>().unwrap()
     };
-    bucket.injure(Method::GET, "/b/a", Fault::Status(503, "SlowDown", None), 7);
+    bucket.injure(
+        Method::GET,
+        "/box/a",
+        Fault::Status(503, "SlowDown", None),
+        7,
+    );
     let error = read();
     assert!(error.is_passing());
     assert!(
-        told(&error).contains("reach `s3://b/a`: status 503 (SlowDown), 7 times"),
+        told(&error).contains("reach `s3://box/a`: status 503 (SlowDown), 7 times"),
         "{error}"
     );
     assert_eq!(bucket.waiting(), 0);
     bucket.injure(
         Method::GET,
-        "/b/a",
+        "/box/a",
         Fault::Status(503, "SlowDown", Some("86400")),
         1,
     );
     assert!(read().is_passing());
     bucket.injure(
         Method::GET,
-        "/b/a",
+        "/box/a",
         Fault::Status(403, "SignatureDoesNotMatch", None),
         1,
     );
@@ -175,17 +185,17 @@ async fn files_of_any_size_are_written_whole() {
     let Some(bucket) = Bucket::start().await else {
         return;
     };
-    let objects = objects(&bucket, clock());
-    let output = objects.output(&address("s3://b/out/")).unwrap();
+    let objects = objects(&bucket, SystemClock::shared());
+    let output = objects.output(&address("s3://box/out/")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let lock = output.lock("x.lock", "somebody", "token").unwrap();
     for length in [0, 1_000, 20 << 20] {
         let path = folder.path().join("file");
         std::fs::write(&path, content(length)).unwrap();
-        for (method, part) in [(Method::PUT, "file"), (Method::POST, "uploadId")] {
-            bucket.injure(method, part, Fault::Status(503, "SlowDown", None), 1);
+        if length > 1_000 {
+            bucket.injure(Method::PUT, "file", Fault::Status(503, "SlowDown", None), 1);
+            bucket.injure(Method::POST, "uploadId", Fault::LostAnswer, 1);
         }
-        bucket.injure(Method::POST, "uploadId", Fault::LostAnswer, 1);
         output.put_file("file", &path, &lock).unwrap();
         assert!(bucket.get("out/file").await.unwrap() == content(length));
     }
@@ -210,7 +220,7 @@ async fn of_two_that_take_a_lock_one_has_it() {
     };
     let ours = objects(&bucket, SystemClock::shared());
     let theirs = objects(&bucket, SystemClock::shared());
-    let place = address("s3://b/out");
+    let place = address("s3://box/out");
     let (one, other) = (ours.output(&place).unwrap(), theirs.output(&place).unwrap());
     // The answer to the write that takes it is lost.
     bucket.injure(Method::PUT, "s.lock", Fault::LostAnswer, 1);
@@ -248,7 +258,7 @@ async fn a_lock_whose_holder_died_is_free_after_its_time() {
         return;
     };
     let objects = objects(&bucket, SystemClock::shared());
-    let output = objects.output(&address("s3://b/out")).unwrap();
+    let output = objects.output(&address("s3://box/out")).unwrap();
     let note = r#"{"holder":"process 1 on here","token":"one","beat":3,"free":false}"#;
     bucket.put("out/s.lock", note).await;
     let take = || output.lock("s.lock", "process 2 on there", "two");
@@ -273,7 +283,7 @@ async fn a_store_that_heeds_no_conditions_is_found_out() {
     };
     bucket.be_deaf();
     let objects = objects(&bucket, clock());
-    let output = objects.output(&address("s3://b/out")).unwrap();
+    let output = objects.output(&address("s3://box/out")).unwrap();
     let error = output.lock("s.lock", "somebody", "one").err().unwrap();
     assert!(matches!(error, ObjectError::Unconditional(_)), "{error:?}");
     assert!(
@@ -334,4 +344,231 @@ async fn a_data_set_is_read_at_one_commit_and_its_token_goes_to_the_hub_alone() 
             .to_string()
             .contains("no such repository")
     );
+}
+
+/// A Parquet file with texts.
+fn table(rows: std::ops::Range<u32>) -> Vec<u8> {
+    let schema = parse_message_type("message schema { required binary text (STRING); }").unwrap();
+    let mut file = Vec::new();
+    let mut writer =
+        SerializedFileWriter::new(&mut file, Arc::new(schema), Arc::default()).unwrap();
+    let texts = rows.map(|row| format!("{} {row}", "a roast chicken, a goal ".repeat(3)));
+    let texts: Vec<ByteArray> = texts.map(|text| text.as_str().into()).collect();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let typed = column.typed::<ByteArrayType>();
+    typed.write_batch(&texts, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    file
+}
+
+const LABELS: [&str; 4] = ["--label", "cooking", "--label", "football"];
+
+fn scoring(program: &Program, bucket: &Bucket, more: &[&str]) -> Command {
+    let words = [&["score"][..], more, &LABELS[..]].concat();
+    let mut command = program.command(&words);
+    command.envs(bucket.variables());
+    command
+}
+
+fn score(program: &Program, bucket: &Bucket, more: &[&str]) -> Ran {
+    finished(scoring(program, bucket, more).output().unwrap())
+}
+
+fn ok(program: &Program, bucket: &Bucket, more: &[&str]) -> Ran {
+    let ran = score(program, bucket, more);
+    assert_eq!(ran.code, 0, "{more:?}\n{}", ran.stderr);
+    ran
+}
+
+const PART: &str = "part-00001-of-00001";
+
+/// What a store or an address refuses ends with its code.
+fn refusals(program: &Program, bucket: &Bucket) -> Vec<Ran> {
+    bucket.injure(
+        Method::GET,
+        "/box",
+        Fault::Status(403, "SignatureDoesNotMatch", None),
+        1,
+    );
+    let refused = score(program, bucket, &["s3://box/in/", "s3://box/third/"]);
+    assert_eq!(refused.code, 3, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("check the credentials"),
+        "{}",
+        refused.stderr
+    );
+    let mut told = vec![refused];
+    for (what, code) in [
+        (["s3://box/in/*.csv", "s3://box/third/"], 2),
+        (["s3://box/none", "s3://box/third/"], 2),
+        (["s3://me:hunter2@box/in", "s3://box/third/"], 2),
+        (["ftp://box/in", "x.parquet"], 2),
+        (["in", "s3://box/file.parquet"], 2),
+        (["in", "hf://datasets/a/b/out/"], 2),
+    ] {
+        let ran = score(program, bucket, &what);
+        assert_eq!(ran.code, code, "{what:?} {}", ran.stderr);
+        told.push(ran);
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_credential_of_a_store_is_printed_or_written() {
+    let Some(bucket) = Bucket::start().await else {
+        return;
+    };
+    let program = Program::new();
+    for (name, rows) in [("a", 0..40), ("b", 40..70), ("deep/c", 70..100)] {
+        std::fs::create_dir_all(program.folder.path().join("in/deep")).unwrap();
+        let name = format!("in/{name}.parquet");
+        program.write(&name, table(rows.clone()));
+        bucket.put(&name, table(rows)).await;
+    }
+    bucket.put("in/_hidden/x.parquet", "no table").await;
+    bucket.injure(Method::GET, "deep/c", Fault::Cut, 1);
+    bucket.injure(
+        Method::PUT,
+        "out/part",
+        Fault::Status(503, "SlowDown", Some("1")),
+        1,
+    );
+    // The same rows from here and from there, in shards and in one.
+    ok(&program, &bucket, &["in", "here/"]);
+    let mut loud = scoring(&program, &bucket, &["s3://box/in", "s3://box/out/"]);
+    let mut told = vec![finished(
+        loud.env("TOPICMILL_LOG", "trace").output().unwrap(),
+    )];
+    assert_eq!(told[0].code, 0, "{}", told[0].stderr);
+    let here = std::fs::read(program.folder.path().join(format!("here/{PART}.parquet"))).unwrap();
+    assert!(bucket.get(&format!("out/{PART}.parquet")).await.unwrap() == here);
+    for shard in ["1/2", "2/2"] {
+        let more = [
+            "s3://box/in/**/*.parquet",
+            "s3://box/two/",
+            "--shard",
+            shard,
+        ];
+        told.push(ok(&program, &bucket, &more));
+    }
+    let check = ok(&program, &bucket, &["--check", "s3://box/two/"]);
+    assert!(
+        check
+            .stdout
+            .contains("2 of 2 shards are whole: 100 rows read"),
+        "{}",
+        check.stdout
+    );
+    let again = ok(&program, &bucket, &["s3://box/in", "s3://box/out/"]);
+    assert!(
+        again.stderr.contains("is whole already"),
+        "{}",
+        again.stderr
+    );
+    // One file, to a file of this machine.
+    let one = ["s3://box/in/a.parquet", "one.parquet"];
+    ok(&program, &bucket, &one);
+    ok(&program, &bucket, &["in/a.parquet", "same.parquet"]);
+    let of = |name: &str| std::fs::read(program.folder.path().join(name)).unwrap();
+    assert!(of("one.parquet") == of("same.parquet"));
+    let file = format!("file://{}/in/a.parquet", program.folder.path().display());
+    ok(&program, &bucket, &[file.as_str(), "third.parquet"]);
+    assert!(of("third.parquet") == of("same.parquet"));
+    // What was fetched is not left, and a secret is nowhere.
+    let names = std::fs::read_dir(program.folder.path()).unwrap();
+    let names: Vec<String> = names
+        .map(|name| name.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(
+        !names.iter().any(|name| name.contains(".one.parquet")),
+        "{names:?}"
+    );
+    told.extend([check, again]);
+    told.extend(refusals(&program, &bucket));
+    for ran in &told {
+        for part in [SECRET, "hunter2"] {
+            assert!(
+                !ran.stderr.contains(part) && !ran.stdout.contains(part),
+                "{}",
+                ran.stderr
+            );
+        }
+    }
+    for key in bucket.keys().await {
+        let content = bucket.get(&key).await.unwrap();
+        let found = content
+            .windows(SECRET.len())
+            .any(|window| window == SECRET.as_bytes());
+        assert!(!found, "{key}");
+        let is_done = !key.contains(".ndjson") && !key.ends_with(".lock");
+        assert!(is_done, "{key} is left");
+    }
+}
+
+/// Starts a shard, and waits until rows that it scored are in the store.
+async fn begun(program: &Program, bucket: &Bucket, more: &[&str]) -> std::process::Child {
+    let mut command = scoring(program, bucket, more);
+    let mut running = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pieces = |keys: Vec<String>| keys.iter().filter(|key| key.contains(".ndjson.0")).count();
+    let before = pieces(bucket.keys().await);
+    while pieces(bucket.keys().await) <= before {
+        assert!(running.try_wait().unwrap().is_none(), "it ended");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    running
+}
+
+fn signal(process: &std::process::Child, name: &str) {
+    let sent = Command::new("kill")
+        .args([name, &process.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shard_in_a_store_outlives_its_machine_and_its_late_holder() {
+    let Some(bucket) = Bucket::start().await else {
+        return;
+    };
+    let program = Program::new();
+    bucket.put("in/a.parquet", table(0..9_000)).await;
+    let more = ["s3://box/in/", "s3://box/out/"];
+    let mut killed = begun(&program, &bucket, &more).await;
+    let second = score(&program, &bucket, &more);
+    assert_eq!(second.code, 75, "{}", second.stderr);
+    let holder = format!("process {} on ", killed.id());
+    assert!(second.stderr.contains(&holder), "{}", second.stderr);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(score(&program, &bucket, &more).code, 75);
+    // The store has heard nothing for a minute. Nothing of the first machine is left but what it wrote there.
+    bucket.let_pass(65);
+    let mut silent = begun(&program, &bucket, &more).await;
+    signal(&silent, "-STOP");
+    bucket.let_pass(65);
+    let other = Program::new();
+    let third = ok(&other, &bucket, &more);
+    let resumed = third.stderr.split("resumed=").nth(1).unwrap_or_default();
+    let resumed: String = resumed.chars().take_while(char::is_ascii_digit).collect();
+    assert!(resumed.parse::<u64>().unwrap_or(0) > 0, "{}", third.stderr);
+    let keys = bucket.keys().await;
+    let written = bucket.get(&format!("out/{PART}.parquet")).await.unwrap();
+    signal(&silent, "-CONT");
+    let mut told = String::new();
+    let mut stderr = silent.stderr.take().unwrap();
+    std::io::Read::read_to_string(&mut stderr, &mut told).unwrap();
+    assert_eq!(silent.wait().unwrap().code(), Some(75), "{told}");
+    assert!(told.contains("another process has taken over"), "{told}");
+    assert_eq!(bucket.keys().await, keys);
+    assert!(bucket.get(&format!("out/{PART}.parquet")).await.unwrap() == written);
+    ok(&program, &bucket, &["s3://box/in/", "whole/"]);
+    let whole = program.folder.path().join(format!("whole/{PART}.parquet"));
+    assert!(std::fs::read(whole).unwrap() == written, "other bytes");
 }

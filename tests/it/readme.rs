@@ -109,6 +109,7 @@ pages! {
     every_command_about_collecting_runs: "docs/collecting.md",
     every_command_about_importing_runs: "docs/importing.md",
     every_command_about_scoring_files_runs: "docs/scoring.md",
+    every_command_about_shards_runs: "docs/shards.md",
     every_command_about_labels_runs: "docs/labels.md",
     every_command_about_reviewing_runs: "docs/reviewing.md",
     every_command_about_exporting_runs: "docs/exporting.md",
@@ -286,6 +287,11 @@ fn lay_out(folder: &Path) {
     );
     let parquet = repository("tests/it/fixtures/posts.parquet");
     std::fs::copy(parquet, folder.join("posts.parquet")).unwrap();
+    std::fs::create_dir(folder.join("in")).unwrap();
+    for name in ["in/a.parquet", "in/b.parquet"] {
+        let typed = repository("tests/it/fixtures/typed.parquet");
+        std::fs::copy(typed, folder.join(name)).unwrap();
+    }
     write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
     write(
         "own.ndjson",

@@ -6,7 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::folder::hex;
+use crate::folder::{ModelFolder, hex};
 use crate::labeler::{Labeler, LabelerError, Pair, Pairs, Prepared, TextError};
 use crate::labels::LabelSet;
 use crate::score;
@@ -29,14 +29,9 @@ impl From<Labeler> for Cascade {
 impl Cascade {
     /// Name of the model for people, and a hash of all that decides its scores.
     pub fn identity(&self) -> (String, String) {
-        let folder = self.large.folder();
-        match &self.small {
-            Some(small) => (
-                small.name_with(&folder.name),
-                small.hash_with(&folder.manifest_hash),
-            ),
-            None => (folder.name.clone(), folder.manifest_hash.clone()),
-        }
+        let small = self.small.as_ref();
+        let small = small.map(|small| (small.labeler.folder(), small.labels));
+        identity_of(self.large.folder(), small)
     }
 
     /// How many labels of a set of so many are scored.
@@ -133,15 +128,33 @@ impl Shortlist {
 
     /// What a large model with this shortlist is called.
     pub fn name_with(&self, large: &str) -> String {
-        let small = &self.labeler.folder().name;
-        format!("{large}+shortlist-{}-{small}", self.labels)
+        name_with(large, &self.labeler.folder().name, self.labels)
     }
 
     /// A hash of all that decides the scores of a large model with this shortlist, given the large model's.
     pub fn hash_with(&self, large: &str) -> String {
-        let small = &self.labeler.folder().manifest_hash;
-        let parts = format!("shortlist\n{large}\n{small}\n{}\n", self.labels);
-        hex(&Sha256::digest(parts))
+        hash_with(large, &self.labeler.folder().manifest_hash, self.labels)
+    }
+}
+
+fn name_with(large: &str, small: &str, labels: usize) -> String {
+    format!("{large}+shortlist-{labels}-{small}")
+}
+
+fn hash_with(large: &str, small: &str, labels: usize) -> String {
+    let parts = format!("shortlist\n{large}\n{small}\n{labels}\n");
+    hex(&Sha256::digest(parts))
+}
+
+/// What [`Cascade::identity`] says of models in these folders, without loading them. `small`: the model that picks labels,
+/// and how many.
+pub fn identity_of(large: &ModelFolder, small: Option<(&ModelFolder, usize)>) -> (String, String) {
+    match small {
+        Some((small, labels)) => (
+            name_with(&large.name, &small.name, labels),
+            hash_with(&large.manifest_hash, &small.manifest_hash, labels),
+        ),
+        None => (large.name.clone(), large.manifest_hash.clone()),
     }
 }
 

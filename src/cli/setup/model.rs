@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use topicmill_score::cascade::identity_of;
 use topicmill_score::engine::devices;
-use topicmill_score::folder;
+use topicmill_score::folder::{self, ModelFolder, Processor};
 use topicmill_score::{Cascade, ClassifierHead, LabelSet, Mode, ModelKind};
 
 use super::Setup;
 use crate::cli::CliError;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
+use crate::files::shards::Named;
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
@@ -162,6 +164,38 @@ impl Setup {
         }
         let small = self.model_choice(beside)?.beside(&flags.shortlist_model);
         Ok(small.pick_for(cascades, labels)?)
+    }
+
+    /// Names and hashes that the models of these flags may have, on whatever device they are computed; none where a
+    /// folder cannot be read, which is told by whoever loads it. Nothing is loaded.
+    pub fn identities(
+        &self,
+        flags: &ModelFlags,
+        shortlist: &ShortlistFlags,
+        set: &LabelSet,
+    ) -> Vec<Named> {
+        let Ok(choice) = self.model_choice(flags) else {
+            return Vec::new();
+        };
+        let labels = shortlist.shortlist.map(|labels| labels as usize);
+        let labels = labels.filter(|labels| *labels < set.labels.len());
+        let small = choice.beside(&shortlist.shortlist_model);
+        let on = |processor: Processor| {
+            let open = |choice: &ModelChoice| {
+                let precision = choice.precision.as_deref();
+                ModelFolder::open_for(&find_model(&choice.model), processor, precision).ok()
+            };
+            let large = open(&choice)?;
+            let (name, hash) = match labels {
+                Some(labels) => identity_of(&large, Some((&open(&small)?, labels))),
+                None => identity_of(&large, None),
+            };
+            Some(Named { name, hash })
+        };
+        [Processor::Cpu, Processor::Cuda]
+            .into_iter()
+            .filter_map(on)
+            .collect()
     }
 
     /// Where the settings say that ONNX Runtime is, if they do.

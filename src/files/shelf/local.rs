@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Hold, Holder, Shelf, Taken};
 use crate::files::error::{FilesError, write_error};
+use crate::files::inputs::Input;
 use crate::placing::{self, Standing};
 
 /// What is put behind the name of a journal for who has it.
@@ -42,6 +43,13 @@ fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, FilesError
 impl Shelf for Folder {
     fn shown(&self, name: &str) -> String {
         self.at(name).display().to_string()
+    }
+
+    fn inside(&self, input: &Input) -> Option<String> {
+        let ours = self.0.canonicalize().ok()?;
+        let theirs = Path::new(&input.shown).canonicalize().ok()?;
+        let name = theirs.file_name()?.to_str()?.to_owned();
+        (theirs.parent()? == ours).then_some(name)
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, FilesError> {

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::{Hold, Holder, Shelf, Taken};
 use crate::files::FilesError;
 use crate::files::error::write_error;
+use crate::files::inputs::Input;
 use crate::objects::{Lock, ObjectError, Output, Version};
 use crate::placing::Standing;
 
@@ -81,6 +82,13 @@ impl Shelf for Remote {
         self.0.shown(name)
     }
 
+    fn inside(&self, input: &Input) -> Option<String> {
+        let folder = self.0.shown("");
+        let name = input.shown.strip_prefix(folder.trim_end_matches('/'))?;
+        let name = name.strip_prefix('/')?;
+        (!name.contains('/')).then(|| name.to_owned())
+    }
+
     fn list(&self, prefix: &str) -> Result<Vec<(String, u64)>, FilesError> {
         let mut found = self.0.list()?;
         found.retain(|(name, _)| name.starts_with(prefix));
@@ -127,7 +135,7 @@ impl Shelf for Remote {
             journal: path,
             earlier,
             copied: 0,
-            copied_at: self.0.elapsed(),
+            copied_at: None,
             lock,
         })))
     }
@@ -142,7 +150,8 @@ struct Held {
     earlier: Vec<Piece>,
     /// Bytes of the journal that are in the store.
     copied: u64,
-    copied_at: Duration,
+    /// When the last piece was.
+    copied_at: Option<Duration>,
     lock: Lock,
 }
 
@@ -207,10 +216,15 @@ impl Hold for Held {
             self.compare(bytes)?;
         }
         let now = self.output().elapsed();
-        let is_due = bytes.saturating_sub(self.copied) >= PIECE
-            || now.saturating_sub(self.copied_at) >= PIECE_EACH
-            || last;
-        while is_due && self.copied < bytes {
+        // The first rows at once: whoever waits for them sees that they go where they should.
+        let is_old = |at| now.saturating_sub(at) >= PIECE_EACH;
+        let is_due =
+            bytes.saturating_sub(self.copied) >= PIECE || self.copied_at.is_none_or(is_old) || last;
+        if !is_due || self.copied >= bytes {
+            return Ok(());
+        }
+        self.lock.renew()?;
+        while self.copied < bytes {
             let piece = self.next_piece(bytes).map_err(write_error(&self.journal))?;
             let name = format!("{}.{:015}", self.name, self.copied);
             let length = piece.len() as u64;
@@ -220,7 +234,7 @@ impl Hold for Held {
             // Only somebody who has the shard, too, can have written it.
             put.map_err(|error| lost(error, &self.name, self.output()))?;
             self.copied += length;
-            self.copied_at = now;
+            self.copied_at = Some(now);
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ struct Orders {
     seen: Vec<(Method, String, Option<String>)>,
 }
 
-/// A store with a bucket `b`. It ends when it is dropped.
+/// A store with a bucket `box`. It ends when it is dropped.
 pub struct Bucket {
     /// Where clients ask.
     pub url: String,
@@ -114,7 +114,15 @@ impl Bucket {
         }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let client = reqwest::Client::builder().no_gzip().build().unwrap();
+        // Moto asks nobody for a right signature, and gives nothing to whoever has none.
+        let somebody = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aws4_request, \
+                        SignedHeaders=host, Signature=0";
+        let headers = [(header::AUTHORIZATION, somebody.parse().unwrap())];
+        let client = reqwest::Client::builder()
+            .no_gzip()
+            .default_headers(headers.into_iter().collect())
+            .build()
+            .unwrap();
         let state = (Arc::clone(&orders), client.clone());
         let router = Router::new().fallback(passed).with_state(state);
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -130,7 +138,7 @@ impl Bucket {
 
     fn at(&self, key: &str) -> String {
         let server = &self.orders.lock().unwrap().server;
-        format!("http://{server}/b/{key}")
+        format!("http://{server}/box/{key}")
     }
 
     /// Puts an object into the bucket, past the proxy.
