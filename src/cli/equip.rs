@@ -108,6 +108,10 @@ Examples:\n\
 `setup` writes to `topicmill` in XDG_DATA_HOME, or else in ~/.local/share; with --system, beside the program for \
 all users (for /usr/bin/topicmill: /usr/lib/topicmill). It uses `uv` or `pip` to fetch ONNX Runtime, and leaves alone \
 what is there already. `topicmill doctor` shows what the program finds.")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags of a command line, each by itself"
+)]
 pub struct Equip {
     /// Copy the default model from this folder, for example from a copy of topicmill's repository
     #[arg(long, value_name = "DIR")]

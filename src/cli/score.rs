@@ -42,7 +42,7 @@ Examples:\n\
 )]
 pub struct Score {
     /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout. An
-    /// INPUT may be a folder of Parquet, a pattern such as 'in/*.parquet', or an address such as s3://in/posts/. An OUTPUT
+    /// INPUT may be a folder of Parquet, a pattern such as 'in/*.parquet', or an address such as `s3://in/posts/`. An OUTPUT
     /// that ends in / is a folder
     #[arg(required = true, num_args = 1.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,

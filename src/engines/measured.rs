@@ -126,15 +126,10 @@ impl ModelChoice {
 
     /// Whether the library that was measured is the one that would compute now.
     fn is_here(&self, measured: &Measured) -> bool {
-        let here = match measured.way.engine() {
-            Some(EngineName::OpenVino) => {
-                let runtime = load_openvino(self.openvino.as_deref());
-                runtime.map(OpenVino::told_apart)
-            }
-            _ => {
-                let runtime = load_runtime(self.library.as_deref());
-                runtime.map(Runtime::told_apart)
-            }
+        let here = if measured.way.engine() == Some(EngineName::OpenVino) {
+            load_openvino(self.openvino.as_deref()).map(OpenVino::told_apart)
+        } else {
+            load_runtime(self.library.as_deref()).map(Runtime::told_apart)
         };
         here.is_ok_and(|here| here == measured.runtime)
     }

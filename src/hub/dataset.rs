@@ -269,7 +269,7 @@ fn encoded(text: &str, kept: &str) -> String {
         if c.is_ascii_alphanumeric() || "-_.~".contains(c) || kept.contains(c) {
             path.push(c);
         } else {
-            path.push_str(&format!("%{byte:02X}"));
+            path.extend([format!("%{byte:02X}")]);
         }
     }
     path

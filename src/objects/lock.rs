@@ -191,17 +191,14 @@ impl State {
                 // Another thread of ours may have renewed it just now.
                 let there = self.store.small(&self.key).await?;
                 let ours = there.and_then(|there| Some((note_of(&there)?, there.version)));
-                match ours.filter(|(there, _)| there.token == note.token && !there.free) {
-                    Some(ours) => {
-                        // It was written when that one was, and not now.
-                        *self.note.lock().expect("no holder of this lock panics") = ours;
-                        Ok(())
-                    }
-                    None => {
-                        self.lost.store(true, Ordering::SeqCst);
-                        Err(self.lost())
-                    }
-                }
+                let is_ours = |(there, _): &(Note, _)| there.token == note.token && !there.free;
+                let Some(ours) = ours.filter(is_ours) else {
+                    self.lost.store(true, Ordering::SeqCst);
+                    return Err(self.lost());
+                };
+                // It was written when that one was, and not now.
+                *self.note.lock().expect("no holder of this lock panics") = ours;
+                Ok(())
             }
             Err(error) => Err(error),
         }

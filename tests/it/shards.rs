@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::writer::SerializedFileWriter;
@@ -118,7 +119,8 @@ fn tagged(
         let (mut tags, mut defs, mut reps) = (Vec::new(), Vec::new(), Vec::new());
         for id in ids {
             if id % 5 == 0 {
-                (defs.push(0), reps.push(0));
+                defs.push(0);
+                reps.push(0);
             } else {
                 for tag in 0..=id % 3 {
                     tags.push(ByteArray::from(
@@ -241,9 +243,9 @@ fn all_shards_together_are_one_run() {
     let second = path(&program, "three/part-00002-of-00003.parquet");
     let reader = reader(&second);
     let groups = reader.metadata().row_groups();
-    let sizes: Vec<i64> = groups.iter().map(|group| group.num_rows()).collect();
+    let sizes: Vec<i64> = groups.iter().map(RowGroupMetaData::num_rows).collect();
     assert_eq!(sizes, [100, 100, 100, 33]);
-    let has_all = |group: &parquet::file::metadata::RowGroupMetaData| {
+    let has_all = |group: &RowGroupMetaData| {
         group
             .columns()
             .iter()

@@ -51,9 +51,9 @@ impl Score {
         let of_environment = |name: &str| std::env::var(name).ok();
         let Numbered { shard, from } =
             numbered(self.shard, self.shards, of_environment).map_err(CliError::Usage)?;
-        let shelf = places.shelf(&job.output)?;
+        let out = places.shelf(&job.output)?;
         let inputs = places.listed(&job.inputs)?;
-        let job = ShardJob::new(job, inputs, &*shelf, shard, self.row_group_rows)?;
+        let job = ShardJob::new(job, inputs, &*out, shard, self.row_group_rows)?;
         let plan = Plan::read(&job)?;
         if let Some(from) = from {
             tracing::info!(
@@ -69,14 +69,14 @@ impl Score {
         let who = holder(since);
         // Nothing is loaded for what is done.
         let models = setup.identities(&self.model, &self.small, &set);
-        if let Some(report) = shards::written(&job, &plan, &*shelf, &who, &models, &set)? {
+        if let Some(report) = shards::written(&job, &plan, &*out, &who, &models, &set)? {
             return Ok(tell(&job, &report));
         }
         let cascade = self.cascade(setup, &set, &job.job)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored = tokio::task::spawn_blocking(move || {
-            run(&job, &plan, &*shelf, &who, cascade, &set, &|| {
+            run(&job, &plan, &*out, &who, cascade, &set, &|| {
                 stop.is_cancelled()
             })
         });

@@ -50,8 +50,8 @@ impl DataSet {
     }
 
     pub fn put(&self, name: &str, content: impl Into<Vec<u8>>) {
-        let mut shelf = self.shelf.lock().unwrap();
-        shelf.files.insert(name.to_owned(), content.into());
+        let files = &mut self.shelf.lock().unwrap().files;
+        files.insert(name.to_owned(), content.into());
     }
 
     /// The next part is refused with this status, and this as `Retry-After`.

@@ -48,9 +48,8 @@ pub fn runtime_is_here(test: &str) -> bool {
 /// Whether OpenVINO is here too. Without it a test fails where `TOPICMILL_OPENVINO_TESTS` is `must`, and is left out,
 /// loudly, elsewhere.
 pub fn openvino_is_here(test: &str) -> bool {
-    let error = match load_openvino(None) {
-        Ok(_) => return runtime_is_here(test),
-        Err(error) => error,
+    let Err(error) = load_openvino(None) else {
+        return runtime_is_here(test);
     };
     let must = std::env::var("TOPICMILL_OPENVINO_TESTS").is_ok_and(|set| set == "must");
     assert!(!must, "{test} needs OpenVINO (`make openvino`): {error}");
