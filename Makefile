@@ -21,7 +21,6 @@ test: lint onnxruntime openvino ## Lint, then run all tests, with a real Postgre
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
 	@scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes || \
 		echo "No object store: nothing is tested with one (it needs Python 3.11 or newer)." >&2
-	scripts/with-postgres cargo test --locked
 	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked
 
 .PHONY: check-exports
