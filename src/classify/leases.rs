@@ -18,11 +18,10 @@ pub(super) async fn heartbeat(
     loop {
         worker.clock.sleep(lease / 3).await;
         for id in leases.all() {
-            match worker
-                .store
-                .renew(id, worker.clock.now().into(), lease)
-                .await
-            {
+            let renewed = worker.store.renew(id, worker.clock.now().into(), lease);
+            // An answer that the network lost must not keep the other leases from being renewed.
+            let renewed = tokio::time::timeout(lease / 3, renewed).await;
+            match renewed.unwrap_or(Err(StoreError::Away)) {
                 Ok(true) => {}
                 // Its posts are refused when they are written; telling twice helps nobody.
                 Ok(false) => leases.remove(id),

@@ -94,7 +94,7 @@ pub struct Score {
     /// Write only the rows that meet this condition, such as "score >= 3" or "label = 'food' and margin > 0.5"
     #[arg(long = "where", value_name = "CONDITION")]
     filter: Option<Filter>,
-    /// Replace OUTPUT if it exists; in a folder, score this shard again, and delete shards of other work
+    /// Replace OUTPUT if it exists; in a folder, score this shard again if it is whole, and delete shards of other work
     #[arg(long)]
     overwrite: bool,
     /// Score part I of N of the rows, from 1/N to N/N, into a folder [default: as the environment of a Kubernetes

@@ -241,7 +241,7 @@ pub fn score_shard(
     // Whoever began anew in this folder since has another plan there.
     set::still(shelf, &work)?;
     let rows = written.rows;
-    publish(job, &work, &segments, written, who, &mut *hold)?;
+    publish(job, shelf, &work, &segments, written, who, &mut *hold)?;
     hold.finish()?;
     Ok(ShardReport {
         output: shelf.shown(&output_name(job.shard)),
@@ -254,6 +254,7 @@ pub fn score_shard(
 
 fn publish(
     job: &ShardJob,
+    shelf: &dyn Shelf,
     work: &Work,
     segments: &[super::inputs::Segment],
     written: manifest::Written,
@@ -262,6 +263,8 @@ fn publish(
 ) -> Result<(), FilesError> {
     let draft = written.draft.clone();
     hold.place(&draft, &output_name(job.shard))?;
+    // It takes a while to upload an output. The manifest of somebody who began anew meanwhile must stay.
+    set::still(shelf, work)?;
     let manifest = Manifest::of(work, job.shard, segments, written, who);
     let content = serde_json::to_vec_pretty(&manifest).expect("a struct of strings is JSON");
     hold.seal(&manifest::manifest_name(job.shard), &content)

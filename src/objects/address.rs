@@ -94,6 +94,14 @@ impl Address {
                 "a bucket is named by letters, digits, `-`, `_` and `.`",
             ));
         }
+        if key
+            .split_once('?')
+            .is_some_and(|(_, query)| query.contains('='))
+        {
+            return Err(bad(
+                "an address has nothing behind a `?`; give credentials by the environment",
+            ));
+        }
         let is_step = |part: &str| matches!(part, "" | "." | "..");
         if !key.is_empty() && key.split('/').any(is_step) {
             return Err(bad("an empty part, `.` and `..` name nothing in a store"));
@@ -141,11 +149,11 @@ impl Address {
     }
 }
 
-/// An address without what may be a secret: user and password, and what pages have behind a `?`.
+/// An address without what may be a secret: user and password, and what stands behind a `?` as `name=value`.
 fn harmless(text: &str) -> String {
     let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let is_page = scheme.starts_with("http");
-    let rest = rest.split('?').next().filter(|_| is_page).unwrap_or(rest);
+    let query = rest.find('?').filter(|at| rest[*at..].contains('='));
+    let rest = query.map_or(rest, |at| &rest[..at]);
     let rest = rest
         .rsplit_once('@')
         .filter(|_| scheme != "hf")

@@ -374,10 +374,7 @@ fn a_whole_shard_needs_no_model_and_other_work_is_refused() {
         "an input `b.parquet` with 40 rows",
     );
     let mut model = command(&program, &["elsewhere", "out/", "--shard", "2/2"]);
-    model.env(
-        "TOPICMILL__CLASSIFY__MODEL",
-        repository("tests/it/fixtures/models/tiny-bert-nli"),
-    );
+    model.env("TOPICMILL__CLASSIFY__MODEL", tiny());
     let ran = finished(model.output().unwrap());
     assert!(
         ran.code == 2 && ran.stderr.contains("the model"),
@@ -471,7 +468,13 @@ fn begun(program: &Program, more: &[&str], bytes: u64) -> std::process::Child {
     running
 }
 
-/// Rows that take some seconds, in one row group.
+/// A model that scores thousands of rows in a second.
+fn tiny() -> String {
+    let folder = repository("tests/it/fixtures/models/tiny-bert-nli");
+    folder.to_str().unwrap().to_owned()
+}
+
+/// Rows of three windows, in one row group.
 fn many(program: &Program) {
     table_of(program, "in/a.parquet", 0..12_000, 12_000, |id| {
         Some(format!(
@@ -485,11 +488,21 @@ fn many(program: &Program) {
 fn a_killed_shard_goes_on_and_ends_as_if_nothing_had_happened() {
     let program = Program::new();
     many(&program);
-    let more = ["in", "out/", "--row-group-rows", "5000", "--label-scores"];
-    ok(
-        &program,
-        &["in", "whole/", "--row-group-rows", "5000", "--label-scores"],
-    );
+    let tiny = tiny();
+    let into = |folder| {
+        let rows = ["--row-group-rows", "5000"];
+        [
+            "in",
+            folder,
+            rows[0],
+            rows[1],
+            "--label-scores",
+            "--model",
+            &tiny,
+        ]
+    };
+    let more = into("out/");
+    ok(&program, &into("whole/"));
     let mut resumed = Vec::new();
     for (bytes, wait) in [(0, 30), (1, 0), (1, 300), (1_000_000, 50)] {
         let mut running = begun(&program, &more, bytes);
@@ -536,10 +549,14 @@ fn a_killed_shard_goes_on_and_ends_as_if_nothing_had_happened() {
 fn two_processes_do_not_score_one_shard() {
     let program = Program::new();
     many(&program);
-    let more = ["in", "out/", "--shard", "1/1"];
+    let tiny = tiny();
+    let more = ["in", "out/", "--model", &tiny, "--shard", "1/1"];
     let mut running = begun(&program, &more, 1);
+    // Alive, and not done before the second one has begun.
+    let id = running.id().to_string();
+    let stopped = Command::new("kill").args(["-STOP", &id]).status();
+    assert!(stopped.unwrap().success());
     let second = score(&program, &more);
-    let id = running.id();
     assert_eq!(second.code, 75, "{}", second.stderr);
     assert!(second.stderr.contains("shard 1 of 1"), "{}", second.stderr);
     assert!(
@@ -548,7 +565,18 @@ fn two_processes_do_not_score_one_shard() {
         second.stderr
     );
     // Nor is it deleted under the one that is at work.
-    let other = score(&program, &["in", "out/", "--shard", "1/2", "--overwrite"]);
+    let other = score(
+        &program,
+        &[
+            "in",
+            "out/",
+            "--model",
+            &tiny,
+            "--shard",
+            "1/2",
+            "--overwrite",
+        ],
+    );
     assert_eq!(other.code, 75, "{}", other.stderr);
     // A lock dies with its process.
     running.kill().unwrap();
@@ -705,7 +733,9 @@ fn an_input_that_changes_on_the_way_is_found() {
     let program = Program::new();
     many(&program);
     table(&program, "in/b.parquet", 0..10, 10, false);
-    let mut command = command(&program, &["in", "out/"]);
+    let tiny = tiny();
+    let more = ["in", "out/", "--model", &tiny];
+    let mut command = command(&program, &more);
     let running = command
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -723,7 +753,7 @@ fn an_input_that_changes_on_the_way_is_found() {
         ran.stderr
     );
     table(&program, "in/b.parquet", 0..10, 10, false);
-    ok(&program, &["in", "out/"]);
+    ok(&program, &more);
     assert_eq!(all(&program, "out", 1).len(), 12_010);
 }
 

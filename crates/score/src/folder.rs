@@ -283,6 +283,10 @@ impl ModelFolder {
             max_tokens = max_tokens.min(manifest.max_tokens);
             hasher.update(made.identity(max_tokens));
         }
+        if rounds_to_bf16 {
+            // The same graph, and other scores.
+            hasher.update("bf16\n");
+        }
         let fixed = Fixed::of(&facts.ids);
         // A longer text would not fit, so it is cut as by a model that reads no more.
         max_tokens = max_tokens.min(fixed.width.unwrap_or(usize::MAX));

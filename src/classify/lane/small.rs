@@ -62,7 +62,7 @@ impl Shared<'_> {
             return Ok(Vec::new());
         };
         let hashes: Vec<TextHash> = window.posts.iter().map(|same| same[0].text_hash).collect();
-        let stored = self.patience.wait(async || {
+        let stored = self.patience.wait_in_hand(async || {
             let store = self.worker.store;
             store.vector_logits(model, labels, &hashes).await
         });

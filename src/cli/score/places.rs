@@ -103,9 +103,11 @@ pub(super) fn is_folder(output: &Path) -> Result<bool, CliError> {
         return Ok(true);
     }
     if Address::is_one(&named) {
+        // Before it is shown: what cannot be read may hold a secret.
+        let address = Address::parse(&named).map_err(crate::files::FilesError::from)?;
         if crate::tables::Format::of_name(output).0.is_some() {
             return Err(CliError::Usage(format!(
-                "an object store takes a folder of shards, and `{named}` is a file: end it with `/`, or write to a file of \
+                "an object store takes a folder of shards, and `{address}` is a file: end it with `/`, or write to a file of \
                  this machine and copy it"
             )));
         }

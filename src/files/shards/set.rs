@@ -1,6 +1,6 @@
 //! The shards of a folder as a whole: whether they belong together, and whether they are all there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Shard;
 use super::manifest::{
@@ -183,6 +183,16 @@ pub(super) fn still(shelf: &dyn Shelf, work: &Work) -> Result<(), FilesError> {
     }
 }
 
+/// The journals that these files belong to; in an object store a journal lies in pieces, beside its lock.
+fn journals(files: &[(String, u64)]) -> BTreeSet<&str> {
+    const ENDING: &str = ".ndjson";
+    let journal = |name: &'_ str| name.find(ENDING).map(|at| at + ENDING.len());
+    files
+        .iter()
+        .filter_map(|(name, _)| journal(name).map(|end| &name[..end]))
+        .collect()
+}
+
 /// Whether a name that this program made ends like this.
 fn has_ending(name: &str, ending: &str) -> bool {
     name.ends_with(ending)
@@ -199,8 +209,8 @@ fn clear(shelf: &dyn Shelf, but: &str) -> Result<(), FilesError> {
     };
     // Nothing is removed while anybody is at work.
     let mut holds = Vec::new();
-    for (name, _) in &files {
-        if !has_ending(name, ".ndjson") || name.contains(&kept) {
+    for name in journals(&files) {
+        if name.contains(&kept) {
             continue;
         }
         match shelf.hold(name, &nobody)? {

@@ -122,8 +122,10 @@ fn doctor(program: &Program, database: &str, flags: &[&str]) -> (Ran, Vec<Value>
         "json",
     ];
     let ran = program.run(&[&args[..], flags].concat());
-    let rows: Value = serde_json::from_str(&ran.stdout).unwrap();
-    (ran, rows.as_array().unwrap().clone())
+    let mut rows: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
+    // A row that is there only where OpenVINO is installed.
+    rows.retain(|row| row["check"] != "OpenVINO");
+    (ran, rows)
 }
 
 #[test]

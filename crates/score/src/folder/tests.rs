@@ -292,6 +292,9 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
     let dir = around("models/tiny-bart-made/cpu-fp32.onnx");
     let folder = ModelFolder::open(dir.path(), None).unwrap();
     assert_eq!(folder.precision, "fp32");
+    // The same graph, whose scores must not be mixed.
+    let rounded = ModelFolder::open(dir.path(), Some("bf16")).unwrap();
+    assert_ne!(rounded.manifest_hash, folder.manifest_hash);
     // Weights in eight bits alone do not count: it computes in float32.
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
     assert_eq!(ModelFolder::open(&shipped, None).unwrap().precision, "fp32");
