@@ -69,10 +69,8 @@ check-train: model-tools ## Test the training of models on tiny ones
 
 # The model from which the present one was trained is in the history of this repository.
 .PHONY: train-default
-train-default: model-tools ## Train the model that ships anew: POSTS=posts.ndjson, with title, selftext and topic
-	rm -rf target/train-default/base && mkdir -p target/train-default/base
-	git archive 83ade1f models/minilm-reddit-topics | tar -x -C target/train-default/base --strip-components 2
-	.venv-tools/bin/python tools/train_default.py $(POSTS) target/train-default/base target/train-default/out
+train-default: model-tools ## Train the model that ships further: POSTS=posts.ndjson, with title, selftext and topic
+	.venv-tools/bin/python tools/train_default.py $(POSTS) models/minilm-reddit-topics target/train-default/out
 
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)

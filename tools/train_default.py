@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train the model that ships anew, from labelled posts: `make train-default` runs it with the numbers that made it.
+"""Train the model that ships further, on labelled posts: `make train-default` runs it. The model that ships is not its work.
 
 It takes a file of posts (NDJSON with title, selftext, topic) and the folder of the model before. It writes the folder
 of an embedding model that still takes any labels. A run that was stopped goes on where it was.
