@@ -4,14 +4,15 @@
 //! measured, and [`Kept`] stores it in a small file for later commands. What was measured holds for one model on one make of
 //! CPU with the same libraries, and for nothing else.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use topicmill_score::EngineName;
+
+use super::noted::Noted;
 
 /// How close labels have to come to those of float32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -176,32 +177,22 @@ impl Key {
 
 /// The file with what was measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept(PathBuf);
-
-type Entries = BTreeMap<String, Vec<Measured>>;
+pub struct Kept(Noted);
 
 impl Kept {
     /// The file in a folder for caches.
     pub fn below(caches: &Path) -> Self {
-        Self(caches.join("topicmill").join("closeness.json"))
+        Self(Noted::below(caches, "closeness.json"))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// A file that cannot be read counts as empty.
-    fn entries(&self) -> Entries {
-        std::fs::read(&self.0)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default()
+        self.0.path()
     }
 
     /// What was measured; nothing for another model, CPU or number of threads.
     pub fn get(&self, key: &Key) -> Vec<Measured> {
-        self.entries().remove(&key.line()).unwrap_or_default()
+        self.0.get(&key.line()).unwrap_or_default()
     }
 
     /// Stores what was measured in place of an earlier measurement. If two processes store at once, the entries of one may
@@ -210,16 +201,7 @@ impl Kept {
     /// # Errors
     /// Those of the file system.
     pub fn put(&self, key: &Key, measured: &[Measured]) -> io::Result<()> {
-        let mut entries = self.entries();
-        entries.insert(key.line(), measured.to_vec());
-        let folder = self.0.parent().expect("the file is in a folder");
-        std::fs::create_dir_all(folder)?;
-        let text = serde_json::to_string_pretty(&entries).expect("text and numbers");
-        // Beside it first, under a name that nobody else has.
-        let mut partial = tempfile::NamedTempFile::new_in(folder)?;
-        partial.write_all(text.as_bytes())?;
-        partial.persist(&self.0)?;
-        Ok(())
+        self.0.put(key.line(), measured.to_vec())
     }
 }
 

@@ -8,6 +8,7 @@ pub mod autotune;
 pub mod closeness;
 pub mod estimate;
 mod measured;
+mod noted;
 
 use std::path::{Path, PathBuf};
 

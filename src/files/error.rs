@@ -127,7 +127,7 @@ pub enum FilesError {
     /// An input is not what it was when the work was divided.
     #[error(
         "read `{shown}`: the file changed while it was read ({how}); let nobody write to the inputs, and give the \
-         same command again"
+         same command again; for a folder of shards whose inputs are to be the new ones, add `--overwrite`"
     )]
     Changed {
         /// The input.

@@ -49,11 +49,15 @@ pub enum ObjectError {
     },
     /// Another file lies there than when the work was planned.
     #[error(
-        "read `{0}`: it was changed while it was being read; nothing of the new one was read, give the same command again"
+        "read `{0}`: it was changed while it was being read; nothing of the new one was read. Give the same command again; for a folder \
+         of shards add `--overwrite`, because its shards must have the same inputs"
     )]
     Changed(String),
     /// Somebody else wrote it meanwhile.
-    #[error("write `{0}`: it exists already")]
+    #[error(
+        "write `{0}`: another process wrote it at the same moment; see who uses the same folder, then give the same command \
+         again"
+    )]
     Exists(String),
     /// A store without conditional writes.
     #[error(

@@ -174,6 +174,19 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
     let texts = program.write("texts.ndjson", (0..200).map(text).collect::<String>());
     let few = run(&["bench", "closeness", "--texts", &texts, "--posts", "199"]);
     assert_eq!(few.code, 2, "{}", few.stderr);
+    for (flag, value) in [
+        ("--engine", "openvino"),
+        ("--precision", "bf16"),
+        ("--closeness", "near"),
+    ] {
+        let idle = run(&["bench", "closeness", "--texts", &texts, flag, value]);
+        assert_eq!(idle.code, 2, "{}", idle.stderr);
+        assert!(
+            idle.stderr.contains("leave out --engine"),
+            "{}",
+            idle.stderr
+        );
+    }
     let measure = |format: &str| {
         run(&[
             "bench",

@@ -19,6 +19,25 @@ pub struct Logits {
 }
 
 impl Logits {
+    /// An output as an engine gives it.
+    ///
+    /// # Errors
+    /// [`EngineError::Shape`] for one that is no rows of numbers.
+    pub(crate) fn shaped(dims: &[i64], data: Vec<f32>) -> Result<Self, EngineError> {
+        let size = |n: i64| usize::try_from(n).expect("it is positive");
+        let (rows, width) = match *dims {
+            [rows, width] if rows > 0 && width > 0 => (size(rows), size(width)),
+            // Some exports leave out the dimension of a single number.
+            [rows] if rows > 0 => (size(rows), 1),
+            _ => {
+                return Err(EngineError::Shape(format!(
+                    "the output has shape {dims:?}, not [rows, numbers]"
+                )));
+            }
+        };
+        Ok(Self { rows, width, data })
+    }
+
     /// The numbers of one row.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.data[row * self.width..(row + 1) * self.width]

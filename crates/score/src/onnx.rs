@@ -199,7 +199,7 @@ impl OnnxEngine {
             .collect();
         compute(session, &tensors, &self.output).map_err(|e| match e {
             Failure::Ort(e) => classify_error(&e.to_string(), batch),
-            Failure::Shape(detail) => EngineError::Shape(detail),
+            Failure::Engine(error) => error,
         })
     }
 }
@@ -240,7 +240,7 @@ pub(crate) fn check_ids(batch: &Batch, vocab_size: Option<usize>) -> Result<(), 
 
 enum Failure {
     Ort(ort::Error),
-    Shape(String),
+    Engine(EngineError),
 }
 
 impl From<ort::Error> for Failure {
@@ -267,7 +267,8 @@ fn compute(
     let outputs = session.run(values)?;
     let value = outputs
         .get(output)
-        .ok_or_else(|| Failure::Shape(format!("there is no output `{output}`")))?;
+        .ok_or_else(|| EngineError::Shape(format!("there is no output `{output}`")))
+        .map_err(Failure::Engine)?;
     let (dims, data) = if let Ok((dims, data)) = value.try_extract_tensor::<f32>() {
         (dims, data.to_vec())
     } else {
@@ -275,23 +276,7 @@ fn compute(
         // A graph in float16 may give float16; scores are made of float32 whatever the graph.
         (dims, data.iter().map(|x| x.to_f32()).collect())
     };
-    let size = |n: i64| usize::try_from(n).expect("it is positive");
-    match dims[..] {
-        [rows, width] if rows > 0 && width > 0 => Ok(Logits {
-            rows: size(rows),
-            width: size(width),
-            data,
-        }),
-        // Some exports leave out the dimension of a single number.
-        [rows] if rows > 0 => Ok(Logits {
-            rows: size(rows),
-            width: 1,
-            data,
-        }),
-        _ => Err(Failure::Shape(format!(
-            "output `{output}` has shape {dims:?}, not [rows, numbers]"
-        ))),
-    }
+    Logits::shaped(dims, data).map_err(Failure::Engine)
 }
 
 /// Asks an engine about the vectors of its folder's manifest, where there is one.

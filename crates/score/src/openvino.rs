@@ -181,23 +181,7 @@ impl OpenVinoEngine {
             .run(&tensors, &self.output)
             .map_err(|error| classify_error(&plain(&error), batch))?;
         let (dims, data) = given;
-        let size = |n: i64| usize::try_from(n).unwrap_or_default();
-        match dims[..] {
-            [rows, width] if rows > 0 && width > 0 => Ok(Logits {
-                rows: size(rows),
-                width: size(width),
-                data,
-            }),
-            // Some exports leave out the dimension of a single number.
-            [rows] if rows > 0 => Ok(Logits {
-                rows: size(rows),
-                width: 1,
-                data,
-            }),
-            _ => Err(EngineError::Shape(format!(
-                "the output has shape {dims:?}, not [rows, numbers]"
-            ))),
-        }
+        Logits::shaped(&dims, data)
     }
 }
 

@@ -72,6 +72,11 @@ impl Closenesses {
                 texts.len()
             )));
         }
+        if self.model.names_a_way() {
+            return Err(CliError::Usage(
+                "every engine and precision is measured: leave out --engine, --precision and --closeness".to_owned(),
+            ));
+        }
         let choice = setup.model_asked_for(&self.model)?;
         if !choice
             .devices

@@ -108,6 +108,13 @@ impl ModelFlags {
     }
 }
 
+impl ModelFlags {
+    /// Whether they say by which library or how exactly to compute.
+    pub fn names_a_way(&self) -> bool {
+        self.engine.is_some() || self.precision.is_some() || self.closeness.is_some()
+    }
+}
+
 /// The labels that a classifier scores: those of a pipeline file if they are the classifier's own, whatever their slugs,
 /// else the classifier's as they are.
 pub(super) fn labels_of(model: &str, head: &ClassifierHead, of_file: LabelSet) -> LabelSet {

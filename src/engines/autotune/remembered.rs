@@ -1,11 +1,12 @@
 //! What was found before, in a small file: a key in, a budget out. A file that cannot be read counts as empty.
 //! A database remembers it too, under the same key: what it is asked for then holds wherever the program runs.
 
-use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+
+use crate::engines::noted::Noted;
 
 /// What the best budget depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,33 +46,24 @@ struct Entry {
     batch_tokens: usize,
 }
 
-type Entries = BTreeMap<String, Entry>;
-
 /// The file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remembered(PathBuf);
+pub struct Remembered(Noted);
 
 impl Remembered {
     /// The file in a folder for caches.
     pub fn below(caches: &Path) -> Self {
-        Self(caches.join("topicmill").join("batch-tokens.json"))
+        Self(Noted::below(caches, "batch-tokens.json"))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    fn entries(&self) -> Entries {
-        std::fs::read(&self.0)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .unwrap_or_default()
+        self.0.path()
     }
 
     /// What was found for a key.
     pub fn get(&self, key: &Key) -> Option<usize> {
-        let entry = self.entries().get(&key.line()).copied()?;
+        let entry: Entry = self.0.get(&key.line())?;
         Some(entry.batch_tokens).filter(|tokens| *tokens > 0)
     }
 
@@ -80,16 +72,7 @@ impl Remembered {
     /// # Errors
     /// Those of the file system; nothing is lost then but time.
     pub fn put(&self, key: &Key, batch_tokens: usize) -> io::Result<()> {
-        let mut entries = self.entries();
-        entries.insert(key.line(), Entry { batch_tokens });
-        let folder = self.0.parent().expect("the file is in a folder");
-        std::fs::create_dir_all(folder)?;
-        // Beside it first, so that no reader sees half a file.
-        // The process's number keeps two processes from writing into one file.
-        let partial = self.0.with_extension(std::process::id().to_string());
-        let text = serde_json::to_string_pretty(&entries).expect("text and numbers");
-        std::fs::write(&partial, text + "\n")?;
-        std::fs::rename(&partial, &self.0)
+        self.0.put(key.line(), Entry { batch_tokens })
     }
 }
 
@@ -128,7 +111,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let remembered = Remembered::below(folder.path());
         remembered.put(&key(2), 4096).unwrap();
-        let whole = std::fs::read_to_string(&remembered.0).unwrap();
+        let whole = std::fs::read_to_string(remembered.path()).unwrap();
         for damaged in [
             "",
             "{",
@@ -136,10 +119,10 @@ mod tests {
             "[]",
             &whole.replace("4096", "-1"),
         ] {
-            std::fs::write(&remembered.0, damaged).unwrap();
+            std::fs::write(remembered.path(), damaged).unwrap();
             assert_eq!(remembered.get(&key(2)), None, "{damaged}");
         }
-        std::fs::write(&remembered.0, whole.replace("4096", "0")).unwrap();
+        std::fs::write(remembered.path(), whole.replace("4096", "0")).unwrap();
         assert_eq!(remembered.get(&key(2)), None, "no budget at all");
         remembered.put(&key(2), 1024).unwrap();
         assert_eq!(remembered.get(&key(2)), Some(1024));
