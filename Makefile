@@ -75,7 +75,7 @@ train-default: model-tools ## Train the model that ships further: POSTS=posts.nd
 .PHONY: wheel
 wheel: rust ## Build the Python wheel with the program and the default model (dist/)
 	scripts/venv .venv-wheel python/requirements-build.txt
-	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist $(or $(WHEEL_OPTIONS),--release)
+	PATH="$(CURDIR)/.venv-wheel/bin:$$PATH" .venv-wheel/bin/python python/build/topicmill_build.py dist $(WHEEL_OPTIONS)
 
 .PHONY: check-python
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask

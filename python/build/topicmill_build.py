@@ -2,7 +2,7 @@
 
 pip calls the functions; `make wheel` runs this file:
 
-    python build/topicmill_build.py FOLDER [--release | --profile PROFILE]
+    python build/topicmill_build.py FOLDER [--profile PROFILE]
 """
 
 import json
@@ -36,7 +36,7 @@ DATA.mkdir(exist_ok=True)
 
 def build_wheel(folder, config_settings=None, metadata_directory=None):
     """What pip calls."""
-    options = os.environ.get("TOPICMILL_WHEEL_OPTIONS", "--release").split()
+    options = os.environ.get("TOPICMILL_WHEEL_OPTIONS", "--profile release").split()
     lay_ready(options)
     os.environ["MATURIN_PEP517_ARGS"] = " ".join(["--locked", *options, *of_glibc()])
     return maturin.build_wheel(folder, config_settings, metadata_directory)
@@ -86,7 +86,7 @@ def of_glibc():
 
 if __name__ == "__main__":
     folder, *options = sys.argv[1:]
-    os.environ["TOPICMILL_WHEEL_OPTIONS"] = " ".join(options or ["--release"])
+    os.environ["TOPICMILL_WHEEL_OPTIONS"] = " ".join(options or ["--profile", "release"])
     target = Path(folder).resolve()
     target.mkdir(parents=True, exist_ok=True)
     # As pip does, so that both find the same files.

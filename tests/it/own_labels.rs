@@ -87,7 +87,8 @@ fn rows_are_scored_together_as_each_is_alone() {
             assert_eq!(mine.len(), labels.len());
             for (label, score) in &mine {
                 let distance = (score.as_f64().unwrap() - theirs[label].as_f64().unwrap()).abs();
-                assert!(distance <= 1e-6, "{model} {mode} {label}: {distance}");
+                // The rounding of a cosine, times the scale of the model.
+                assert!(distance <= 5e-6, "{model} {mode} {label}: {distance}");
             }
         }
     }

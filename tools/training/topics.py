@@ -3,8 +3,8 @@
 In go posts with a label and a pipeline file; out comes the same network with other weights. It stays a model that
 compares a text with the words of a label: the label's vector is made from its template and its descriptions, as the
 program makes it, and both sides are trained. Three things hold it near what it was, for labels that it never saw:
-the embeddings and the lower layers do not move, a text's vector and those of many other labels are drawn back to what
-they were, and in the end the weights are mixed with those from the start.
+the embeddings and the lower layers do not move; a text's scores for many other labels and the vectors of those are drawn
+back to what they were; and in the end the weights are mixed with those from the start.
 
 Layers that do not move are computed once: their output lies in memory in half precision, and an epoch begins there.
 """
@@ -33,14 +33,15 @@ class Recipe:
     seed: int = 1
     tokens: int = 96
     frozen: int = 2
-    epochs: int = 4
+    epochs: int = 3
     batch: int = 48
     rate: float = 8e-5
     warmup: float = 0.06
     decay: float = 0.01
     smoothing: float = 0.05
     scale: float = 21.0
-    near_texts: float = 0.5
+    near_texts: float = 0.1
+    near_others: float = 1.0
     near_labels: float = 1.0
     others: int = 12
     token_drop: float = 0.1
@@ -237,9 +238,15 @@ class Trainer:
         texts, labels, away = self.encoder.upper(states).split([len(chosen), len(words), len(others)])
         target = torch.tensor([self.rows[index].label for index in chosen])
         fit = functional.cross_entropy(recipe.scale * texts @ labels.T, target, label_smoothing=recipe.smoothing)
-        moved = 1 - (texts * self.before[chosen]).sum(1).mean()
+        before = self.before[chosen]
+        moved = 1 - (texts * before).sum(1).mean()
+        # What a text is like among labels that are not trained, for which the scores should stay.
+        wanted = functional.softmax(recipe.scale * before @ self.other_before.T, dim=-1)
+        other = functional.kl_div(
+            functional.log_softmax(recipe.scale * texts @ self.other_before.T, dim=-1), wanted, reduction="batchmean"
+        )
         moved_labels = 1 - (away * self.other_before[others]).sum(1).mean()
-        loss = fit + recipe.near_texts * moved + recipe.near_labels * moved_labels
+        loss = fit + recipe.near_texts * moved + recipe.near_others * other + recipe.near_labels * moved_labels
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step, self.steps)
         self.optimizer.zero_grad()
@@ -249,7 +256,7 @@ class Trainer:
             raise FloatingPointError(f"the loss is {loss.item()} at step {step}")
         self.optimizer.step()
         self.step += 1
-        return {"loss": fit.item(), "moved": moved.item(), "moved_labels": moved_labels.item()}
+        return {"loss": fit.item(), "moved": moved.item(), "others": other.item(), "moved_labels": moved_labels.item()}
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
