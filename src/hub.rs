@@ -227,7 +227,7 @@ impl Hub {
             return Err(PullError::Exists(wanted.to.clone()));
         }
         let listing = self.listing(wanted).await?;
-        let small = listing.small_files(&wanted.repo)?;
+        let mut small = listing.small_files(&wanted.repo)?;
         // Before anything large is fetched, and before a folder is made.
         if !listing.names().into_iter().any(is_graph) {
             return Err(PullError::NoGraph(wanted.repo.clone()));
@@ -257,7 +257,13 @@ impl Hub {
                 .await?;
         }
         // Before gigabytes of weights: a configuration that topicmill cannot use is found out after a few kilobytes.
-        check_config(&scratch)?;
+        if let Some(name) = check_config(&scratch)? {
+            let file = listing.file(&name, &wanted.repo)?;
+            listing::check(&[file], &wanted.repo)?;
+            self.file(wanted, &listing.sha, file, &scratch, heard)
+                .await?;
+            small.push(file.clone());
+        }
         let manifest = Manifest::read(&scratch)?;
         let large = listing.graph_files(wanted, manifest.as_ref(), &small)?;
         let all: Vec<&Sibling> = small.iter().chain(&large).collect();

@@ -412,7 +412,7 @@ fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checke
         state: "it loads; without manifest.toml nobody knows whether it is right".into(),
         ..Checked::default()
     };
-    Labeler::load(model, Box::new(engine), 1)?;
+    Labeler::load(model, Box::new(engine), 1)?.check_learned()?;
     Ok(vec![row])
 }
 

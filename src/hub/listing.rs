@@ -124,19 +124,25 @@ impl Listing {
         self.siblings.iter().map(|file| &*file.name).collect()
     }
 
-    /// The files that a model needs besides its graphs.
+    /// A file that a model cannot do without.
+    pub fn file(&self, name: &str, repo: &str) -> Result<&Sibling, PullError> {
+        self.find(name).ok_or_else(|| PullError::NoFile {
+            repo: repo.to_owned(),
+            file: name.to_owned(),
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<&Sibling> {
+        self.siblings.iter().find(|file| file.name == name)
+    }
+
+    /// The files that every model needs besides its graphs.
     pub fn small_files(&self, repo: &str) -> Result<Vec<Sibling>, PullError> {
-        let find = |name: &&str| self.siblings.iter().find(|file| file.name == **name);
         for name in NEEDED {
-            if find(name).is_none() {
-                return Err(PullError::NoFile {
-                    repo: repo.to_owned(),
-                    file: (*name).to_owned(),
-                });
-            }
+            self.file(name, repo)?;
         }
         let names = NEEDED.iter().chain(WELCOME);
-        Ok(names.filter_map(find).cloned().collect())
+        Ok(names.filter_map(|name| self.find(name)).cloned().collect())
     }
 
     /// The graphs to fetch, and the weights that lie beside them; `small` are fetched anyway.

@@ -327,6 +327,8 @@ fn float(n: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use topicmill_score::folder::{EmbeddingHead, ModelKind};
     use topicmill_score::score::evidence;
@@ -339,6 +341,7 @@ mod tests {
             softmax_scale: 1.0,
             sigmoid_scale: 1.0,
             sigmoid_bias: 0.0,
+            learned: Arc::default(),
         });
         let pairs: Vec<PairLogits> = logits
             .iter()

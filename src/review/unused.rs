@@ -1,6 +1,7 @@
 //! Which stored hypotheses only one label set needs, so that they may go with it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use topicmill_score::folder::{ClassifierHead, EmbeddingHead, HeadFunction, ModelKind, NliClasses};
 use topicmill_score::{LabelSet, hypothesis};
@@ -25,7 +26,8 @@ pub async fn only_of(store: &Store, label_set: i64) -> Result<Vec<i64>, StoreErr
     Ok(found.into_iter().flatten().collect())
 }
 
-/// The keys of a label set under every kind of model; of a kind only its name decides.
+/// The keys of a label set under every kind of model, and those of learned vectors for its labels; of a kind only its name
+/// decides.
 fn keys(set: &LabelSet) -> BTreeSet<String> {
     let nli = ModelKind::Nli(NliClasses {
         count: 2,
@@ -38,14 +40,16 @@ fn keys(set: &LabelSet) -> BTreeSet<String> {
         softmax_scale: 1.0,
         sigmoid_scale: 1.0,
         sigmoid_bias: 0.0,
+        learned: Arc::default(),
     });
     let classifier = ModelKind::Classifier(ClassifierHead {
         labels: Vec::new(),
         function: HeadFunction::Softmax,
     });
-    let kinds = [nli, embedding, classifier];
-    kinds
-        .iter()
-        .flat_map(|kind| hypothesis::keys(kind, set))
-        .collect()
+    let learned = |label| hypothesis::learned_key(&hypothesis::texts(&embedding, set, label));
+    let mut keys: BTreeSet<String> = set.labels.iter().map(learned).collect();
+    for kind in [&nli, &embedding, &classifier] {
+        keys.extend(hypothesis::keys(kind, set));
+    }
+    keys
 }

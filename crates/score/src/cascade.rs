@@ -316,6 +316,8 @@ fn is_one(temperature: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::folder::{EmbeddingHead, ModelKind};
     use crate::scripted::{Scripted, nli_folder, set};
@@ -341,6 +343,7 @@ mod tests {
             softmax_scale: 1.0,
             sigmoid_scale: 1.0,
             sigmoid_bias: 0.0,
+            learned: Arc::default(),
         });
         let set = set(&["food", "music", "travel", "chess"]);
         let texts: Vec<String> = (0..20).map(|i| format!("post {i}")).collect();

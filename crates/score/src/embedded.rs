@@ -166,6 +166,8 @@ pub(crate) fn unit(mut vector: Vec<f64>) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::folder::{EmbeddingHead, ModelKind};
     use crate::score::{PairLogits, fold};
@@ -210,6 +212,7 @@ mod tests {
             softmax_scale: 21.0,
             sigmoid_scale: 23.5,
             sigmoid_bias: 0.281,
+            learned: Arc::default(),
         });
         let text = TextVector::of(&raw(1, 384));
         let wide = |seed| {

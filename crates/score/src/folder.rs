@@ -14,11 +14,13 @@ mod config;
 mod error;
 pub mod graph;
 pub mod hashes;
+pub mod learned;
 pub mod manifest;
 mod names;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
@@ -29,6 +31,7 @@ use self::graph::Facts;
 pub use self::graph::Fixed;
 pub use self::hashes::hex;
 use self::hashes::{file_hash, known_hash};
+pub use self::learned::{LearnedLabel, LearnedLabels};
 use self::manifest::{Made, Manifest};
 pub use self::names::graph_names;
 use self::names::{choose_graph, external_data, precision_of};
@@ -184,6 +187,8 @@ pub struct EmbeddingHead {
     pub sigmoid_scale: f64,
     /// See `sigmoid_scale`.
     pub sigmoid_bias: f64,
+    /// Vectors for certain labels, in place of those of their words.
+    pub learned: Arc<LearnedLabels>,
 }
 
 impl ModelFolder {
@@ -232,10 +237,7 @@ impl ModelFolder {
             rounds_to_bf16,
         } = Choice::of(dir, manifest.as_ref(), processor, precision)?;
         let said = manifest.as_ref().map(Manifest::kind);
-        let kind = config.kind(said).map_err(|detail| ModelError::Unsuitable {
-            path: config_path.clone(),
-            detail,
-        })?;
+        let (kind, label_vectors) = kind_in(dir, &config, said)?;
         let tokenizer_hash = file_hash(&tokenizer)?;
 
         let mut parts = vec![config_path, tokenizer.clone()];
@@ -243,6 +245,7 @@ impl ModelFolder {
             // It decides where a text is cut.
             parts.push(tokenizer_config_path);
         }
+        parts.extend(label_vectors);
         parts.push(graph.clone());
         match &made {
             Some(made) => parts.extend(made.data.iter().map(|name| dir.join(name))),
@@ -439,16 +442,37 @@ pub fn name_of(dir: &Path) -> String {
     )
 }
 
-/// Whether `config.json` of a folder describes a model that can score labels.
+/// What kind of model a configuration describes, with the label vectors that it has learned, and the file of these.
+fn kind_in(
+    dir: &Path,
+    config: &Config,
+    said: Option<&str>,
+) -> Result<(ModelKind, Option<PathBuf>), ModelError> {
+    let unsuitable = |detail| ModelError::Unsuitable {
+        path: dir.join("config.json"),
+        detail,
+    };
+    let mut kind = config.kind(said).map_err(unsuitable)?;
+    let file = match config.label_vectors().map_err(unsuitable)? {
+        Some(name) => Some(required(dir, name)?),
+        None => None,
+    };
+    if let (ModelKind::Embedding(head), Some(file)) = (&mut kind, &file) {
+        head.learned = Arc::new(LearnedLabels::read(file)?);
+    }
+    Ok((kind, file))
+}
+
+/// Whether `config.json` of a folder describes a model that can score labels; the name of one more file that it then
+/// needs, the one with learned label vectors.
 ///
 /// # Errors
 /// See [`ModelError`].
-pub fn check_config(dir: &Path) -> Result<(), ModelError> {
+pub fn check_config(dir: &Path) -> Result<Option<String>, ModelError> {
     let path = required(dir, "config.json")?;
     let config: Config = read_json(&path)?;
-    config
-        .kind(None)
-        .map(|_| ())
+    let kind = config.kind(None);
+    kind.and_then(|_| Ok(config.label_vectors()?.map(str::to_owned)))
         .map_err(|detail| ModelError::Unsuitable { path, detail })
 }
 
@@ -460,9 +484,8 @@ pub fn kind_of(dir: &Path) -> Result<ModelKind, ModelError> {
     let path = required(dir, "config.json")?;
     let config: Config = read_json(&path)?;
     let manifest = Manifest::read(dir)?;
-    config
-        .kind(manifest.as_ref().map(Manifest::kind))
-        .map_err(|detail| ModelError::Unsuitable { path, detail })
+    let said = manifest.as_ref().map(Manifest::kind);
+    Ok(kind_in(dir, &config, said)?.0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@
 //! mean of the vectors of several texts: the hypothesis and the label's descriptions, which say in plain
 //! words what a bare label leaves open. A classifier compares it with nothing: each of its labels has a logit, and a key
 //! under which that is stored.
+//!
+//! An embedding model may have [learned](crate::folder::learned) vectors for certain labels. They count for a label set if
+//! there is one for each of its labels, found by its texts. Otherwise none of them counts, because a learned vector and one
+//! made of words do not compare. The background keeps the vectors of its words.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -49,14 +53,63 @@ pub fn groups(kind: &ModelKind, set: &LabelSet) -> Vec<Vec<Vec<String>>> {
         .collect()
 }
 
+/// The vectors that a model has learned for the labels of a set, in their order, if there is one for each of them.
+pub fn learned<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<&'k [f64]>> {
+    let found = found(kind, set)?;
+    found.into_iter().collect()
+}
+
+/// For each label of a set the vector that a model has learned for it; `None` from a model that has learned none.
+fn found<'k>(kind: &'k ModelKind, set: &LabelSet) -> Option<Vec<Option<&'k [f64]>>> {
+    let ModelKind::Embedding(head) = kind else {
+        return None;
+    };
+    let labels = set.labels.iter();
+    let found = labels.map(|label| head.learned.vector(&texts(kind, set, label)));
+    (!head.learned.is_empty()).then(|| found.collect())
+}
+
+/// Why labels are compared by their words although the model has learned vectors for some of them, for people; `None` where
+/// it has one for each of them, or for none.
+pub fn why_by_words(kind: &ModelKind, set: &LabelSet) -> Option<String> {
+    /// Labels that are named; more would fill the line.
+    const NAMED: usize = 3;
+    let found = found(kind, set)?;
+    let labels = set.labels.iter().zip(&found);
+    let lacking = labels.filter(|(_, vector)| vector.is_none());
+    let lacking: Vec<String> = lacking
+        .map(|(label, _)| format!("`{}`", label.slug))
+        .collect();
+    let (of, learned) = (found.len(), found.len() - lacking.len());
+    if learned == 0 || lacking.is_empty() {
+        return None;
+    }
+    let named = lacking[..lacking.len().min(NAMED)].join(", ");
+    let more = match lacking.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "the model has learned vectors for {learned} of these {of} labels and none for {named}{more}, so it compares all labels \
+         by their words"
+    ))
+}
+
 /// The keys of a label set's logits, one a label, and one for the background where something of it is left.
 pub fn keys(kind: &ModelKind, set: &LabelSet) -> Vec<String> {
+    let is_learned = learned(kind, set).is_some();
     let groups = groups(kind, set).into_iter();
     groups
         .enumerate()
         .map(|(place, group)| {
-            let keys: Vec<String> = group.iter().map(|texts| key(texts)).collect();
-            if place < set.labels.len() {
+            let is_label = place < set.labels.len();
+            let key_of = if is_label && is_learned {
+                learned_key
+            } else {
+                key
+            };
+            let keys: Vec<String> = group.iter().map(|texts| key_of(texts)).collect();
+            if is_label {
                 keys.concat()
             } else {
                 format!("{FOLDED}\n\n{}", keys.join("\n\n"))
@@ -78,6 +131,17 @@ pub fn key(texts: &[String]) -> String {
         .collect();
     texts.join("\n")
 }
+
+/// The same for a label with a learned vector.
+///
+/// One line break begins it. No texts have such a key: the first of them is never empty, and a line break that begins it is
+/// written as two.
+pub fn learned_key(texts: &[String]) -> String {
+    format!("\n{LEARNED}\n{}", key(texts))
+}
+
+/// How the key of a learned vector begins, after a line break.
+const LEARNED: &str = "A learned vector of:";
 
 /// Labels that a model cannot tell apart, as pairs of slugs: their texts are the same but for the size of letters.
 /// Two labels with the same words are the same to an NLI model, and differ by their descriptions to an embedding model.
@@ -105,9 +169,12 @@ pub fn twins<'a>(kind: &ModelKind, set: &'a LabelSet) -> Vec<(&'a str, &'a str)>
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::folder::{EmbeddingHead, NliClasses};
+    use crate::folder::{EmbeddingHead, LearnedLabel, LearnedLabels, NliClasses};
     use crate::labels::Mode;
+    use crate::scripted::{background, set};
 
     #[test]
     fn a_line_break_is_not_the_end_of_a_text() {
@@ -153,6 +220,7 @@ mod tests {
             softmax_scale: 1.0,
             sigmoid_scale: 1.0,
             sigmoid_bias: 0.0,
+            learned: Arc::default(),
         });
         assert_eq!(
             texts(&nli, &set, &label),
@@ -173,5 +241,84 @@ mod tests {
         };
         assert_eq!(twins(&nli, &two), [("climate", "politics")]);
         assert_eq!(twins(&embedding, &two), []);
+    }
+
+    /// A model that has learned vectors of these labels, as [`set`] describes them.
+    fn having_learned(labels: &[&str]) -> ModelKind {
+        let mut head = EmbeddingHead {
+            output: "v".into(),
+            softmax_scale: 1.0,
+            sigmoid_scale: 1.0,
+            sigmoid_bias: 0.0,
+            learned: Arc::default(),
+        };
+        let (worded, set) = (ModelKind::Embedding(head.clone()), set(labels));
+        let learned = (1u8..)
+            .zip(&set.labels)
+            .map(|(number, label)| LearnedLabel {
+                texts: texts(&worded, &set, label),
+                vector: vec![1.0, f64::from(number)],
+            });
+        if !labels.is_empty() {
+            head.learned = Arc::new(LearnedLabels::of(learned.collect()).unwrap());
+        }
+        ModelKind::Embedding(head)
+    }
+
+    #[test]
+    fn learned_vectors_count_for_all_labels_of_a_set_or_for_none() {
+        let kind = having_learned(&["food", "sports", "music"]);
+        let vectors = |labels: &[&str]| learned(&kind, &set(labels)).map(|found| found.concat());
+        assert_eq!(
+            vectors(&["food", "sports", "music"]),
+            Some(vec![1.0, 1.0, 1.0, 2.0, 1.0, 3.0])
+        );
+        assert_eq!(vectors(&["music", "food"]), Some(vec![1.0, 3.0, 1.0, 1.0]));
+        assert_eq!(vectors(&["music", "food", "chess"]), None);
+        assert_eq!(vectors(&["chess"]), None);
+        let why = |labels: &[&str]| why_by_words(&kind, &set(labels));
+        assert_eq!(
+            why(&["chess", "music", "law"]).unwrap(),
+            "the model has learned vectors for 1 of these 3 labels and none for `chess`, `law`, so it compares all labels by \
+             their words"
+        );
+        let many = why(&["chess", "music", "law", "war", "rust", "tea"]).unwrap();
+        assert!(
+            many.contains("`chess`, `law`, `war` and 2 more, so"),
+            "{many}"
+        );
+        assert_eq!(why(&["music", "food"]), None);
+        assert_eq!(why(&["chess"]), None, "nobody expects a vector");
+        // The same label with another description is another one.
+        let mut other = set(&["food", "sports"]);
+        other.labels[1].descriptions = vec!["Balls.".into()];
+        assert_eq!(learned(&kind, &other), None);
+        let why = why_by_words(&kind, &other).unwrap();
+        assert!(why.contains("none for `sports`, so"), "{why}");
+        assert_eq!(learned(&having_learned(&[]), &other), None);
+        assert_eq!(why_by_words(&having_learned(&[]), &other), None);
+    }
+
+    #[test]
+    fn a_learned_vector_is_stored_under_a_key_of_its_own() {
+        let (kind, worded) = (having_learned(&["food", "sports"]), having_learned(&[]));
+        let mut both = set(&["food", "sports"]);
+        both.background = Some(background());
+        let (keys, by_words) = (keys(&kind, &both), super::keys(&worded, &both));
+        assert_eq!(
+            keys[0],
+            "\nA learned vector of:\nThis text is about food.\nOf it."
+        );
+        assert!(keys[..2].iter().all(|key| !by_words.contains(key)));
+        assert_eq!(keys[2..], by_words[2..], "the background has its words");
+        let more = set(&["food", "sports", "chess"]);
+        assert_eq!(super::keys(&kind, &more), super::keys(&worded, &more));
+        // No texts make such a key.
+        let texts = [
+            "\nA learned vector of:",
+            "This text is about food.",
+            "Of it.",
+        ];
+        assert_ne!(key(&texts.map(str::to_owned)), keys[0]);
     }
 }

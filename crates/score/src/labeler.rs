@@ -104,6 +104,8 @@ pub struct Labeler {
     budget: usize,
     computed: Computed,
     watch: Option<Stopwatch>,
+    /// Numbers of a row, once one was computed.
+    width: Option<usize>,
 }
 
 impl Labeler {
@@ -125,6 +127,7 @@ impl Labeler {
             budget: TOKENS_OF_ONE_TEXT,
             computed: Computed::default(),
             watch: None,
+            width: None,
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)

@@ -195,6 +195,7 @@ async fn a_small_embedding_model_reads_no_text_whose_vector_is_stored() {
             softmax_scale: 20.0,
             sigmoid_scale: 1.0,
             sigmoid_bias: 0.0,
+            learned: Arc::default(),
         });
         folder
     };

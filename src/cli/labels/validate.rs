@@ -53,6 +53,12 @@ impl Validate {
         if let Some(text) = alike(&set, folder.as_ref()) {
             return Err(CliError::Usage(text));
         }
+        let why = folder
+            .as_ref()
+            .and_then(|folder| hypothesis::why_by_words(&folder.kind, &set));
+        if let Some(why) = why {
+            tracing::warn!("{why}");
+        }
         for warning in warnings(&set, &pipeline.topics, folder.as_ref()) {
             tracing::warn!("{warning}");
         }

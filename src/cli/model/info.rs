@@ -13,6 +13,8 @@ use topicmill_score::{Mode, ModelFolder, ModelKind};
 
 /// Letters of a hash that people are shown.
 const SHORT: usize = 12;
+/// Learned labels that people are shown: a line of a terminal has room for them.
+const FEW: usize = 3;
 
 /// Flags of `model info`.
 #[derive(Debug, Args)]
@@ -78,6 +80,24 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
         facts.push(("number of labels", number(head.labels.len())));
         facts.push(("default mode", json!(Mode::from(head.function).as_str())));
     }
+    if let ModelKind::Embedding(head) = &model.kind
+        && !head.learned.is_empty()
+    {
+        let learned = head.learned.hypotheses();
+        let count = learned.len();
+        let labels = learned.map(|hypothesis| bare(hypothesis, model.template.as_deref()));
+        let labels: Vec<&str> = labels.collect();
+        let labels = if people && count > FEW {
+            let (first, more) = (labels[..FEW].join(", "), count - FEW);
+            json!(format!("{first} and {more} more"))
+        } else if people {
+            json!(labels.join(", "))
+        } else {
+            json!(labels)
+        };
+        facts.push(("learned labels", labels));
+        facts.push(("number of learned labels", number(count)));
+    }
     facts.extend([
         ("hypothesis template", json!(model.template)),
         ("graph", json!(graph.display().to_string())),
@@ -89,6 +109,15 @@ fn facts(model: &ModelFolder, people: bool) -> Vec<(&'static str, Value)> {
     ]);
     facts.retain(|(_, value)| !value.is_null());
     facts
+}
+
+/// A label in its own words: its hypothesis without what the model's template puts around it.
+fn bare<'h>(hypothesis: &'h str, template: Option<&str>) -> &'h str {
+    let around = template.and_then(|template| template.split_once("{}"));
+    let (before, after) = around.unwrap_or_default();
+    let rest = hypothesis.strip_prefix(before);
+    let bare = rest.and_then(|rest| rest.strip_suffix(after));
+    bare.unwrap_or(hypothesis)
 }
 
 fn reads(kind: &ModelKind) -> &'static str {

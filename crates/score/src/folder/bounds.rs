@@ -23,9 +23,14 @@ pub fn of(name: &str) -> u64 {
     match name {
         "tokenizer.json" => TOKENIZER,
         MANIFEST_FILE | VERIFIED_FILE => MANIFEST,
-        _ if Path::new(name).extension().is_some_and(|e| e == "json") => JSON,
+        _ if is_json(Path::new(name)) => JSON,
         _ => MAX_FILE,
     }
+}
+
+/// Whether a file is JSON by its name.
+pub(super) fn is_json(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "json")
 }
 
 /// What is in one of a folder's small files.

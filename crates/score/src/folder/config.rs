@@ -2,10 +2,13 @@
 //!
 //! Both are the hub's, and read as transformers reads them; only the block `zero_shot` is topicmill's own.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::classifier::{ClassifierHead, Said};
+use super::learned::{LearnedLabels, is_beside};
 use super::{EmbeddingHead, ModelKind, NliClasses};
 
 /// Longest sequence of a model that does not say how long it may be.
@@ -15,6 +18,8 @@ pub(super) const DEFAULT_MAX_TOKENS: usize = 512;
 const NO_LIMIT: f64 = 1e6;
 /// The same for numbers that are whole.
 const MOST_TOKENS: usize = 1_000_000;
+/// What the block `zero_shot` calls an embedding model.
+const EMBEDDING: &str = "embedding";
 /// What a manifest calls an NLI model.
 const NLI: &str = "nli";
 
@@ -78,6 +83,7 @@ pub(super) struct ZeroShot {
     sigmoid_scale: Option<f64>,
     sigmoid_bias: Option<f64>,
     max_length: Option<usize>,
+    label_vectors: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -86,12 +92,13 @@ pub(super) struct TokenizerConfig {
 }
 
 impl Config {
-    /// What kind of model it is. `said`: the kind that a manifest names.
+    /// What kind of model it is, but for [learned label vectors](Self::label_vectors), which lie in a file of their own.
+    /// `said`: the kind that a manifest names.
     ///
     /// Without one, a model with an entailment among its classes is NLI, and any other sequence classifier is one.
     pub fn kind(&self, said: Option<&str>) -> Result<ModelKind, String> {
         match (&self.zero_shot, said) {
-            (Some(block), _) if block.mode == "embedding" => {
+            (Some(block), _) if block.mode == EMBEDDING => {
                 block.embedding().map(ModelKind::Embedding)
             }
             (Some(block), _) if block.mode != "nli" => Err(format!(
@@ -103,6 +110,23 @@ impl Config {
                 self.nli().map(ModelKind::Nli)
             }
             (None, _) => self.classifier(),
+        }
+    }
+
+    /// The name of the file with learned label vectors, which lies beside the configuration, where it names one.
+    pub fn label_vectors(&self) -> Result<Option<&str>, String> {
+        let Some(block) = &self.zero_shot else {
+            return Ok(None);
+        };
+        match block.label_vectors.as_deref() {
+            Some(_) if block.mode != EMBEDDING => Err(format!(
+                "`zero_shot.label_vectors` is for the mode `{EMBEDDING}`, and its mode is `{}`; take it out",
+                block.mode
+            )),
+            Some(name) if !is_beside(name) => Err(format!(
+                "`zero_shot.label_vectors` is {name:?}; write the name of a file in this folder that ends in `.json`"
+            )),
+            name => Ok(name),
         }
     }
 
@@ -236,6 +260,7 @@ impl ZeroShot {
             softmax_scale: number(self.softmax_scale, "softmax_scale")?,
             sigmoid_scale: number(self.sigmoid_scale, "sigmoid_scale")?,
             sigmoid_bias: number(self.sigmoid_bias, "sigmoid_bias")?,
+            learned: Arc::new(LearnedLabels::default()),
         })
     }
 }

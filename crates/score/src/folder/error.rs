@@ -90,6 +90,17 @@ pub enum ModelError {
         /// The graphs that are there.
         found: Vec<String>,
     },
+    /// Learned label vectors that cannot be used.
+    #[error(
+        "use the label vectors in `{path}`: {detail}; make the file again, or take `label_vectors` out of the block \
+         `zero_shot` of `config.json` to compare labels by their words"
+    )]
+    LabelVectors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
     /// A file cannot be written.
     #[error("write `{path}` of the model: {source}; check the permissions of its folder")]
     Write {

@@ -267,6 +267,59 @@ fn an_embedding_model_says_how_its_cosines_become_scores() {
     );
 }
 
+#[test]
+fn learned_label_vectors_decide_a_score() {
+    let block = |more: &str| {
+        let of = r#""mode":"embedding","output":"v","softmax_scale":21.0,"sigmoid_scale":23.5,"sigmoid_bias":0.281"#;
+        format!("{{\"zero_shot\":{{{of}{more}}}}}")
+    };
+    let base = |more: &str| {
+        let files = [
+            ("config.json", block(more)),
+            ("tokenizer.json", "{}".to_owned()),
+            ("model.onnx", "z\u{5}graph".to_owned()),
+        ];
+        files.to_vec()
+    };
+    let open = |more: &str, learned: Option<&str>| {
+        let mut files = base(more);
+        files.extend(learned.map(|text| ("l.json", text.to_owned())));
+        let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, &**text)).collect();
+        let dir = folder(&files);
+        ModelFolder::open(dir.path(), None)
+    };
+    let named = r#","label_vectors":"l.json""#;
+    let (one, two) = (
+        r#"{"labels":[{"texts":["a"],"vector":[1.0,2.0]}]}"#,
+        r#"{"labels":[{"texts":["a"],"vector":[1.0,3.0]}]}"#,
+    );
+    let hash = |found: Result<ModelFolder, ModelError>| found.unwrap().manifest_hash;
+    assert_eq!(
+        hash(open("", None)),
+        hash(open("", Some(one))),
+        "nothing names the file"
+    );
+    assert_ne!(hash(open(named, Some(one))), hash(open(named, Some(two))));
+    let ModelKind::Embedding(head) = open(named, Some(one)).unwrap().kind else {
+        panic!("an embedding model");
+    };
+    assert_eq!(
+        head.learned.vector(&["a".to_owned()]),
+        Some(&[1.0, 2.0][..])
+    );
+    let error = open(named, None).unwrap_err().to_string();
+    assert!(error.contains("has no `l.json`"), "{error}");
+    let error = open(r#","label_vectors":"../l.json""#, Some(one)).unwrap_err();
+    assert!(
+        error.to_string().contains("a file in this folder"),
+        "{error}"
+    );
+    // A model that compares a text with nothing learned no vectors either.
+    let nli = r#"{"label2id":{"entailment":0,"no":1},"zero_shot":{"mode":"nli","label_vectors":"l.json"}}"#;
+    let config: Config = serde_json::from_str(nli).unwrap();
+    assert!(config.label_vectors().unwrap_err().contains("take it out"));
+}
+
 /// A folder without a manifest around one of the graphs of the repository.
 fn around(graph: &str) -> tempfile::TempDir {
     let made = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/it/fixtures");

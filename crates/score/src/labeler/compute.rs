@@ -95,14 +95,26 @@ impl Labeler {
     /// Whether the engine computes a row without text: then a row that failed is itself at fault, else the
     /// engine is broken, say because its GPU vanished.
     fn engine_works(&mut self) -> bool {
+        // Numbers that are not finite were computed, too.
+        matches!(self.nothing(), Ok(_) | Err(EngineError::NotFinite(_)))
+    }
+
+    /// How many numbers the model gives for a row.
+    pub(super) fn width(&mut self) -> Result<usize, EngineError> {
+        match self.width {
+            Some(width) => Ok(width),
+            None => Ok(self.nothing()?.width),
+        }
+    }
+
+    /// What the model gives for a row without text.
+    fn nothing(&mut self) -> Result<Logits, EngineError> {
         let nothing = EncodedText::default();
         let row = match self.folder.kind {
             ModelKind::Nli(_) => self.encoder.pair(&nothing, &nothing),
             ModelKind::Embedding(_) | ModelKind::Classifier(_) => self.encoder.single(&nothing),
         };
-        let computed = self.infer(&Batch::new(&[row], self.encoder.pad_id()));
-        // Numbers that are not finite were computed, too.
-        matches!(computed, Ok(_) | Err(EngineError::NotFinite(_)))
+        self.infer(&Batch::new(&[row], self.encoder.pad_id()))
     }
 
     /// Computes a batch and checks what came out of it.
@@ -122,6 +134,7 @@ impl Labeler {
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
                 self.computed.add(batch);
+                self.width = Some(logits.width);
                 Ok(logits)
             }
             several => Err(EngineError::NotFinite(several)),

@@ -64,7 +64,8 @@ impl Labeler {
     /// Makes label sets ready; what is wrong with one of them is said in its place.
     ///
     /// # Errors
-    /// [`LabelerError::Engine`] and [`LabelerError::Tokenize`], where the trouble is not with one set.
+    /// [`LabelerError::Engine`], [`LabelerError::Tokenize`] and [`LabelerError::LearnedWidth`], where the trouble is not
+    /// with one set.
     pub fn prepare_each(
         &mut self,
         sets: &[LabelSet],
@@ -83,9 +84,7 @@ impl Labeler {
         }
         let computed = match self.missing_vectors(sets, &keys, &here) {
             Ok(computed) => computed,
-            Err(error @ (LabelerError::Engine(_) | LabelerError::Tokenize(_))) => {
-                return Err(error);
-            }
+            Err(error) if is_of_the_model(&error) => return Err(error),
             // The set at fault says so below, where each computes its own.
             Err(_) => Vec::new(),
         };
@@ -99,7 +98,7 @@ impl Labeler {
             let of_set: Vec<Option<LabelVector>> =
                 keys.iter().map(|key| here[key.as_str()].clone()).collect();
             match self.make_ready(set, &of_set) {
-                Err(error @ (LabelerError::Engine(_) | LabelerError::Tokenize(_))) => Err(error),
+                Err(error) if is_of_the_model(&error) => Err(error),
                 ready => Ok(ready),
             }
         };
@@ -117,7 +116,10 @@ impl Labeler {
         let (mut wanted, mut owners, mut texts) = (Vec::<&str>::new(), Vec::new(), Vec::new());
         let mut seen = HashSet::new();
         for (set, keys) in sets.iter().zip(keys).filter(|(_, keys)| !keys.is_empty()) {
-            for (group, key) in hypothesis::groups(kind, set).into_iter().zip(keys) {
+            let learned = hypothesis::learned(kind, set).map_or(0, |vectors| vectors.len());
+            let groups = hypothesis::groups(kind, set).into_iter().zip(keys);
+            // A learned vector is not computed.
+            for (group, key) in groups.skip(learned) {
                 if known[key.as_str()].is_some() || !seen.insert(key.as_str()) {
                     continue;
                 }
@@ -147,6 +149,14 @@ impl Labeler {
         let vectors = self.label_vectors(&nameless, &owners, wanted.len(), encoded, &[])?;
         Ok(wanted.into_iter().zip(vectors).collect())
     }
+}
+
+/// Whether the trouble is with the model, and so with every set.
+fn is_of_the_model(error: &LabelerError) -> bool {
+    matches!(
+        error,
+        LabelerError::Engine(_) | LabelerError::Tokenize(_) | LabelerError::LearnedWidth { .. }
+    )
 }
 
 #[cfg(test)]

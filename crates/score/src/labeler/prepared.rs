@@ -1,6 +1,8 @@
 //! A label set made ready for a model: hypotheses tokenised, vectors of labels computed, or labels found among a
 //! classifier's own, and how the rows of a text become its scores.
 
+use std::borrow::Cow;
+
 use super::{Labeler, LabelerError, Pair, TextResult};
 use crate::batch::BatchRow;
 use crate::embedded::{LabelVector, TextVector, unit};
@@ -166,10 +168,64 @@ impl Labeler {
                 "a post that fits the background better than every label is other"
             );
         }
+        self.tell_of_learned(set);
         self.make_ready(set, known)
     }
 
-    /// The same, without a word about it.
+    /// Says whether labels are compared by learned vectors; nothing of a model without any for these labels.
+    fn tell_of_learned(&self, set: &LabelSet) {
+        let (model, kind, labels) = (&self.folder.name, &self.folder.kind, set.labels.len());
+        if hypothesis::learned(kind, set).is_some() {
+            tracing::info!(
+                model,
+                labels,
+                "the model has learned vectors for these labels"
+            );
+            return;
+        }
+        if let Some(why) = hypothesis::why_by_words(kind, set) {
+            tracing::warn!(model, "{why}");
+        }
+    }
+
+    /// The vectors that the model has learned for the labels of a set, if there is one for each of them.
+    fn learned_vectors(
+        &mut self,
+        set: &LabelSet,
+    ) -> Result<Option<Vec<LabelVector>>, LabelerError> {
+        let ModelKind::Embedding(head) = &self.folder.kind else {
+            return Ok(None);
+        };
+        let Some(found) = hypothesis::learned(&self.folder.kind, set) else {
+            return Ok(None);
+        };
+        let of_label = |vector: &[f64]| LabelVector::of(head.softmax_scale, vec![vector.to_vec()]);
+        let vectors = found.into_iter().map(of_label).collect();
+        self.check_learned()?;
+        Ok(Some(vectors))
+    }
+
+    /// Checks whether the model's learned label vectors, if it has any, are as long as those that it computes.
+    ///
+    /// # Errors
+    /// [`LabelerError::LearnedWidth`] and [`LabelerError::Engine`].
+    pub fn check_learned(&mut self) -> Result<(), LabelerError> {
+        let numbers = match &self.folder.kind {
+            ModelKind::Embedding(head) if !head.learned.is_empty() => head.learned.dimensions(),
+            _ => return Ok(()),
+        };
+        let width = self.width()?;
+        if width == numbers {
+            return Ok(());
+        }
+        Err(LabelerError::LearnedWidth {
+            model: self.folder.name.clone(),
+            width,
+            numbers,
+        })
+    }
+
+    /// Makes a label set ready, without a word about it.
     pub(super) fn make_ready(
         &mut self,
         set: &LabelSet,
@@ -208,8 +264,16 @@ impl Labeler {
         let labels = if nli {
             Labels::Hypotheses(texts.into_iter().map(|(_, text)| text).collect())
         } else {
+            let mut known = Cow::Borrowed(known);
+            if let Some(learned) = self.learned_vectors(set)? {
+                let known = known.to_mut();
+                known.resize(known.len().max(learned.len()), None);
+                for (known, learned) in known.iter_mut().zip(learned) {
+                    *known = Some(learned);
+                }
+            }
             // Each place has a vector of its own, so nothing is left to fold.
-            let vectors = self.label_vectors(&name, &owners, keys.len(), texts, known)?;
+            let vectors = self.label_vectors(&name, &owners, keys.len(), texts, &known)?;
             owners = (0..keys.len()).collect();
             Labels::Vectors(vectors)
         };

@@ -270,6 +270,7 @@ fn an_embedding_model_compares_a_text_with_the_mean_of_its_labels_texts() {
         softmax_scale: 1.0,
         sigmoid_scale: 1.0,
         sigmoid_bias: 0.0,
+        learned: Arc::default(),
     });
     let engine = Scripted {
         classes: 5,

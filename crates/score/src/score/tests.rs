@@ -1,5 +1,7 @@
 //! Scores of every kind of model, and what of logits they are made of.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::folder::{ClassifierHead, EmbeddingHead, NliClasses};
 
@@ -64,6 +66,7 @@ fn an_embedding_model_scales_its_cosines() {
         softmax_scale: 21.0,
         sigmoid_scale: 23.5,
         sigmoid_bias: 0.281,
+        learned: Arc::default(),
     });
     let cosine = |x| PairLogits {
         entailment: x,
@@ -227,6 +230,7 @@ fn topics_fold_into_the_mean_of_their_odds() {
         softmax_scale: 21.0,
         sigmoid_scale: 23.5,
         sigmoid_bias: 0.281,
+        learned: Arc::default(),
     });
     let folded = fold(&kind, &two);
     near(folded.entailment, mean(21.0, 42.0) / 21.0);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::batch::Batch;
 use crate::engine::{Engine, EngineError, Logits};
-use crate::folder::EmbeddingHead;
+use crate::folder::{EmbeddingHead, LearnedLabel, LearnedLabels};
 use crate::labeler::{Ended, TextResult};
 use crate::scripted::{Scripted, background, nli_folder, set};
 
@@ -26,6 +26,7 @@ fn embedding() -> ModelKind {
         softmax_scale: 7.0,
         sigmoid_scale: 7.0,
         sigmoid_bias: 0.1,
+        learned: Arc::default(),
     })
 }
 
@@ -134,4 +135,85 @@ fn a_set_that_cannot_be_used_fails_alone() {
         assert!(matches!(prepared[2], Err(LabelerError::LabelSet(_))));
         assert!(matches!(prepared[3], Err(LabelerError::LabelSet(_))));
     }
+}
+
+/// The same model, with learned vectors of so many numbers for food and music.
+fn learned(numbers: usize) -> ModelKind {
+    let ModelKind::Embedding(mut head) = embedding() else {
+        unreachable!("an embedding model");
+    };
+    let set = set(&["food", "music"]);
+    let labels = (1u8..)
+        .zip(&set.labels)
+        .map(|(number, label)| LearnedLabel {
+            texts: hypothesis::texts(&embedding(), &set, label),
+            vector: (number..).take(numbers).map(f64::from).collect(),
+        });
+    head.learned = Arc::new(LearnedLabels::of(labels.collect()).unwrap());
+    ModelKind::Embedding(head)
+}
+
+#[test]
+fn learned_vectors_are_not_computed_and_not_mixed_with_others() {
+    let (mut labeler, batches) = labeler(Some(learned(3)));
+    let mut sets = [set(&["food", "music"]), set(&["music"])].to_vec();
+    let mut known = KnownVectors::new(100);
+    for wanted in [1, 0] {
+        let prepared = labeler.prepare_each(&sets, &mut known).unwrap();
+        assert!(prepared.iter().all(Result::is_ok));
+        // The first row shows how long a vector is.
+        assert_eq!(batches.swap(0, Ordering::Relaxed), wanted);
+    }
+    let (mut by_words, _) = super::tests::labeler(Some(embedding()));
+    let (food, music) = (vec![1.0, 2.0, 3.0], vec![2.0, 3.0, 4.0]);
+    let vector = |numbers: &Vec<f64>| LabelVector::of(7.0, vec![numbers.clone()]);
+    sets.push(set(&["chess", "food"]));
+    sets.push(set(&["music", "food"]));
+    for with_background in [false, true] {
+        for set in &mut sets {
+            set.background = with_background.then(background);
+        }
+        let together = labeler.prepare_each(&sets, &mut known).unwrap();
+        let together: Vec<Prepared> = together.into_iter().map(Result::unwrap).collect();
+        for (set, together) in sets.iter().zip(&together) {
+            let alone = labeler.prepare(set).unwrap();
+            assert_eq!(alone.label_vectors(), together.label_vectors());
+            assert_eq!(alone.keys(), together.keys());
+        }
+        let of_set = |at: usize| together[at].label_vectors().unwrap();
+        assert_eq!(of_set(0)[..2], [vector(&food), vector(&music)]);
+        assert_eq!(of_set(3)[..2], [vector(&music), vector(&food)]);
+        assert_ne!(of_set(2)[1], vector(&food), "chess has none");
+        let plain = by_words.prepare(&sets[0]);
+        let plain = plain.unwrap();
+        assert_eq!(
+            plain.label_vectors().unwrap()[2..],
+            of_set(0)[2..],
+            "the background has its words"
+        );
+    }
+}
+
+#[test]
+fn learned_vectors_of_another_model_are_refused_for_every_set() {
+    let (mut labeler, _) = labeler(Some(learned(2)));
+    let mut known = KnownVectors::new(100);
+    let sets = [set(&["chess"]), set(&["food"])];
+    let errors = [
+        labeler.prepare_each(&sets, &mut known).unwrap_err(),
+        labeler.prepare(&sets[1]).unwrap_err(),
+        labeler.check_learned().unwrap_err(),
+    ];
+    for error in errors {
+        let is_that = matches!(
+            error,
+            LabelerError::LearnedWidth {
+                width: 3,
+                numbers: 2,
+                ..
+            }
+        );
+        assert!(is_that, "{error}");
+    }
+    assert!(labeler.prepare(&sets[0]).is_ok(), "they do not count there");
 }
