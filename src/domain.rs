@@ -338,6 +338,10 @@ pub fn is_placeholder(body: &str) -> bool {
 /// assert_eq!(unescaped("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
 /// ```
 pub fn unescaped(text: &str) -> Cow<'_, str> {
+    // Most texts have none, which a search for one byte says sooner than a walk along all of them.
+    if memchr::memchr(b'&', text.as_bytes()).is_none() {
+        return Cow::Borrowed(text);
+    }
     html_escape::decode_html_entities(text)
 }
 
@@ -418,24 +422,39 @@ impl Authors {
                 *author = format!("u_{}", topicmill_score::hex(&digest[..8]));
             }
         }
-        ReadyPosts(posts)
+        let hashes = posts.iter().map(|post| TextHash::of(&post.text()));
+        ReadyPosts {
+            hashes: hashes.collect(),
+            posts,
+        }
     }
 }
 
-/// Posts whose authors are named as they may be stored. Only [`Authors::ready`] makes them, so that nothing is stored
-/// whose authors nobody thought of.
+/// Posts whose authors are named as they may be stored, with the hashes of their texts. Only [`Authors::ready`] makes
+/// them, so that nothing is stored whose authors nobody thought of.
 ///
 /// ```compile_fail
-/// topicmill::domain::ReadyPosts(Vec::new());
+/// let (posts, hashes) = (Vec::new(), Vec::new());
+/// topicmill::domain::ReadyPosts { posts, hashes };
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct ReadyPosts(Vec<Post>);
+pub struct ReadyPosts {
+    posts: Vec<Post>,
+    hashes: Vec<TextHash>,
+}
+
+impl ReadyPosts {
+    /// The hash of the text of each post, in their order.
+    pub fn hashes(&self) -> &[TextHash] {
+        &self.hashes
+    }
+}
 
 impl std::ops::Deref for ReadyPosts {
     type Target = [Post];
 
     fn deref(&self) -> &[Post] {
-        &self.0
+        &self.posts
     }
 }
 

@@ -1,5 +1,6 @@
 //! `topicmill export`: the labelled posts as a data set.
 
+mod away;
 mod tasks;
 
 use std::path::{Path, PathBuf};
@@ -7,8 +8,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use self::away::Away;
 use super::labels::{Named, model_of};
 use super::output::{self, OutputFormat};
+use super::score::local;
 use super::setup::Setup;
 use super::span::moment;
 use super::{CliError, Exit};
@@ -30,7 +33,8 @@ Examples:\n\
 \x20 topicmill export data-set --split 80/10/10")]
 pub struct Export {
     /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
-    /// with a data card, which `datasets.load_dataset` opens
+    /// with a data card, which `datasets.load_dataset` opens. An address such as s3://bucket/labelled.parquet names a file
+    /// in an object store
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Write this format, whatever the ending
@@ -124,6 +128,7 @@ enum By {
 impl Export {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if let Some(tool) = self.tool() {
+            Away::refuse(&self.out)?;
             return self.tasks(setup, tool).await;
         }
         if self.limit.is_some() || self.random_share.is_some() {
@@ -145,8 +150,9 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
+        let away = Away::of(&self, format, setup).await?;
         let destination = Destination {
-            path: self.out.clone(),
+            path: away.as_ref().map_or_else(|| local(&self.out), Away::path),
             format,
             overwrite: self.overwrite,
             bom: self.bom,
@@ -170,6 +176,13 @@ impl Export {
         let progress = Progress::counter("export", "posts");
         let heard = move |rows| progress.add(rows);
         let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
+        if let Some(away) = away {
+            let ended = away.end(exported.is_ok()).await;
+            // What went wrong first is told.
+            if exported.is_ok() {
+                ended?;
+            }
+        }
         match exported {
             // The exit code says that a signal came.
             Err(export::ExportError::Stopped) => Ok(Exit::Done),

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use self::places::Places;
+pub(in crate::cli) use self::places::{local, stores};
 use super::classify::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags};
 use super::{CliError, Exit};

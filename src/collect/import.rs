@@ -3,7 +3,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::{REJECTED_SHOWN, Sink};
-use crate::domain::{Post, Rejections, SourceKind, Topic};
+use crate::domain::{Authors, Post, ReadyPosts, Rejections, SourceKind, Topic};
 use crate::source::file::dump::{Block, Blocks, End};
 use crate::source::file::row::{Position, Record};
 use crate::source::page::Rejected;
@@ -84,14 +84,19 @@ pub async fn import(
             left_out: state.left_out,
         });
     }
-    // Unpacking and parsing have a thread of their own: one block is read while another one is stored.
+    // Unpacking, parsing and hashing have a thread of their own: one block is made ready while another one is stored.
     let (sender, mut receiver) = tokio::sync::mpsc::channel(BLOCKS_AHEAD);
+    let naming = Naming {
+        topics: plan.topics.to_vec(),
+        map_topics: plan.map_topics,
+        authors: sink.authors.clone(),
+    };
     let reader = tokio::task::spawn_blocking(move || {
         loop {
             let block = blocks.next_block();
             let ended = block.end.is_some();
             // Nobody listens any more once the import is stopped.
-            if sender.blocking_send(block).is_err() || ended {
+            if sender.blocking_send(naming.ready(block)).is_err() || ended {
                 break;
             }
         }
@@ -115,20 +120,68 @@ pub async fn import(
     stored
 }
 
+/// What a block needs to be made ready, on another thread than the one that stores it.
+struct Naming {
+    topics: Vec<Topic>,
+    map_topics: bool,
+    authors: Authors,
+}
+
+/// A block that only waits to be stored.
+struct ReadyBlock {
+    by_topic: Vec<(Option<String>, ReadyPosts)>,
+    posts: u64,
+    topics_mapped: u64,
+    rejected: Vec<Rejected>,
+    position: Position,
+    read: u64,
+    end: Option<End>,
+}
+
+impl Naming {
+    fn ready(&self, block: Block) -> ReadyBlock {
+        let posts = block.records.len() as u64;
+        let mut topics_mapped = 0;
+        let named = block.records.into_iter().map(|Record { post, topic }| {
+            let topic = match topic {
+                None => topic_of(&post, &self.topics),
+                Some(named) => {
+                    let slug = slug_of(&named, &self.topics).filter(|_| self.map_topics);
+                    topics_mapped += u64::from(slug.is_some());
+                    Some(slug.map_or(named, str::to_owned))
+                }
+            };
+            (topic, post)
+        });
+        let by_topic = by_topic(named, &self.authors);
+        ReadyBlock {
+            by_topic,
+            posts,
+            topics_mapped,
+            rejected: block.rejected,
+            position: block.position,
+            read: block.read,
+            end: block.end,
+        }
+    }
+}
+
 async fn store_block(
     sink: &Sink<'_>,
-    block: Block,
+    block: ReadyBlock,
     plan: &mut ImportPlan<'_>,
     done: &mut Imported,
 ) -> Result<()> {
-    let Block {
-        records,
+    let ReadyBlock {
+        by_topic,
+        posts,
+        topics_mapped,
         rejected,
         position,
         end,
         ..
     } = block;
-    let (posts, now) = (records.len() as u64, sink.clock.now().into());
+    let now = sink.clock.now().into();
     if let Some(state) = &mut plan.state {
         let moved = position.bytes > state.byte_offset;
         // While an earlier reading is skipped, there is nothing to store yet.
@@ -153,19 +206,8 @@ async fn store_block(
         }
         done.rejected.add(&reason);
     }
-    let named = |Record { post, topic }| {
-        let topic = match topic {
-            None => topic_of(&post, plan.topics),
-            Some(named) => {
-                let slug = slug_of(&named, plan.topics).filter(|_| plan.map_topics);
-                done.topics_mapped += u64::from(slug.is_some());
-                Some(slug.map_or(named, str::to_owned))
-            }
-        };
-        (topic, post)
-    };
-    let records: Vec<_> = records.into_iter().map(named).collect();
-    let stored = store_by_topic(sink, SourceKind::Import, records, plan.state.as_ref()).await?;
+    done.topics_mapped += topics_mapped;
+    let stored = store_ready(sink, SourceKind::Import, by_topic, plan.state.as_ref()).await?;
     done.posts += posts;
     done.new += stored.new;
     done.changed += stored.changed;
@@ -179,8 +221,16 @@ pub(super) async fn store_by_topic(
     sink: &Sink<'_>,
     source: SourceKind,
     posts: Vec<(Option<String>, Post)>,
-    state: Option<&ImportState>,
 ) -> Result<Upserted> {
+    let by_topic = by_topic(posts, &sink.authors);
+    store_ready(sink, source, by_topic, None).await
+}
+
+/// Posts of each topic together, as they may be stored.
+fn by_topic(
+    posts: impl IntoIterator<Item = (Option<String>, Post)>,
+    authors: &Authors,
+) -> Vec<(Option<String>, ReadyPosts)> {
     let mut by_topic: Vec<(Option<String>, Vec<Post>)> = Vec::new();
     for (topic, post) in posts {
         // A list and no map: there are a few topics, and they stay in the order in which they came.
@@ -189,6 +239,16 @@ pub(super) async fn store_by_topic(
             None => by_topic.push((topic, vec![post])),
         }
     }
+    let ready = |(topic, posts)| (topic, authors.ready(posts));
+    by_topic.into_iter().map(ready).collect()
+}
+
+async fn store_ready(
+    sink: &Sink<'_>,
+    source: SourceKind,
+    by_topic: Vec<(Option<String>, ReadyPosts)>,
+    state: Option<&ImportState>,
+) -> Result<Upserted> {
     let (topics, by_topic): (Vec<_>, Vec<_>) = by_topic.into_iter().unzip();
     let now = sink.clock.now().into();
     let pages: Vec<Page<'_>> = topics
@@ -203,7 +263,7 @@ pub(super) async fn store_by_topic(
             ranks: &[],
             after: None,
             newest: None,
-            posts: sink.authors.ready(posts),
+            posts,
             now,
         })
         .collect();

@@ -147,7 +147,7 @@ async fn ask(
         .map(|post| (topic_of(&post, plan.topics), post))
         .collect();
     done.posts += posts.len() as u64;
-    let stored = store_by_topic(sink, reddit.kind(), posts, None).await?;
+    let stored = store_by_topic(sink, reddit.kind(), posts).await?;
     done.new += stored.new;
     done.changed += stored.changed;
     done.edited += stored.edited;

@@ -395,6 +395,115 @@ const LINKS: [(&str, &str, &str, &str); 13] = [
     ("aa1", "Alive", "A text", ""),
 ];
 
+/// Posts of three days, from their first minute to their last, with labels of every kind: for another text, of another model,
+/// other, unsure. Their scores have exact sums.
+fn labelled_posts() -> String {
+    let (mut posts, mut labels) = (Vec::new(), Vec::new());
+    for i in 0..240_u16 {
+        let n = usize::from(i);
+        let topic = ["'gaming'", "'food'", "'games'", "'space'", "NULL"][n % 5];
+        let (day, time) = (1 + i % 3, ["00:00:00", "23:59:59"][n / 2 % 2]);
+        posts.push(format!(
+            "('t3_v{i}', 's', 'T', '', {topic}, FALSE, TRUE, 'reddit', BYTES({i:016}), '2026-01-0{day}T{time}+00:00', \
+             '2026-01-09T10:00:00+00:00', '2026-01-09T10:00:00+00:00')"
+        ));
+        if i % 7 == 0 {
+            continue;
+        }
+        let hash = if i % 11 == 0 { i + 1 } else { i };
+        let label = ["gaming", "food"][n / 3 % 2];
+        let (abstained, other) = (i % 6 == 0, i % 12 == 0);
+        let label = format!(
+            "1, BYTES({hash:016}), '{label}', {}, 0.5, {abstained}, {other}, 'single', '2026-01-09T11:00:00+00:00')",
+            0.5 + f64::from(i) / 1024.0
+        );
+        labels.push(format!("('t3_v{i}', 1, {label}"));
+        if i % 5 == 0 {
+            labels.push(format!("('t3_v{i}', 2, {label}"));
+        }
+    }
+    format!(
+        "INSERT INTO posts (fullname, subreddit, title, selftext, topic, over_18, is_self, source, text_hash, created_at, \
+           collected_at, updated_at) VALUES {}; \
+         INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, other, \
+           mode, classified_at) VALUES {}",
+        posts.join(", "),
+        labels.join(", ")
+    )
+}
+
+/// Days and topics as the views count them, with the current label set and without one.
+async fn counted(url: &str) -> [Vec<Vec<Option<String>>>; 4] {
+    let days = "SELECT CAST(day AS TEXT), label_topic, CAST(posts AS TEXT), CAST(mean_score AS TEXT), outcome \
+                  FROM topic_daily ORDER BY 1, 5, 2";
+    let topics = "SELECT topic, CAST(posts AS TEXT), CAST(labelled AS TEXT), CAST(agreed AS TEXT), \
+                    CAST(agreement AS TEXT) FROM topic_agreement ORDER BY 1";
+    let (days_of_current, topics_of_current) = (texts(url, days).await, texts(url, topics).await);
+    execute(url, "DELETE FROM current_target").await;
+    let (days_of_none, topics_of_none) = (texts(url, days).await, texts(url, topics).await);
+    let current = "INSERT INTO current_target (model_id, label_set_id) VALUES (1, 1)";
+    execute(url, current).await;
+    [
+        days_of_current,
+        topics_of_current,
+        days_of_none,
+        topics_of_none,
+    ]
+}
+
+#[tokio::test]
+async fn views_that_answer_sooner_answer_the_same() {
+    for database in databases() {
+        let url = database.url.as_str();
+        database_of(url, 21).await;
+        add_later_rows(url, 21).await;
+        execute(url, &labelled_posts()).await;
+        if backend(url) == "postgres" {
+            // A day is a day in UTC, wherever the server is.
+            let far = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = %L', current_database(), 'Asia/Tokyo'); \
+                       END $$";
+            execute(url, far).await;
+        }
+        let before = counted(url).await;
+        let lengths: Vec<usize> = before.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [13, 2, 0, 4], "{url}: {before:?}");
+        database.open().await.close().await.unwrap();
+        assert_eq!(counted(url).await, before, "{url}");
+    }
+}
+
+/// Tables and views of users that depend on the primary key of classifications.
+#[tokio::test]
+async fn the_key_of_classifications_is_made_anew_where_what_depends_on_it_can_be() {
+    let table = "CREATE TABLE mine (model_id BIGINT, label_set_id BIGINT, fullname TEXT, \
+                   FOREIGN KEY (model_id, label_set_id, fullname) REFERENCES classifications ON DELETE SET NULL); \
+                 INSERT INTO mine SELECT model_id, label_set_id, fullname FROM classifications";
+    let view = "CREATE VIEW mine_too AS SELECT c.*, COUNT(p.scores) AS seen FROM classifications c \
+                  JOIN packed_scores p USING (model_id, label_set_id, fullname) \
+                 GROUP BY c.model_id, c.label_set_id, c.fullname";
+    for (before, carried) in [(vec![table], "8"), (vec![table, view], "3")] {
+        let Some(database) = crate::support::postgres::postgres() else {
+            return;
+        };
+        let url = database.url.as_str();
+        database_of(url, 21).await;
+        for sql in before {
+            execute(url, sql).await;
+        }
+        database.open().await.close().await.unwrap();
+        let columns = "SELECT CAST(indnatts AS TEXT) FROM pg_index WHERE indexrelid = 'classifications_pkey'::regclass";
+        assert_eq!(texts(url, columns).await, [[Some(carried.to_owned())]]);
+        let keys = "SELECT CAST(COUNT(*) AS TEXT) FROM pg_constraint \
+                     WHERE contype = 'f' AND confrelid = 'classifications'::regclass AND convalidated";
+        assert_eq!(texts(url, keys).await, [[Some("2".to_owned())]]);
+        execute(url, "DELETE FROM posts").await;
+        for table in ["packed_scores", "mine WHERE fullname IS NOT NULL"] {
+            let sql = format!("SELECT CAST(COUNT(*) AS TEXT) FROM {table}");
+            assert_eq!(texts(url, &sql).await, [[Some("0".to_owned())]], "{table}");
+        }
+    }
+}
+
 /// Tables and views of users that depend on the primary key of posts.
 #[tokio::test]
 async fn the_key_of_posts_is_made_anew_where_what_depends_on_it_can_be() {

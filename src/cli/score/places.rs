@@ -19,21 +19,21 @@ use crate::tables::bytes;
 /// Bytes that are fetched at once.
 const PIECE: u64 = 4 << 20;
 
+/// Object stores, with the settings that the environment has for them.
+pub(in crate::cli) fn stores(setup: &Setup) -> Objects {
+    let variables = std::env::vars_os();
+    // One that is no Unicode is no setting of a store.
+    let variables = variables
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Objects::new(setup.clock.clone(), variables, hub_of_the_environment)
+}
+
 /// All places.
 pub(super) struct Places(Objects);
 
 impl Places {
     pub(super) fn new(setup: &Setup) -> Self {
-        let variables = std::env::vars_os();
-        // One that is no Unicode is no setting of a store.
-        let variables = variables.filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
-        Self(Objects::new(
-            setup.clock.clone(),
-            variables,
-            hub_of_the_environment,
-        ))
+        Self(stores(setup))
     }
 
     /// The folder that shards go to.
@@ -117,7 +117,7 @@ pub(super) fn is_folder(output: &Path) -> Result<bool, CliError> {
 }
 
 /// `file:///folder/file` as a path; anything else as it is.
-pub(super) fn local(path: &Path) -> PathBuf {
+pub(in crate::cli) fn local(path: &Path) -> PathBuf {
     let named = path.to_string_lossy();
     let file = Some(&*named).filter(|named| named.starts_with("file://"));
     let file = file.and_then(|named| Url::parse(named).ok()?.to_file_path().ok());

@@ -3,6 +3,7 @@
 //! The wire is ambiguous: a number may be a string, a name may be absent, a post may stand within a crosspost. What each
 //! form means is decided here.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{
@@ -33,15 +34,25 @@ impl Field {
 
     /// A string that is not blank, without NUL, which PostgreSQL refuses.
     pub(super) fn text(&self) -> Option<String> {
-        let text = self.str()?.replace('\0', "");
+        self.clean().map(Cow::into_owned)
+    }
+
+    /// The same, copied only where it has a NUL.
+    fn clean(&self) -> Option<Cow<'_, str>> {
+        let text = self.str()?;
+        let text = if memchr::memchr(0, text.as_bytes()).is_some() {
+            Cow::Owned(text.replace('\0', ""))
+        } else {
+            Cow::Borrowed(text)
+        };
         (!text.trim().is_empty()).then_some(text)
     }
 
     /// The same as a person wrote it, whether or not the source escapes it for HTML.
     pub(super) fn text_from(&self, source: SourceKind) -> Option<String> {
-        let text = self.text()?;
+        let text = self.clean()?;
         if !source.about().is_escaped {
-            return Some(text);
+            return Some(text.into_owned());
         }
         Some(unescaped(&text).into_owned()).filter(|text| !text.trim().is_empty())
     }

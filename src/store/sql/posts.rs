@@ -14,9 +14,14 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::{Attempts, is_taken};
 use super::super::{ImportState, Page, Result, RunId, Upserted};
+use super::known::Known;
 use super::work::OTHER_TEXT;
 use super::{Doing, SqlStore, at, count, is_older};
 use crate::domain::{Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp};
+
+/// A block of a file has more posts than this, and a page of a listing fewer. Where all of them are new, PostgreSQL takes so
+/// many by COPY (`MANY_NEW`), which refuses one that is stored.
+const MANY: usize = 200;
 
 /// What becomes of a post that is known.
 ///
@@ -99,7 +104,7 @@ where
         pages: &[Page<'_>],
         state: Option<&ImportState>,
     ) -> Result<Upserted> {
-        // Outside the loop: sorting and hashing are the same in each attempt.
+        // Outside the loop: sorting is the same in each attempt.
         let rows = rows_of(pages);
         let mut attempts = Attempts::default();
         let mut apart = true;
@@ -393,9 +398,8 @@ where
         upserted: &mut Upserted,
     ) -> Result<HashSet<Fullname>> {
         const STORE: &str = "store posts";
-        let fullnames = rows.iter().map(|row| row.post.fullname.as_str());
         // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
-        let known = Self::known_posts(tx, fullnames).await?;
+        let known = Self::known_among(tx, rows, apart).await?;
         let (mut new, mut others) = (Vec::new(), Vec::new());
         let mut edited = Vec::new();
         let mut before_edits: Vec<&[u8]> = Vec::new();
@@ -479,6 +483,25 @@ where
             new.clear();
         }
         Ok(new.iter().map(|row| row.post.fullname.clone()).collect())
+    }
+
+    /// Those of the posts that are stored. Of many one look may say that none is, unless a new one that is stored `apart`
+    /// was refused already.
+    async fn known_among(
+        tx: &mut Transaction<'static, DB>,
+        rows: &[Row<'_>],
+        apart: bool,
+    ) -> Result<HashMap<String, Known>> {
+        let mut fullnames = rows.iter().map(|row| row.post.fullname.as_str());
+        if apart
+            && rows.len() >= MANY
+            && let (Some(first), Some(last)) = (fullnames.clone().next(), fullnames.next_back())
+            && Self::all_new(tx, first, last).await?
+        {
+            return Ok(HashMap::new());
+        }
+        let fullnames = rows.iter().map(|row| row.post.fullname.as_str());
+        Self::known_posts(tx, fullnames).await
     }
 
     /// A text that somebody changed by hand is the one again that its hash says.
@@ -645,16 +668,6 @@ pub(super) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn new(page: &'a Page<'a>, post: Cow<'a, Post>, rank: Option<i64>) -> Self {
-        let hash = TextHash::of(&post.text());
-        Self {
-            page,
-            post,
-            hash,
-            rank,
-        }
-    }
-
     /// The post that a crosspost shows.
     fn shown(&self) -> Option<&str> {
         self.post.crosspost_parent.as_ref().map(Fullname::as_str)
@@ -676,7 +689,11 @@ impl<'a> Row<'a> {
         let mut post = self.post.clone().into_owned();
         post.selftext.clear();
         post.url = None;
-        Self::new(self.page, Cow::Owned(post), self.rank)
+        Self {
+            hash: TextHash::of(&post.text()),
+            post: Cow::Owned(post),
+            ..*self
+        }
     }
 }
 
@@ -698,8 +715,13 @@ fn rows_of<'a>(pages: &'a [Page<'a>]) -> Vec<Row<'a>> {
     });
     places.dedup_by(|older, newer| older.0.fullname == newer.0.fullname && older.1 == newer.1);
     let row = |(post, p, i): (&'a Post, usize, usize)| {
-        let rank = pages[p].ranks.get(i).copied().map(i64::from);
-        Row::new(&pages[p], Cow::Borrowed(post), rank)
+        let page = &pages[p];
+        Row {
+            page,
+            post: Cow::Borrowed(post),
+            hash: page.posts.hashes()[i],
+            rank: page.ranks.get(i).copied().map(i64::from),
+        }
     };
     places.into_iter().map(row).collect()
 }

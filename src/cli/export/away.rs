@@ -1,0 +1,134 @@
+//! `export` to an object store: the data set is made on this machine, and becomes an object once it is whole.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::Export;
+use crate::classify::worker_name;
+use crate::cli::CliError;
+use crate::cli::score::stores;
+use crate::cli::setup::Setup;
+use crate::export::{ExportError, Format};
+use crate::files::FilesError;
+use crate::objects::{Address, Lock, ObjectError, Output};
+
+/// What is put behind the name of an object for its lock.
+const LOCK: &str = ".lock";
+
+/// An object that a data set is to become. Nobody else exports to it meanwhile.
+pub(super) struct Away {
+    output: Output,
+    name: String,
+    lock: Lock,
+    folder: TempDir,
+}
+
+impl Away {
+    /// The object that the output names; `None` for a file or a folder of this machine.
+    pub(super) async fn of(
+        export: &Export,
+        format: Option<Format>,
+        setup: &Setup,
+    ) -> Result<Option<Self>, CliError> {
+        let named = export.out.to_string_lossy();
+        if !Address::is_one(&named) {
+            return Ok(None);
+        }
+        let address = Address::parse(&named).map_err(FilesError::from)?;
+        if format.is_none() || address.is_folder || address.key.is_empty() {
+            return Err(CliError::Usage(format!(
+                "a data set in an object store is one file, and `{address}` is a folder: end it in .parquet, .csv, .jsonl or \
+                 .xlsx, or export to a folder of this machine and copy it"
+            )));
+        }
+        if address.key.contains(['*', '?', '[']) {
+            let usage =
+                format!("`{address}` is a pattern: give the name of one object, without * ? [");
+            return Err(CliError::Usage(usage));
+        }
+        let (objects, overwrite) = (stores(setup), export.overwrite);
+        blocking(move || {
+            let (parent, name) = address.key.rsplit_once('/').unwrap_or(("", &address.key));
+            let mut folder = address.clone();
+            folder.key = parent.to_owned();
+            let output = objects.output(&folder)?;
+            let folder = tempfile::Builder::new().prefix("topicmill-").tempdir();
+            let folder = folder.map_err(|source| ObjectError::File {
+                path: std::env::temp_dir().display().to_string(),
+                source,
+            })?;
+            let holder = format!("the export of {}", worker_name());
+            // The folder's name is one that nobody else on this machine has.
+            let token = format!("{holder} {}", folder.path().display());
+            let away = Self {
+                lock: output.lock(&format!("{name}{LOCK}"), &holder, &token)?,
+                output,
+                name: name.to_owned(),
+                folder,
+            };
+            // Behind the lock: whoever exported there meanwhile is done.
+            let there = if overwrite {
+                Ok(None)
+            } else {
+                objects.one(&address)
+            };
+            match there {
+                Ok(None) => Ok(Ok(away)),
+                Ok(Some(found)) => {
+                    away.lock.remove()?;
+                    Ok(Err(ExportError::Exists(found.shown.into())))
+                }
+                Err(error) => {
+                    // What is wrong is told by the first error.
+                    away.lock.remove().ok();
+                    Err(error)
+                }
+            }
+        })
+        .await?
+        .map(Some)
+        .map_err(CliError::from)
+    }
+
+    /// Refuses an address where only a file of this machine will do.
+    pub(super) fn refuse(out: &Path) -> Result<(), CliError> {
+        let named = out.to_string_lossy();
+        if !Address::is_one(&named) {
+            return Ok(());
+        }
+        let address = Address::parse(&named).map_err(FilesError::from)?;
+        Err(CliError::Usage(format!(
+            "tasks are not written to `{address}`: export them to this machine and copy them"
+        )))
+    }
+
+    /// Where to make the data set.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join(&self.name)
+    }
+
+    /// Puts the data set into the store, if it is whole.
+    pub(super) async fn end(self, is_whole: bool) -> Result<(), CliError> {
+        blocking(move || {
+            let path = self.path();
+            let put = if is_whole {
+                self.output.put_file(&self.name, &path, &self.lock)
+            } else {
+                Ok(())
+            };
+            let removed = self.lock.remove();
+            put.and(removed)
+        })
+        .await
+    }
+}
+
+/// Requests are waited for, on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ObjectError> + Send + 'static,
+) -> Result<T, CliError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.expect("requests do not panic");
+    Ok(done.map_err(FilesError::from)?)
+}
