@@ -176,7 +176,7 @@ class Measures(unittest.TestCase):
             fit = Fit(
                 model, base.tokenizer, corpus, plan, ROOT / "unused", "no", None, lambda _: None, checkpointing
             )
-            self.assertEqual(fit.plain().is_gradient_checkpointing, checkpointing)
+            self.assertEqual(fit.plain().is_activation_checkpointing, checkpointing)
             fit.model.train()
             fit.once()
             gradients.append([weight.grad for weight in fit.plain().parameters() if weight.grad is not None])

@@ -37,6 +37,7 @@ class Embedder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
             self.head = self.config["zero_shot"]
