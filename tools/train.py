@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Train a classifier on posts that `topicmill export` wrote, and make a topicmill model folder of it.
+"""Train a model on posts that `topicmill export` wrote, and make a topicmill model folder of it.
 
 Exit code 0: the folder is written. 1: training stopped early (no number for a loss, a full disk), and nothing is
 written but the checkpoints. 2: the posts, the base or the arguments cannot be used. docs/training.md tells the whole
@@ -24,11 +24,12 @@ def main(words: list[str] | None = None) -> int:
     os.environ |= QUIET
     logging.disable(logging.WARNING)
     from models.errors import GraphError, InputError
+    from tqdm import tqdm
     from training.fit import DivergedError
     from training.whole import train
 
     def say(line: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+        tqdm.write(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr)  # above the bar, where there is one
 
     try:
         train(arguments, say)
@@ -58,6 +59,12 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add("--label-column", default="label", metavar="NAME", help="column with the label (default: %(default)s)")
     add("--gold", type=Path, metavar="FILE", help="what people said: `topicmill labels gold export`")
     add("--head-only", action="store_true", help="train a linear head on the vectors of an embedding model: seconds")
+    add(
+        "--keep-zero-shot",
+        action="store_true",
+        help="with --head-only: OUT has learned label vectors, and takes any other labels, too",
+    )
+    add("--only-gold", action="store_true", help="with --keep-zero-shot: believe no other label than gold")
     add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
     add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
     add("--temperature", type=float, default=2.0, help="of the teacher's scores (default: %(default)s)")
@@ -80,6 +87,14 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add("--rate", type=float, default=5e-5, help="learning rate of the encoder (default: %(default)s)")
     add("--dropout", type=float, default=0.0, help="(default: %(default)s)")
     add("--train-embeddings", action="store_true", help="let the embeddings of tokens move, too")
+    add(
+        "--freeze-layers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="hold the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
+    )
+    add("--checkpointing", action="store_true", help="compute layers twice to need less memory: for GPUs")
     add("--seeds", default="1", metavar="1,2,3", help="train once for each; OUT is the best on held-out texts")
     add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: what the device has)")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all)")

@@ -3,7 +3,9 @@
 import contextlib
 import csv
 import io
+import itertools
 import json
+import os
 import shutil
 import tempfile
 import unittest
@@ -15,9 +17,12 @@ import onnxruntime
 import torch
 import train
 from safetensors.torch import load_file
+from training.base import read_base
 from training.fit import Fit, Plan
 from training.posts import Wishes, read_corpus
+from training.progress import Meter, in_words
 from training.shipped import read_shipped
+from training.watch import GpuWatch, verdict
 
 from tests.support import ROOT, change_json, copy_of, manifest_of, source_folder
 
@@ -140,6 +145,77 @@ class TheWholeWay(unittest.TestCase):
         self.assertLess(len({row.name for row in corpus.train}), len(corpus.train))
 
 
+class Measures(unittest.TestCase):
+    """What makes a step faster or smaller, and changes nothing of it."""
+
+    def test_layers_that_are_held_are_computed_once_and_do_not_move(self):
+        """The logits are those of the whole network but for half precision, and only the upper layers learn."""
+        corpus = read_corpus(written(posts()), Wishes())
+        base = read_base(SHIPPED)
+        model = base.classifier(corpus.labels, 1)
+        plan = Plan(batch=8, epochs=1, freeze_layers=4)
+        fit = Fit(model, base.tokenizer, corpus, plan, ROOT / "unused", "no", None, lambda _: None)
+        held = fit.logits()
+        states, fit.held_states = fit.held_states, None
+        np.testing.assert_allclose(held, fit.logits(), atol=2e-3)
+        fit.held_states = states
+        before = {name: weight.clone() for name, weight in fit.plain().state_dict().items()}
+        fit.once()
+        moved = {name for name, weight in fit.plain().state_dict().items() if not torch.equal(weight, before[name])}
+        self.assertTrue(any("layer.5" in name for name in moved))
+        self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
+
+    def test_checkpointing_gives_the_same_gradients(self):
+        """It computes twice what it would store."""
+        gradients = []
+        corpus = read_corpus(written(posts()), Wishes())
+        base = read_base(SHIPPED)
+        for checkpointing in (False, True):
+            model = base.classifier(corpus.labels, 1)
+            plan = Plan(batch=8)
+            fit = Fit(
+                model, base.tokenizer, corpus, plan, ROOT / "unused", "no", None, lambda _: None, checkpointing
+            )
+            self.assertEqual(fit.plain().is_activation_checkpointing, checkpointing)
+            fit.model.train()
+            fit.once()
+            gradients.append([weight.grad for weight in fit.plain().parameters() if weight.grad is not None])
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other)
+
+    def test_progress_says_what_is_left(self):
+        """Loss, macro-F1, speed and time, in one line where there is no terminal."""
+        said: list[str] = []
+        with mock.patch("training.progress.time.monotonic", side_effect=itertools.count(0, 31)):
+            meter = Meter(10, 40, said.append)
+            meter.macro_f1 = 0.75
+            meter.after(20, 0.5, 1000)
+        self.assertRegex(said[0], r"^step 20 of 40: loss 0\.500, macro-F1 0\.750, \d+ tokens/s, \d+ min left$")
+        self.assertEqual([in_words(seconds) for seconds in (41, 600, 7300)], ["41 s", "10 min", "2 h 2 min"])
+
+
+    def test_figures_of_a_gpu_become_a_verdict(self):
+        """A program that prints what nvidia-smi prints; one that is not there; one whose GPU has no figures."""
+        folder = Path(tempfile.mkdtemp(dir=ROOT))
+        smi = folder / "nvidia-smi"
+        path = f"{folder}:{os.environ['PATH']}"
+        for printed, wanted in [
+            ("60, 40960, 81920, 350.5", "GPU 60 %, memory 40 of 80 GiB, 350 W: GPU under 75 %, memory under 80 %"),
+            ("90, 70000, 81920, 600.0", "GPU 90 %, memory 68 of 80 GiB, 600 W: on target"),
+            ("[N/A], 1, 2, [N/A]", None),
+        ]:
+            smi.write_text(f"#!/bin/sh\nfor n in 1 2 3 4 5 6; do echo '{printed}'; done\n")
+            smi.chmod(0o755)
+            with mock.patch.dict(os.environ, {"PATH": path}), contextlib.closing(GpuWatch("GPU-1")) as watched:
+                watched.reader.join(10)
+                lines = watched.lines("H200")
+            self.assertEqual(lines[:1], [f"cuda:0 H200: {wanted}"] if wanted else [])
+        with mock.patch.dict(os.environ, {"PATH": ""}), contextlib.closing(GpuWatch("GPU-1")) as watched:
+            self.assertEqual(watched.lines("H200"), [])
+        self.assertIn("making batches ready for the GPU", verdict(60, 50))
+        self.assertIn("--checkpointing", verdict(90, 97))
+
+
 class Stops(unittest.TestCase):
     """What a stop leaves, and what goes on from there."""
 
@@ -176,8 +252,6 @@ class Stops(unittest.TestCase):
         gradients = []
         for tokens in (16, 4096):
             torch.manual_seed(0)
-            from training.base import read_base
-
             corpus = read_corpus(written(posts()), Wishes())
             base = read_base(source_folder("tiny-bert"))
             model = base.classifier(corpus.labels, 1)
@@ -284,6 +358,9 @@ class Refusals(unittest.TestCase):
             (("--graphs", "tpu"), "`tpu` is no graph"),
             (("--label-column", "mood"), "has no column `mood`"),
             (("--head-only",), "--head-only needs an embedding model"),
+            (("--freeze-layers", 1), "--freeze-layers works with the model that ships"),
+            (("--freeze-layers", 6, "--base", SHIPPED), "the base has 6 layers"),
+            (("--freeze-layers", 2, "--dropout", 0.1, "--base", SHIPPED), "leave one out"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),
         ]:
             with self.subTest(said):

@@ -8,9 +8,8 @@ random in a step follows from the seed and the step, so a run that was killed an
 import json
 import math
 import random
-import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,14 +21,16 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from models.errors import InputError
+from training.batches import micro_batches
 from training.posts import Corpus, Row
+from training.progress import Meter
+from training.watch import watch
 
 Say = Callable[[str], None]
 
 CPU_TOKENS = 1536  # more does not fit a core's cache, and padding costs more
 GPU_TOKENS = 8192  # where the search begins
 GPU_SHARE = 0.8  # of the memory: the rest is for what a longer text needs
-SOON = 30.0  # seconds between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Plan:
     temperature: float = 2.0
     dropout: float = 0.0
     freeze_embeddings: bool = True
+    freeze_layers: int = 0
     patience: int = 2
 
 
@@ -81,6 +83,7 @@ class Fit:
         precision: str,
         tokens: int | None,
         say: Say,
+        checkpointing: bool = False,
     ):
         self.corpus, self.plan, self.folder, self.say = corpus, plan, folder, say
         self.accelerator = Accelerator(mixed_precision=precision, cpu=not torch.cuda.is_available())
@@ -88,6 +91,8 @@ class Fit:
         self.ids = encode(tokenizer, corpus.train, plan.max_tokens)
         self.held_ids = encode(tokenizer, corpus.held_out, plan.max_tokens)
         prepare(model, plan)
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
@@ -98,6 +103,9 @@ class Fit:
         self.an_epoch = max(1, len(corpus.train) // plan.batch)
         self.steps = self.an_epoch * plan.epochs
         self.weights = class_weights(corpus, plan)
+        self.states = self.held_states = None
+        if plan.freeze_layers:
+            self.states, self.held_states = self.below(self.ids), self.below(self.held_ids)
 
     @property
     def on_gpu(self) -> bool:
@@ -106,20 +114,18 @@ class Fit:
 
     def run(self) -> Progress:
         """Train until the end or until held-out macro-F1 has not grown for `patience` epochs."""
-        begun, shown, tokens = time.monotonic(), time.monotonic(), 0
+        meter = Meter(self.progress.step, self.steps, self.say if self.accelerator.is_main_process else silent)
         self.model.train()
-        while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
-            loss, read = self.once_in_memory()
-            tokens += read
-            self.progress.step += 1
-            now = time.monotonic()
-            if now - shown > SOON:
-                shown = now
-                speed = tokens / (now - begun)
-                self.say(f"step {self.progress.step} of {self.steps}: loss {loss:.3f}, {speed:,.0f} tokens/s")
-            if self.progress.step % self.an_epoch == 0 or self.progress.step == self.steps:
-                self.judge(loss, tokens / (time.monotonic() - begun))
-                self.save()
+        with closing(meter), closing(watch()) as watched:
+            while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
+                loss, read = self.once_in_memory()
+                self.progress.step += 1
+                meter.after(self.progress.step, loss, read)
+                if self.progress.step % self.an_epoch == 0 or self.progress.step == self.steps:
+                    meter.macro_f1 = self.judge(loss, meter.tokens_per_second)
+                    self.save()
+        for line in watched.lines(torch.cuda.get_device_name() if self.on_gpu else "CPU"):
+            self.say(line)
         return self.progress
 
     def once_in_memory(self) -> tuple[float, int]:
@@ -170,7 +176,7 @@ class Fit:
         """The sum of the losses of some rows: of their label, and of their teacher's scores."""
         plan, rows = self.plan, [self.corpus.train[index] for index in batch]
         with self.accelerator.autocast():
-            logits = self.model(**self.feed([self.ids[index] for index in batch])).logits.float()
+            logits = self.model(**self.input(batch, self.ids, self.states)).logits.float()
         target = torch.tensor([row.label for row in rows], device=logits.device)
         weights = self.weights.to(logits.device)
         hard = functional.cross_entropy(logits, target, weights, reduction="none", label_smoothing=plan.smoothing)
@@ -198,6 +204,26 @@ class Fit:
             "attention_mask": mask.to(device, non_blocking=True),
         }
 
+    def input(self, batch: list[int], ids: list[list[int]], states: list[torch.Tensor] | None) -> dict:
+        """What the model is called with: ids, or what the layers that do not move gave for them."""
+        feed = self.feed([ids[index] for index in batch])
+        if states is None:
+            return feed
+        chosen = torch.nn.utils.rnn.pad_sequence([states[index] for index in batch], batch_first=True)
+        chosen = chosen.to(self.accelerator.device, non_blocking=True)
+        return {"states": chosen.float(), "attention_mask": feed["attention_mask"]}
+
+    @torch.no_grad()
+    def below(self, ids: list[list[int]]) -> list[torch.Tensor]:
+        """The states of each text above the layers that do not move, in half precision: an epoch begins there."""
+        states: list[torch.Tensor] = [torch.empty(0)] * len(ids)
+        plain = self.plain().eval()
+        for batch in micro_batches(range(len(ids)), ids, self.budget):
+            found = plain.below(**self.feed([ids[index] for index in batch])).half().cpu()
+            for place, index in enumerate(batch):
+                states[index] = found[place, : len(ids[index])].clone()
+        return states
+
     @torch.no_grad()
     def logits(self) -> np.ndarray:
         """Logits of the rows held out. A GPU that runs out of memory here gets smaller batches here alone."""
@@ -207,7 +233,7 @@ class Fit:
         while todo:
             batch = todo[0]
             try:
-                parts.append(self.model(**self.feed([self.held_ids[index] for index in batch])).logits.float().cpu())
+                parts.append(self.model(**self.input(batch, self.held_ids, self.held_states)).logits.float().cpu())
             except torch.cuda.OutOfMemoryError:
                 self.judge_budget = halved(self.judge_budget, "one text held out does not fit the GPU's memory")
                 torch.cuda.empty_cache()
@@ -219,8 +245,8 @@ class Fit:
         self.model.train()
         return torch.cat(parts)[torch.tensor(places).argsort()].numpy()
 
-    def judge(self, loss: float, speed: float) -> None:
-        """Measure what the rows held out say, and store the weights if they are the best so far."""
+    def judge(self, loss: float, speed: float) -> float:
+        """Measure what the rows held out say, and store the weights if they are the best so far; returns macro-F1."""
         logits = self.logits()
         target = np.array([row.label for row in self.corpus.held_out])
         found = logits.argmax(1)
@@ -241,6 +267,7 @@ class Fit:
         self.say(
             f"epoch {entry['epoch']:g}: macro-F1 {f1:.3f}, accuracy {entry['accuracy']:.3f} of {len(target)} held out"
         )
+        return f1
 
     def plain(self) -> PreTrainedModel:
         """The model without what distributes it."""
@@ -304,6 +331,10 @@ class Fit:
             self.plain().load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
 
 
+def silent(_: str) -> None:
+    """Of several processes one speaks."""
+
+
 def prepare(model: PreTrainedModel, plan: Plan) -> None:
     """Dropout as planned, and embeddings that do not move: each is in few posts, and they cost most memory."""
     for module in model.modules():
@@ -313,6 +344,16 @@ def prepare(model: PreTrainedModel, plan: Plan) -> None:
         model.config.attention_probs_dropout_prob = plan.dropout
     if plan.freeze_embeddings:
         model.get_input_embeddings().requires_grad_(False)
+    if plan.freeze_layers:
+        freeze = getattr(model, "freeze", None)
+        layers = model.config.num_hidden_layers
+        if freeze is None:
+            raise InputError("--freeze-layers works with the model that ships as a base: leave it out")
+        if plan.freeze_layers >= layers:
+            raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the base has {layers} layers: give fewer")
+        if plan.dropout:
+            raise InputError("--freeze-layers computes layers once, --dropout changes them each time: leave one out")
+        freeze(plan.freeze_layers)
 
 
 def groups_of(model: PreTrainedModel, plan: Plan) -> list[dict]:
@@ -337,18 +378,6 @@ def encode(tokenizer: PreTrainedTokenizerBase, rows: list[Row], most: int) -> li
     """The ids of each text, cut."""
     texts = [row.text[: 20 * most] for row in rows]  # the tokenizer reads megabytes before it cuts them
     return tokenizer(texts, truncation=True, max_length=most, padding=False)["input_ids"]
-
-
-def micro_batches(chosen: list[int] | range, ids: list[list[int]], budget: int) -> Iterator[list[int]]:
-    """Rows sorted by length, at most `budget` padded tokens in each."""
-    batch: list[int] = []
-    for index in sorted(chosen, key=lambda index: len(ids[index])):
-        if batch and len(ids[index]) * (len(batch) + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
 
 
 def share_of_rate(warmup: float, step: int, steps: int) -> float:

@@ -9,7 +9,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from training.fit import Fit, micro_batches
+from training.batches import micro_batches
+from training.fit import Fit
 
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 

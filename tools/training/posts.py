@@ -7,7 +7,6 @@ import csv
 import hashlib
 import json
 import sys
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,11 +15,13 @@ from pathlib import Path
 import numpy as np
 
 from models.errors import InputError
+from training.words import Label, read_labels
 
 ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
 FEWEST = 5  # posts of a label: with fewer, no part of them can judge
 HELD_OUT = 0.1
 SCORE = "score_"
+FULLNAME = "t3_"
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,19 @@ class Row:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Rows to train with, rows to judge by, the labels in the order of their numbers, and a hash of what was read."""
+    """Rows to train with, rows to judge by, the labels in the order of their numbers, and a hash of what was read.
+
+    `words` are the labels of the pipeline file, in the same order; none without a file. `test` has the slug of each
+    post of the part `test`: training does not look at them.
+    """
 
     train: list[Row]
     held_out: list[Row]
     labels: list[str]
     digest: str
     notes: list[str]
+    words: list[Label]
+    test: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,8 @@ class Wishes:
     soft: bool = False
     max_entropy: float = 1.0
     both_forms: bool = True
+    whole_set: bool = False
+    """Whether every label of the pipeline file counts, also one that few posts or none have."""
 
 
 def read_corpus(path: Path, wishes: Wishes) -> Corpus:
@@ -74,17 +83,20 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
         raise InputError(f"`{path}` has neither a column `title` nor `text`; it has {', '.join(records[0])}")
     notes: list[str] = []
     gold = read_gold(wishes.gold, notes) if wishes.gold else {}
+    known = read_labels(wishes.pipeline) if wishes.pipeline else []
     slugs = slugs_of(records, wishes.label_column, path, gold)
+    words = words_of(slugs, known, wishes)
+    slugs = [label.slug for label in words] or slugs
     number = {slug: index for index, slug in enumerate(slugs)}
     soft = soft_scores(records, wishes, slugs, notes) if wishes.soft else {}
     rows = rows_of(records, wishes, number, gold, soft, notes)
-    check_counts(rows, slugs)
-    train, held = parted(rows)
+    check_counts(rows, slugs, 0 if wishes.whole_set else FEWEST)
+    train, held = parted(rows, wishes.whole_set)
     train = without_doubt(train, wishes.max_entropy, notes)
-    names = names_of(slugs, wishes.pipeline)
     if gold:
         before = hashlib.sha256(before.encode() + wishes.gold.read_bytes()).hexdigest()
-    return Corpus(train, held, names, before, notes)
+    test = {row.name: slugs[row.label] for row in rows if row.part == "test" and row.name.startswith(FULLNAME)}
+    return Corpus(train, held, [label.words for label in words] or slugs, before, notes, words, test)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -248,21 +260,21 @@ def rows_of(
     return rows
 
 
-def check_counts(rows: list[Row], slugs: list[str]) -> None:
+def check_counts(rows: list[Row], slugs: list[str], fewest: int) -> None:
     """Refuse what cannot be learned."""
     posts = {(row.name, row.label): row.label for row in rows} if rows and rows[0].name else None
     counts = Counter(posts.values() if posts else (row.label for row in rows))
     if len(counts) < 2:
         raise InputError(f"all posts have the same label, or none: a model needs two labels with {FEWEST} posts each")
-    few = [slug for index, slug in enumerate(slugs) if counts[index] < FEWEST]
+    few = [slug for index, slug in enumerate(slugs) if counts[index] < fewest]
     if few:
         raise InputError(
-            f"the label `{few[0]}` has {counts[slugs.index(few[0])]} posts, and needs at least {FEWEST}: label more "
+            f"the label `{few[0]}` has {counts[slugs.index(few[0])]} posts, and needs at least {fewest}: label more "
             "posts, or leave the label out of the label set"
         )
 
 
-def parted(rows: list[Row]) -> tuple[list[Row], list[Row]]:
+def parted(rows: list[Row], some_may_lack: bool) -> tuple[list[Row], list[Row]]:
     """Rows to train with and rows to judge by. The part `test` is for `labels evaluate` and is never read."""
     if any(row.part == "validation" for row in rows):
         train = [row for row in rows if row.part == "train"]
@@ -273,7 +285,7 @@ def parted(rows: list[Row]) -> tuple[list[Row], list[Row]]:
         held = [row for row in rows if is_held_out(row)]
     if not train or not held:
         raise InputError("there is nothing to train with or nothing to judge by: export more posts")
-    if {row.label for row in rows if row.part != "test"} != {row.label for row in train}:
+    if not some_may_lack and {row.label for row in rows if row.part != "test"} != {row.label for row in train}:
         raise InputError("a label has no post to train with: export more posts, or another --split")
     return train, held
 
@@ -297,17 +309,14 @@ def entropy(scores: np.ndarray) -> float:
     return float(-(scores * np.log(np.maximum(scores, 1e-12))).sum() / np.log(len(scores)))
 
 
-def names_of(slugs: list[str], pipeline: Path | None) -> list[str]:
-    """What the model calls its labels: their words where a pipeline file says them, so that it fits the file."""
-    if pipeline is None:
-        return slugs
-    try:
-        content = tomllib.loads(pipeline.read_text(encoding="utf-8"))
-        topics = content.get("topic") or [{"label": label} for label in content["labels"]]
-        words = {topic.get("slug", topic["label"].lower().replace(" ", "-")): topic["label"] for topic in topics}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise InputError(f"`{pipeline}` cannot be read: {problem}; see `topicmill labels validate`") from None
-    lacking = [slug for slug in slugs if slug not in words]
+def words_of(slugs: list[str], known: list[Label], wishes: Wishes) -> list[Label]:
+    """The labels of the pipeline file that the posts have, or all of them; none without a file."""
+    by_slug = {label.slug: label for label in known}
+    lacking = [slug for slug in slugs if known and slug not in by_slug]
     if lacking:
-        raise InputError(f"`{pipeline}` has no topic `{lacking[0]}`: name the file that the labels come from")
-    return [words[slug] for slug in slugs]
+        raise InputError(
+            f"`{wishes.pipeline}` has no topic `{lacking[0]}`: name the file that the labels come from"
+        )
+    if not known or wishes.whole_set:
+        return known
+    return [by_slug[slug] for slug in slugs]

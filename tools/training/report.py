@@ -1,4 +1,4 @@
-"""What a training says about itself: `train.json`, `curves.csv`, `curves.svg`, and figures of the rows held out."""
+"""What a training says about itself: `train.json`, `curves.csv`, `curves.svg`, `test.csv`, figures of rows held out."""
 
 import csv
 import json
@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.metrics import f1_score, log_loss
 
 BINS = 15
+TEST = "test.csv"
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -63,6 +64,19 @@ def write_report(folder: Path, content: dict, runs: dict[int, list[dict]]) -> No
         writer.writeheader()
         writer.writerows(rows)
     draw(folder / "curves.svg", runs)
+
+
+def write_test(folder: Path, test: dict[str, str]) -> Path | None:
+    """Write labels of posts that training has not seen, if any: `topicmill labels evaluate --gold` reads the file."""
+    if not test:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / TEST
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("id", "label"))
+        writer.writerows(sorted(test.items()))
+    return path
 
 
 def draw(path: Path, runs: dict[int, list[dict]]) -> None:

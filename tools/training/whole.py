@@ -15,8 +15,9 @@ from models.source import read_source
 from training.base import Base, cool, leave, read_base
 from training.fit import Fit, Plan
 from training.head import fit_head
+from training.keep import keep_zero_shot
 from training.posts import Corpus, Wishes, read_corpus
-from training.report import best_temperature, figures, write_report
+from training.report import best_temperature, figures, write_report, write_test
 
 Say = Callable[[str], None]
 
@@ -33,6 +34,11 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     base = read_base(arguments.base)
     if arguments.head_only and not base.is_shipped:
         raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
+    test = write_test(arguments.work, corpus.test)
+    if test:
+        say(f"{len(corpus.test)} posts of the part test are left for: topicmill labels evaluate --gold {test}")
+    if arguments.keep_zero_shot:
+        return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
     runs, kept = {}, {}
     for seed in seeds:
@@ -74,6 +80,7 @@ def check(arguments: argparse.Namespace) -> list[int]:
         ("max_tokens", 8, 1 << 20),
         ("rate", 1e-9, 1),
         ("dropout", 0, 0.9),
+        ("freeze_layers", 0, 1000),
     ):
         if not least <= getattr(arguments, name) <= most:
             raise InputError(f"--{name.replace('_', '-')} is {getattr(arguments, name)}: give {least} to {most}")
@@ -81,6 +88,14 @@ def check(arguments: argparse.Namespace) -> list[int]:
         raise InputError("--teacher and --max-entropy are about the teacher's scores: add --soft 0.5")
     if arguments.head_only and arguments.soft:
         raise InputError("--head-only learns from labels alone: leave out --soft")
+    if arguments.freeze_layers and arguments.train_embeddings:
+        raise InputError("--freeze-layers holds the embeddings, too: leave out --train-embeddings")
+    if arguments.keep_zero_shot and not arguments.head_only:
+        raise InputError("--keep-zero-shot trains the vectors of the labels and not the encoder: add --head-only")
+    if arguments.keep_zero_shot and not arguments.pipeline:
+        raise InputError("--keep-zero-shot needs the words of the labels: add --pipeline with your pipeline file")
+    if arguments.only_gold and not (arguments.keep_zero_shot and arguments.gold):
+        raise InputError("--only-gold is for learned label vectors: add --head-only --keep-zero-shot --gold FILE")
     try:
         return [int(seed) for seed in arguments.seeds.split(",")]
     except ValueError:
@@ -97,6 +112,7 @@ def wishes_of(arguments: argparse.Namespace) -> Wishes:
         arguments.soft > 0,
         arguments.max_entropy,
         not arguments.no_titles,
+        arguments.keep_zero_shot,
     )
 
 
@@ -114,6 +130,7 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         temperature=arguments.temperature,
         dropout=arguments.dropout,
         freeze_embeddings=not arguments.train_embeddings,
+        freeze_layers=arguments.freeze_layers,
         patience=arguments.patience,
     )
 
@@ -137,7 +154,9 @@ def one_seed(
     plan = plan_of(arguments, seed)
     model = base.classifier(corpus.labels, seed)
     precision = precision_of(arguments.precision)
-    fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say)
+    fit = Fit(
+        model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say, arguments.checkpointing
+    )
     if arguments.head_only:
         say(f"a linear head on frozen vectors, C = {fit_head(fit):g}")
     else:

@@ -1,0 +1,304 @@
+"""Learned label vectors: what they learn, what they leave alone, and the folder that carries them."""
+
+import gzip
+import json
+import re
+import shutil
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import learning_curve
+import numpy as np
+from training.embed import Embedder
+from training.taught import UNKNOWN, balanced, self_taught
+from training.vectors import DEFAULT, WORDS, Loss, Scales, choose_pull, learn, shares_of, unit
+from training.words import read_labels, slug_of
+
+from tests.support import ROOT
+from tests.test_training import SHIPPED, posts, run, written
+from tests.test_training import WORDS as TOPICS
+
+SCALES = Scales(21.0, 23.5, 0.281)
+PIPELINE = """
+hypothesis_template = "All about {}."
+[[topic]]
+slug = "food"
+label = "food & drink"
+descriptions = " What people eat. "
+[[topic]]
+label = "travel"
+descriptions = ["Trips.", " "]
+[[topic]]
+slug = "music"
+label = "music"
+"""
+
+
+def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors around three directions, their labels, and words that point a little aside."""
+    random = np.random.default_rng(seed)
+    middle = unit(random.normal(size=(3, 24)))
+    labels = np.arange(count) % 3
+    vectors = unit(middle[labels] + noise * unit(random.normal(size=(count, 24)))).astype(np.float32)
+    return vectors, labels, unit(middle + 0.9 * unit(random.normal(size=(3, 24))))
+
+
+def share_right(vectors: np.ndarray, labels: np.ndarray, found: np.ndarray) -> float:
+    """How many rows get their label."""
+    return float(((vectors @ found.T).argmax(1) == labels).mean())
+
+
+def pipeline_file(text: str = PIPELINE) -> Path:
+    """A file of its own."""
+    path = Path(tempfile.mkdtemp(dir=ROOT)) / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class Learning(unittest.TestCase):
+    """Vectors in, vectors out."""
+
+    def test_the_slope_is_the_slope_of_the_loss(self):
+        """Else the search would end anywhere."""
+        vectors, labels, start = made_up(30)
+        loss = Loss(vectors, shares_of(labels, 3), start, SCALES, np.ones(30), DEFAULT)
+        _, slope = loss.at(start, loss.smooth)
+        for place in ((0, 0), (2, 5)):
+            moved = [start.copy(), start.copy()]
+            moved[0][place] += 1e-3
+            moved[1][place] -= 1e-3
+            measured = (loss.at(moved[0], loss.smooth)[0] - loss.at(moved[1], loss.smooth)[0]) / 2e-3
+            self.assertAlmostEqual(slope[place], measured, delta=1e-3 + 0.01 * abs(measured))
+
+    def test_labels_are_learned_and_have_length_one(self):
+        """Of rows that were not learned from, more are right than by the words; the same twice."""
+        vectors, labels, start = made_up(600, noise=1.6)
+        found = learn(vectors[:300], labels[:300], start, SCALES)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+        after, before = (share_right(vectors[300:], labels[300:], one) for one in (found, start))
+        self.assertGreater(after, before + 0.03)
+        again = learn(vectors[:300], labels[:300], start, SCALES)
+        self.assertEqual(found.tobytes(), again.tobytes())
+
+    def test_few_labels_leave_the_words_near_and_none_leave_them_as_they_are(self):
+        """One row cannot judge what it taught."""
+        vectors, labels, start = made_up(60)
+        few = learn(vectors[:4], labels[:4], start, SCALES)
+        self.assertGreater((few * start).sum(1).min(), 0.8)
+        self.assertEqual(learn(vectors[:1], labels[:1], start, SCALES).tobytes(), start.astype(np.float32).tobytes())
+        nothing = learn(vectors[:0], labels[:0], start, SCALES)
+        self.assertEqual(nothing.tobytes(), start.astype(np.float32).tobytes())
+
+    def test_the_pull_is_weaker_where_there_are_more_posts(self):
+        """Cross-validation finds it."""
+        vectors, labels, start = made_up(1200, noise=1.6)
+        pulls = [
+            choose_pull(
+                vectors[:count], shares_of(labels[:count], 3), start, SCALES, np.arange(count), np.ones(count), DEFAULT
+            )
+            for count in (12, 1200)
+        ]
+        self.assertLess(pulls[1], pulls[0])
+        self.assertLess(pulls[1], WORDS)
+
+    def test_what_is_no_number_is_refused(self):
+        """Before anything is learned from it."""
+        vectors, labels, start = made_up(9)
+        vectors[3, 3] = np.nan
+        with self.assertRaisesRegex(ValueError, "no number"):
+            learn(vectors, labels, start, SCALES)
+        with self.assertRaisesRegex(ValueError, "from 0 to 2"):
+            learn(vectors, labels + 1, start, SCALES)
+        with self.assertRaisesRegex(ValueError, "do not fit"):
+            learn(vectors[:5], labels, start, SCALES)
+
+    def test_posts_without_a_label_help(self):
+        """With three labels, and with none at all."""
+        vectors, labels, start = made_up(600, noise=1.2, seed=3)
+        before = share_right(vectors, labels, start)
+        known = np.full(600, UNKNOWN)
+        for count in (0, 30):
+            known[:count] = labels[:count]
+            found = self_taught(vectors, known, start, SCALES, np.arange(600))
+            self.assertGreater(share_right(vectors, labels, found), before, count)
+
+    def test_balanced_scores_have_the_means_that_are_wanted(self):
+        """Rows still add up to one."""
+        logits = np.random.default_rng(0).normal(size=(50, 3)) + [3.0, 0.0, 0.0]
+        wanted = np.array([0.2, 0.3, 0.5])
+        scores = balanced(logits, wanted, 200)
+        np.testing.assert_allclose(scores.mean(0), wanted, atol=1e-6)
+        np.testing.assert_allclose(scores.sum(1), 1)
+
+
+class Words(unittest.TestCase):
+    """The texts of labels, as the program makes them."""
+
+    def test_a_pipeline_file_is_read_as_the_program_reads_it(self):
+        """The template once, descriptions trimmed, empty ones left out, a slug made of the words."""
+        food, travel, music = read_labels(pipeline_file())
+        self.assertEqual((food.slug, food.words), ("food", "food & drink"))
+        self.assertEqual(food.texts, ["All about food & drink.", "What people eat."])
+        self.assertEqual((travel.slug, travel.texts), ("travel", ["All about travel.", "Trips."]))
+        self.assertEqual(music.texts, ["All about music."])
+        listed = read_labels(pipeline_file('labels = ["Food & cooking"]'))
+        self.assertEqual(listed[0].slug, "food-and-cooking")
+        self.assertEqual(listed[0].texts, ["This text is about Food & cooking."])
+
+    def test_slugs_are_those_of_the_program(self):
+        """The cases of src/pipeline_file/slug.rs."""
+        source = (Path(__file__).resolve().parents[2] / "src/pipeline_file/slug.rs").read_text(encoding="utf-8")
+        cases = source[source.index("for (label, made) in [") :].split("] {")[0]
+        pairs = re.findall(r'\(\s*"([^"]*)",\s*"([^"]*)",?\s*\)', cases)
+        self.assertGreater(len(pairs), 9)
+        for label, made in pairs:
+            self.assertEqual(slug_of(label), made, label)
+
+
+class Folder(unittest.TestCase):
+    """`tools/train.py --head-only --keep-zero-shot`."""
+
+    def test_the_folder_takes_any_labels_and_carries_the_vectors(self):
+        """The graph is the base's to the byte; the file has the texts of each label, and vectors of length 1."""
+        code, said, out = run(
+            written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
+        )
+        self.assertEqual(code, 0, said)
+        for name in ("model.onnx", "tokenizer.json", "LICENSE", "NOTICE"):
+            self.assertEqual((out / name).read_bytes(), (SHIPPED / name).read_bytes(), name)
+        config, base = (json.loads((folder / "config.json").read_text()) for folder in (out, SHIPPED))
+        self.assertEqual(config["zero_shot"].pop("label_vectors"), "label_vectors.json")
+        base["zero_shot"].pop("label_vectors", None)
+        self.assertEqual(config, base)
+        labels = json.loads((out / "label_vectors.json").read_text())["labels"]
+        self.assertEqual([label["texts"] for label in labels], [label.texts for label in read_labels(pipeline_file())])
+        for label in labels:
+            self.assertAlmostEqual(sum(x * x for x in label["vector"]), 1, places=5)
+        record = json.loads((out.with_name("out.train") / "train.json").read_text())
+        self.assertGreaterEqual(record["held_out"]["accuracy"], record["held_out_by_words"]["accuracy"])
+        self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
+
+    def test_a_label_with_few_posts_or_none_has_a_vector_too(self):
+        """The program takes the vectors only if every label has one."""
+        rows = [row for row in posts() if row["label"] != "music"] + posts()[-2:]
+        words = ("--head-only", "--keep-zero-shot", "--pipeline", pipeline_file())
+        code, said, out = run(written(rows), *words, base=SHIPPED)
+        self.assertEqual(code, 0, said)
+        self.assertEqual(len(json.loads((out / "label_vectors.json").read_text())["labels"]), 3)
+
+    def test_few_gold_answers_and_many_posts_without_one(self):
+        """Labels that nobody said are not believed: here each of them is wrong."""
+        wrong = {"food": "travel", "travel": "music", "music": "food"}
+        rows = [row | {"label": wrong[row["label"]]} for row in posts(40)]
+        right = {row["fullname"]: row["label"] for row in posts(40)}
+        gold = written([{"id": name, "label": label} for name, label in list(right.items())[::2]], ".csv")
+        words = ("--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), "--gold", gold)
+        code, said, out = run(written(rows), *words, "--only-gold", base=SHIPPED)
+        self.assertEqual(code, 0, said)
+        record = json.loads((out.with_name("out.train") / "train.json").read_text())
+        self.assertGreater(record["held_out"]["accuracy"], 0.9)
+        self.assertIn("teaches itself", said)
+        code, said, _ = run(written(rows), "--only-gold", base=SHIPPED)
+        self.assertEqual(code, 2)
+        self.assertIn("add --head-only --keep-zero-shot --gold", said)
+
+    def test_what_it_refuses(self):
+        """With a sentence that says what to do, and nothing written."""
+        path, pipeline = written(posts()), pipeline_file()
+        twins = pipeline_file("".join(f'[[topic]]\nslug = "{slug}"\nlabel = "x"\n' for slug in TOPICS))
+        few = pipeline_file('labels = ["food"]')
+        for words, said in [
+            (("--keep-zero-shot", "--pipeline", pipeline), "add --head-only"),
+            (("--keep-zero-shot", "--head-only"), "add --pipeline"),
+            (("--keep-zero-shot", "--head-only", "--pipeline", twins), "have the same texts"),
+            (("--keep-zero-shot", "--head-only", "--pipeline", few), "has no topic `travel`"),
+        ]:
+            with self.subTest(said):
+                code, told, out = run(path, *words, base=SHIPPED)
+                self.assertEqual(code, 2, told)
+                self.assertIn(said, told)
+                self.assertFalse(out.exists())
+        one = [row for row in posts() if row["label"] == "food"]
+        code, told, _ = run(written(one), "--keep-zero-shot", "--head-only", "--pipeline", pipeline, base=SHIPPED)
+        self.assertEqual(code, 2, told)
+        self.assertIn("all posts have the same label", told)
+
+    def test_a_full_disk_leaves_nothing(self):
+        """Exit code 1, and no folder."""
+        with mock.patch("training.keep.shutil.copytree", side_effect=OSError(28, "No space left on device")):
+            code, said, out = run(
+                written(posts()), "--head-only", "--keep-zero-shot", "--pipeline", pipeline_file(), base=SHIPPED
+            )
+        self.assertEqual(code, 1)
+        self.assertIn("No space left on device", said)
+        self.assertFalse(out.exists())
+
+
+class Vectors(unittest.TestCase):
+    """The vectors of texts."""
+
+    def test_a_vector_does_not_depend_on_its_neighbours_and_is_computed_once(self):
+        """A second look reads the file; another text makes another file."""
+        cache = Path(tempfile.mkdtemp(dir=ROOT))
+        embedder = Embedder(SHIPPED, cache=cache)
+        texts = ["a soup", "a night train along the lake " * 40, "[SEP] is text"]
+        together = embedder.vectors(texts)
+        alone = np.concatenate([embedder.computed([text], lambda _: None) for text in texts])
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+        with mock.patch.object(Embedder, "computed", side_effect=AssertionError("computed again")):
+            self.assertEqual(embedder.vectors(texts).tobytes(), together.tobytes())
+        embedder.vectors(texts[:1])
+        self.assertEqual(len(list(cache.iterdir())), 2)
+
+    def test_a_folder_that_is_no_embedding_model_is_refused(self):
+        """With its name."""
+        folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
+        shutil.copytree(SHIPPED, folder)
+        (folder / "config.json").write_text("{}")
+        from models.errors import InputError
+
+        with self.assertRaisesRegex(InputError, "cannot be read as an embedding model"):
+            Embedder(folder)
+
+
+class Curve(unittest.TestCase):
+    """tools/learning_curve.py."""
+
+    def test_tables_and_a_picture(self):
+        """Gzipped or not, with slugs or with words."""
+        rows = [row | {"topic": row["label"]} for row in posts(20)]
+        train = Path(tempfile.mkdtemp(dir=ROOT)) / "train.ndjson.gz"
+        train.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+        words = {"food": "food & drink"}
+        judge = written([row | {"topic": words.get(row["label"], row["label"])} for row in posts(7)])
+        out = train.with_name("out")
+        few = ("--few", "0,9", "--answers", "0,5,10", "--seeds", "1,2")
+        given = (train, judge, out, "--pipeline", pipeline_file(), *few)
+        self.assertEqual(learning_curve.main([str(word) for word in given]), 0)
+        text = (out / "learning-curve.md").read_text()
+        self.assertIn("| 9 | these, and 51 without a label |", text)
+        self.assertIn("| 10 | ", text)
+        self.assertIn("<svg", (out / "learning-curve.svg").read_text())
+
+    def test_close_calls_come_first_and_one_of_five_at_random(self):
+        """As the program asks; nobody is asked twice."""
+        left = np.random.default_rng(1).permutation(100)
+        margins = np.arange(100) / 100
+        chosen = learning_curve.useful(left, margins, 50)
+        self.assertEqual(len(set(chosen)), 50)
+        self.assertEqual(chosen[:4], [0, 1, 2, 3])
+        self.assertEqual(chosen[4], next(post for post in left if post > 3))
+        self.assertEqual(len(learning_curve.useful(left, margins, 500)), 100)
+
+    def test_a_line_that_is_no_post_is_named(self):
+        """And no file is written."""
+        path = written([{"title": "x", "selftext": "", "topic": "chess"}])
+        out = path.with_name("out")
+        self.assertEqual(learning_curve.main([str(path), str(path), str(out)]), 2)
+        self.assertFalse(out.exists())
+
+
+if __name__ == "__main__":
+    unittest.main()

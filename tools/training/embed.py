@@ -1,0 +1,112 @@
+"""Vectors of texts by an embedding model's own graph, as the program computes them.
+
+In go a model folder and texts; out comes a matrix of vectors of length 1. A vector depends on its text alone, so what
+was computed once is read from a file, whose name is a hash of the model and the texts.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+from models.errors import InputError
+from models.source import one_line
+from training.batches import micro_batches
+from training.vectors import unit
+
+Say = Callable[[str], None]
+
+TOKENS = 1536  # padded tokens in a batch: more does not fit a core's cache
+SOON = 20.0  # seconds between two lines of progress
+LETTERS = 20  # of a token at the most: the tokenizer reads megabytes before it cuts them
+
+
+class Embedder:
+    """An embedding model folder, opened. Raises `InputError`."""
+
+    def __init__(self, folder: Path, threads: int | None = None, cache: Path | None = None):
+        self.folder, self.cache = folder, cache
+        graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
+        if graph is None:
+            raise InputError(f"`{folder}` has no `model.onnx`: give the folder of an embedding model")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        try:
+            self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+            self.head = self.config["zero_shot"]
+            self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            self.output = self.head["output"]
+        except Exception as problem:  # each library has its own
+            raise InputError(f"`{folder}` cannot be read as an embedding model: {one_line(problem)}") from None
+        self.max_tokens = int(self.head.get("max_length") or 128)
+        self.tokenizer.no_padding()
+        self.tokenizer.enable_truncation(self.max_tokens)
+        self.tokenizer.encode_special_tokens = True
+        self.inputs = {entry.name for entry in self.session.get_inputs()}
+        self.digest = hashlib.sha256()
+        for path in (graph, folder / "tokenizer.json"):
+            self.digest.update(path.read_bytes())
+        self.digest.update(str(self.max_tokens).encode())
+
+    def vectors(self, texts: list[str], say: Say = lambda _: None) -> np.ndarray:
+        """Vectors [texts, D], float32."""
+        path = self.cached(texts)
+        if path is not None and path.is_file():
+            return np.load(path)
+        vectors = self.computed(texts, say)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial.npy")
+            np.save(partial, vectors)
+            partial.replace(path)
+        return vectors
+
+    def cached(self, texts: list[str]) -> Path | None:
+        """Where the vectors of these texts are, or will be."""
+        if self.cache is None:
+            return None
+        whole = self.digest.copy()
+        for text in texts:
+            whole.update(hashlib.sha256(text.encode("utf-8", "replace")).digest())
+        return self.cache / f"{whole.hexdigest()[:32]}.npy"
+
+    def computed(self, texts: list[str], say: Say) -> np.ndarray:
+        """The same, by the graph."""
+        cut = [text[: LETTERS * self.max_tokens] for text in texts]
+        ids = [encoding.ids for encoding in self.tokenizer.encode_batch(cut)]
+        vectors, done, shown = None, 0, time.monotonic()
+        for batch in micro_batches(range(len(ids)), ids, TOKENS):
+            (found,) = self.session.run([self.output], self.feed([ids[index] for index in batch]))
+            if vectors is None:
+                vectors = np.empty((len(ids), found.shape[1]), np.float32)
+            vectors[batch] = unit(found)
+            done += len(batch)
+            if time.monotonic() - shown > SOON:
+                shown = time.monotonic()
+                say(f"read {done} of {len(ids)} texts, the short ones first")
+        return np.empty((0, 0), np.float32) if vectors is None else vectors
+
+    def feed(self, rows: list[list[int]]) -> dict[str, np.ndarray]:
+        """A padded batch."""
+        width = max(1, *map(len, rows)) if rows else 1
+        ids = np.zeros((len(rows), width), np.int64)
+        mask = np.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, : len(row)] = row
+            mask[place, : len(row)] = 1
+        feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return {name: array for name, array in feed.items() if name in self.inputs}
+
+    def of_labels(self, texts: list[list[str]]) -> np.ndarray:
+        """A vector for each label: the mean of the vectors of its texts, of length 1."""
+        flat = self.computed([text for of_one in texts for text in of_one], lambda _: None).astype(np.float64)
+        ends = np.cumsum([len(of_one) for of_one in texts])
+        return unit(np.stack([flat[end - len(one) : end].mean(0) for end, one in zip(ends, texts, strict=True)]))

@@ -1,0 +1,126 @@
+"""`--keep-zero-shot`: the embedding folder of the base with learned label vectors beside its graph.
+
+In go posts with labels and the base; out comes a folder that labels the posts of its label set better, and takes any
+other labels as the base does: the graph, the tokenizer and the scales are those of the base.
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from models.errors import InputError
+from training.embed import Embedder
+from training.posts import Corpus, Row
+from training.report import figures, write_report
+from training.taught import UNKNOWN, self_taught
+from training.vectors import Scales, learn
+from training.words import Label
+
+Say = Callable[[str], None]
+
+FILE = "label_vectors.json"
+LEFT_OUT = (".*", "manifest.toml", FILE)  # a manifest has the hash of config.json, which changes
+DIGITS = 9  # of a number: each float32 is told from its neighbours
+
+
+def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, say: Say) -> None:
+    """Learn the vectors, judge them, write the folder. Raises `InputError`, and `OSError` where the disk is full."""
+    begun = time.monotonic()
+    embedder = Embedder(base, arguments.threads)
+    scales = Scales.of(embedder.head)
+    texts = [label.texts for label in corpus.words]
+    check_texts(texts, corpus.words)
+    judges = [row for row in corpus.held_out if row.is_gold or not arguments.only_gold]
+    if not judges:
+        raise InputError("no post that is held out has gold: collect more gold, or leave out --only-gold")
+    train = embedder.vectors([row.text for row in corpus.train], say)
+    held = embedder.vectors([row.text for row in judges], say)
+    worded = embedder.of_labels(texts)
+    target, groups = numbers_of(corpus.train), groups_of(corpus.train)
+    if arguments.only_gold:
+        known = np.array([row.is_gold for row in corpus.train])
+        say(f"{known.sum()} texts have gold; the model teaches itself with the other {(~known).sum()}")
+        learned = self_taught(train, np.where(known, target, UNKNOWN), worded, scales, groups)
+    else:
+        weights = class_weights(target, len(texts)) if arguments.class_weights else None
+        learned = learn(train, target, worded, scales, groups, weights, say=say)
+    held_target = numbers_of(judges)
+    by_words = figures(scales.softmax * held @ worded.T.astype(np.float32), held_target)
+    found = figures(scales.softmax * held @ learned.T, held_target)
+    write_folder(base, arguments.out, corpus.words, learned)
+    content = {
+        "posts": corpus.digest,
+        "labels": corpus.labels,
+        "texts": len(corpus.train),
+        "arguments": {name: str(value) for name, value in vars(arguments).items()},
+        "seconds": round(time.monotonic() - begun, 1),
+        "held_out": found,
+        "held_out_by_words": by_words,
+    }
+    write_report(arguments.work, content, {})
+    say(
+        f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
+        f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; by the words of the labels "
+        f"{interval_of(by_words)}. Next: topicmill model verify {arguments.out}"
+    )
+
+
+def interval_of(one: dict[str, float]) -> str:
+    """An accuracy with its interval."""
+    return f"{one['accuracy']:.3f} ({one['accuracy_from']:.3f} to {one['accuracy_to']:.3f})"
+
+
+def check_texts(texts: list[list[str]], labels: list[Label]) -> None:
+    """Refuse labels that the program could not tell apart by their texts."""
+    seen: dict[tuple[str, ...], str] = {}
+    for of_one, label in zip(texts, labels, strict=True):
+        other = seen.setdefault(tuple(of_one), label.slug)
+        if other != label.slug:
+            raise InputError(
+                f"the labels `{other}` and `{label.slug}` have the same texts: give one another description"
+            )
+
+
+def numbers_of(rows: list[Row]) -> np.ndarray:
+    """The labels of rows."""
+    return np.array([row.label for row in rows])
+
+
+def groups_of(rows: list[Row]) -> np.ndarray:
+    """A number for each post: both of its forms have the same."""
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(row.name or row.text, len(known)) for row in rows])
+
+
+def class_weights(target: np.ndarray, labels: int) -> np.ndarray:
+    """Each label that has posts counts the same."""
+    counts = np.bincount(target, minlength=labels)
+    return len(target) / ((counts > 0).sum() * counts[target])
+
+
+def write_folder(base: Path, out: Path, labels: list[Label], vectors: np.ndarray) -> None:
+    """Write the folder of the base with these vectors, or nothing at all."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
+        folder = Path(scratch) / "folder"
+        shutil.copytree(base, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config["zero_shot"]["label_vectors"] = FILE
+        (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+        (folder / FILE).write_text(file_of(labels, vectors), encoding="utf-8")
+        folder.replace(out)
+
+
+def file_of(labels: list[Label], vectors: np.ndarray) -> str:
+    """The text of `label_vectors.json`, a line for each label."""
+    lines = []
+    for label, vector in zip(labels, vectors, strict=True):
+        numbers = [float(f"{number:.{DIGITS}g}") for number in vector.tolist()]
+        lines.append(json.dumps({"texts": label.texts, "vector": numbers}, ensure_ascii=False))
+    return '{"labels": [\n' + ",\n".join(lines) + "\n]}\n"

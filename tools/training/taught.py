@@ -1,0 +1,73 @@
+"""Learned label vectors from a few labelled posts and many without a label: the model teaches itself.
+
+In go vectors of texts, of which some have a label; out come vectors of labels. In each round, the present vectors of
+labels score the rows without a label. These scores are what the next vectors are fitted to, next to the labels that are
+known. Scores are balanced first: without that, a label whose words fit everything a little would grow from round to
+round.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.report import softmax
+from training.vectors import DEFAULT, Loss, Recipe, Scales, learn, unit
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """Every number that decides the vectors, next to a `Recipe`."""
+
+    rounds: int = 5
+    gold: float = 4.0
+    pull: float = 0.01
+    sharp: float = 1.0
+    prior: float = 16.0
+
+
+TEACHING = Teaching()
+
+
+def self_taught(
+    vectors: np.ndarray,
+    labels: np.ndarray,
+    start: np.ndarray,
+    scales: Scales,
+    groups: np.ndarray,
+    recipe: Recipe = DEFAULT,
+    teaching: Teaching = TEACHING,
+) -> np.ndarray:
+    """Vectors of labels [k, D]; `labels` [n] are numbers or `UNKNOWN`. Forms of a post have one group and one score."""
+    start = unit(start.astype(np.float64))
+    known = labels != UNKNOWN
+    _, groups = np.unique(groups, return_inverse=True)
+    found = start
+    if known.any():
+        found = learn(vectors[known], labels[known], start, scales, groups[known], recipe=recipe).astype(np.float64)
+    certain = np.eye(len(start))[np.where(known, labels, 0)]
+    counts = certain[known].sum(0) + teaching.prior
+    weights = np.where(known, teaching.gold, 1.0)
+    for _ in range(teaching.rounds):
+        logits = scales.softmax * teaching.sharp * (vectors @ found.T.astype(np.float32)).astype(np.float64)
+        scores = balanced(mean_of_groups(logits, groups), counts / counts.sum())
+        shares = np.where(known[:, None], certain, scores)
+        found = Loss(vectors, shares, start, scales, weights, recipe).fitted(found, teaching.pull)
+    return found.astype(np.float32)
+
+
+def mean_of_groups(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Each row becomes the mean of the rows of its group, so that a bare title learns what its post says."""
+    sums = np.zeros((groups.max() + 1, rows.shape[1]))
+    np.add.at(sums, groups, rows)
+    return (sums / np.bincount(groups)[:, None])[groups]
+
+
+def balanced(logits: np.ndarray, wanted: np.ndarray, rounds: int = 20) -> np.ndarray:
+    """Scores [n, k] of logits, moved so that their means are the shares that are wanted."""
+    moved = np.zeros(logits.shape[1])
+    for _ in range(rounds):
+        scores = softmax(logits + moved)
+        moved += np.log(wanted) - np.log(np.maximum(scores.mean(0), 1e-9))
+    return softmax(logits + moved)

@@ -1,0 +1,193 @@
+"""Learned label vectors: what an embedding model compares posts with, trained on posts that have a label.
+
+In go vectors of texts, their labels, and the vectors that the words of the labels give; out comes a vector of length 1
+for each label. The encoder and its scales stay as they are, so scores are still softmax(scale x cosine) and
+sigmoid(scale x (cosine - bias)), and any other labels still work by their words.
+
+Three things are added up. The cross-entropy of the softmax makes the right label win. The binary cross-entropy of the
+sigmoid keeps the mode `multi` calibrated. A pull back to the words of the labels counts much where there are few posts:
+cross-validation finds how much. If nothing beats the words, the words stay.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits
+
+Say = Callable[[str], None]
+
+# How strong the pull back to the words is: from hardly any freedom to hardly any pull, three to a decade.
+PULLS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
+WORDS = float("inf")  # the pull that leaves the words as they are
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How cosines become scores: the block `zero_shot` of config.json."""
+
+    softmax: float
+    sigmoid: float
+    bias: float
+
+    @staticmethod
+    def of(zero_shot: dict) -> "Scales":
+        """As the folder has them."""
+        return Scales(zero_shot["softmax_scale"], zero_shot["sigmoid_scale"], zero_shot["sigmoid_bias"])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every number that decides the vectors."""
+
+    both: float = 0.1
+    smoothing: float = 0.0
+    folds: int = 5
+    pulls: tuple[float, ...] = PULLS
+    steps: int = 200
+    patience: int = 2
+
+
+DEFAULT = Recipe()
+
+
+def learn(
+    vectors: np.ndarray,
+    labels: np.ndarray,
+    start: np.ndarray,
+    scales: Scales,
+    groups: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+    recipe: Recipe = DEFAULT,
+    say: Say = lambda _: None,
+) -> np.ndarray:
+    """Vectors of labels [k, D] of length 1.
+
+    `vectors` [n, D] have length 1, and so has `start` [k, D], what the words give. `labels` are numbers [n], or shares
+    of one [n, k]. Rows of one group, such as both forms of a post, are judged together. `weights` [n] say how much each
+    row counts.
+    """
+    shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
+    if vectors.shape != (len(shares), start.shape[1]):
+        raise ValueError(f"{len(shares)} labels and vectors of labels {start.shape} do not fit vectors {vectors.shape}")
+    if not (np.isfinite(vectors).all() and np.isfinite(start).all() and np.isfinite(shares).all()):
+        raise ValueError("a vector or a label is no number")
+    weights = np.ones(len(shares)) if weights is None else weights
+    groups = np.arange(len(shares)) if groups is None else groups
+    pull = choose_pull(vectors, shares, start, scales, groups, weights, recipe, say)
+    if pull == WORDS:
+        return start.astype(np.float32)
+    return Loss(vectors, shares, start, scales, weights, recipe).fitted(start, pull).astype(np.float32)
+
+
+def choose_pull(
+    vectors: np.ndarray,
+    shares: np.ndarray,
+    start: np.ndarray,
+    scales: Scales,
+    groups: np.ndarray,
+    weights: np.ndarray,
+    recipe: Recipe,
+    say: Say = lambda _: None,
+) -> float:
+    """The pull with the lowest loss on rows that it was not fitted to; `WORDS` where no pull beats the words."""
+    _, groups = np.unique(groups, return_inverse=True)
+    count = groups.max() + 1 if len(groups) else 0
+    folds = min(recipe.folds, count)
+    if folds < 2:
+        return WORDS
+    fold = np.random.default_rng(0).permutation(np.arange(count) % folds)[groups]
+    parts = []
+    for number in range(folds):
+        inside, outside = fold != number, fold == number
+        train = Loss(vectors[inside], shares[inside], start, scales, weights[inside], recipe)
+        judge = Loss(vectors[outside], shares[outside], start, scales, weights[outside], recipe)
+        parts.append((train, judge, weights[outside].sum() / weights.sum()))
+    found = [start] * folds
+    best, chosen, since = sum(judge.held_out(start) * share for _, judge, share in parts), WORDS, 0
+    said = [f"words {best:.4f}"]
+    for pull in recipe.pulls:
+        found = [train.fitted(before, pull) for (train, _, _), before in zip(parts, found, strict=True)]
+        loss = sum(judge.held_out(one) * share for (_, judge, share), one in zip(parts, found, strict=True))
+        said.append(f"{pull:g} {loss:.4f}")
+        since += 1
+        if loss < best:
+            best, chosen, since = loss, pull, 0
+        if since >= recipe.patience and chosen != WORDS:
+            break
+    say(f"pull to the words of the labels {chosen:g}; losses of rows left out: {', '.join(said)}")
+    return chosen
+
+
+class Loss:
+    """What some vectors of labels cost on some rows."""
+
+    def __init__(
+        self,
+        vectors: np.ndarray,
+        shares: np.ndarray,
+        start: np.ndarray,
+        scales: Scales,
+        weights: np.ndarray,
+        recipe: Recipe,
+    ):
+        self.vectors, self.shares, self.start = vectors.astype(np.float32), shares, start
+        self.scales, self.recipe = scales, recipe
+        self.weights = (weights / max(weights.sum(), 1e-12))[:, None]
+        self.smooth = (1 - recipe.smoothing) * shares + recipe.smoothing / shares.shape[1]
+
+    def fitted(self, begin: np.ndarray, pull: float) -> np.ndarray:
+        """The vectors of length 1 with the lowest loss; the search begins at `begin`."""
+
+        def at(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            free = flat.reshape(self.start.shape)
+            lengths = np.linalg.norm(free, axis=1, keepdims=True)
+            found = free / lengths
+            loss, slope = self.at(found, self.smooth)
+            loss += pull * ((found - self.start) ** 2).sum()
+            slope += 2 * pull * (found - self.start)
+            # What would make a vector longer changes nothing.
+            slope -= (slope * found).sum(1, keepdims=True) * found
+            return loss, (slope / lengths).ravel()
+
+        # One thread: the products are small, and the sums come out the same on every machine of a kind.
+        with threadpool_limits(1):
+            options = {"maxiter": self.recipe.steps, "ftol": 1e-7}
+            done = minimize(at, begin.ravel(), jac=True, method="L-BFGS-B", options=options)
+        return unit(done.x.reshape(self.start.shape))
+
+    def held_out(self, found: np.ndarray) -> float:
+        """The loss of rows that judge: without smoothing, and without the pull."""
+        return self.at(found, self.shares)[0]
+
+    def at(self, found: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss of both forms of scores, and its slope by the vectors of the labels."""
+        scales, both = self.scales, self.recipe.both
+        cosines = (self.vectors @ found.astype(np.float32).T).astype(np.float64)
+        logits = scales.softmax * cosines
+        logits -= logits.max(1, keepdims=True)
+        logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        loss = -(self.weights * wanted * logs).sum()
+        slope = scales.softmax * (np.exp(logs) - wanted)
+        if both:
+            odds = scales.sigmoid * (cosines - scales.bias)
+            loss += both * (self.weights * (np.logaddexp(0, odds) - self.shares * odds)).sum()
+            slope += both * scales.sigmoid * (1 / (1 + np.exp(-odds)) - self.shares)
+        return float(loss), ((self.weights * slope).astype(np.float32).T @ self.vectors).astype(np.float64)
+
+
+def shares_of(labels: np.ndarray, count: int) -> np.ndarray:
+    """Shares [n, k] that add up to one, of numbers [n] or of what already are shares."""
+    labels = np.asarray(labels)
+    if labels.ndim == 2:
+        return labels.astype(np.float64)
+    if labels.size and not 0 <= labels.min() <= labels.max() < count:
+        raise ValueError(f"labels are numbers from 0 to {count - 1}")
+    return np.eye(count)[labels.astype(np.int64)]
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """The same directions, of length 1; zeros stay zeros."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1)
