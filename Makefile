@@ -118,6 +118,15 @@ sbom: rust ## Write what the program is made of, as CycloneDX (dist/)
 	sed "s,$$PWD,/topicmill,g" topicmill.cdx.json >dist/topicmill.cdx.json
 	rm -f topicmill.cdx.json crates/*/topicmill.cdx.json python/topicmill.cdx.json
 
+# The wheel for CUDA stands beside the one for CPUs, which other tools here need.
+.PHONY: placement
+placement: model-tools ## List the kernels that ONNX Runtime has on CUDA for the graphs of tools/model.py (no GPU needed)
+	.venv-tools/bin/pip install --quiet --no-deps --upgrade --target .venv-tools/cuda onnxruntime-gpu==1.31.1
+	for shape in tiny-bart tiny-bert tiny-roberta; do \
+		rm -rf target/placement/$$shape && \
+		.venv-tools/bin/python tools/random_model.py $$shape target/placement/$$shape || exit 1; done
+	PYTHONPATH=.venv-tools/cuda .venv-tools/bin/python tools/placement.py --write target/placement/tiny-*
+
 .PHONY: golden
 golden: model-tools ## Make the reference scores of the tests anew
 	.venv-tools/bin/python tools/golden.py

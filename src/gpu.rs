@@ -2,6 +2,9 @@
 //!
 //! [`GpuWatch::over`] finds the GPUs of the engines; what cannot be watched is a note for the run's record, and never
 //! an error. What is read becomes mean, median, 95th percentile and maximum of each GPU ([`GpuFigures`]).
+//! [`holds_memory`] asks once, after a model was loaded, whether it is on the GPU at all.
+
+mod holds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -13,6 +16,8 @@ use std::time::Duration;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+pub use self::holds::Holds;
+use self::holds::{Listed, has_same_number, verdict};
 use crate::clock::SharedClock;
 use crate::record::{Gpu, GpuFigures, GpuNow, Summary, gib};
 use topicmill_score::engine::Device;
@@ -54,8 +59,7 @@ pub struct GpuWatch {
 impl GpuWatch {
     /// Finds the GPUs among the devices of engines. Where there are none, nothing is asked.
     pub fn over(devices: &[Device]) -> Self {
-        let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-        let by_bus = std::env::var("CUDA_DEVICE_ORDER").is_ok_and(|order| order == "PCI_BUS_ID");
+        let (visible, by_bus) = numbering();
         Self::with(LIBRARY.as_ref(), devices, visible.as_deref(), by_bus)
     }
 
@@ -70,13 +74,7 @@ impl GpuWatch {
         if numbers.is_empty() {
             return Self::default();
         }
-        // Loaded when it is asked for: most machines have no such library, and the program must start there all the
-        // same.
-        let all = Nvml::builder()
-            .lib_path(library)
-            .init()
-            .and_then(|nvml| Ok((list(&nvml)?, nvml)));
-        let (all, nvml) = match all {
+        let (all, nvml) = match opened(library) {
             Ok(all) => all,
             Err(error) => {
                 let note = format!(
@@ -86,8 +84,7 @@ impl GpuWatch {
             }
         };
         let mut notes = Vec::new();
-        let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
-        if kinds.len() > 1 && !by_bus && !visible.is_some_and(|names| names.contains("GPU-")) {
+        if !is_sure(&all, visible, by_bus) {
             notes.push(
                 "the GPUs are of several kinds, and CUDA may count them in another order than NVML: set CUDA_DEVICE_ORDER=PCI_BUS_ID"
                     .to_owned(),
@@ -155,6 +152,70 @@ impl GpuWatch {
             tallies: vec![Tally::default(); self.gpus.len()],
             watch: self.clone(),
         }
+    }
+}
+
+/// `CUDA_VISIBLE_DEVICES`, and whether CUDA numbers GPUs by their bus, as NVML does.
+fn numbering() -> (Option<String>, bool) {
+    let by_bus = std::env::var("CUDA_DEVICE_ORDER").is_ok_and(|order| order == "PCI_BUS_ID");
+    (std::env::var("CUDA_VISIBLE_DEVICES").ok(), by_bus)
+}
+
+/// The GPUs that NVML lists, and NVML.
+// Loaded when it is asked for: most machines have no such library, and the program must start there all the same.
+fn opened(library: &OsStr) -> Result<(Vec<(String, String)>, Nvml), NvmlError> {
+    let nvml = Nvml::builder().lib_path(library).init()?;
+    Ok((list(&nvml)?, nvml))
+}
+
+/// Whether CUDA numbers the GPUs as NVML does: CUDA puts the fastest first, unless it is told otherwise.
+fn is_sure(all: &[(String, String)], visible: Option<&str>, by_bus: bool) -> bool {
+    let kinds: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
+    kinds.len() < 2 || by_bus || visible.is_some_and(|names| names.contains("GPU-"))
+}
+
+/// Whether this process holds memory of the GPU that CUDA counts as `number`, after it loaded a model of at least so
+/// many bytes there. Asked of NVML; where that is missing or does not tell, neither does this.
+pub fn holds_memory(number: u16, least: u64) -> Holds {
+    let (visible, by_bus) = numbering();
+    let numbered = (visible.as_deref(), by_bus);
+    holds(LIBRARY.as_ref(), number, numbered, has_same_number(), least)
+}
+
+fn holds(
+    library: &OsStr,
+    number: u16,
+    (visible, by_bus): (Option<&str>, bool),
+    same_numbers: bool,
+    least: u64,
+) -> Holds {
+    let Ok((all, nvml)) = opened(library) else {
+        return Holds::Untold;
+    };
+    let uuids: Vec<&str> = all.iter().map(|(_, uuid)| uuid.as_str()).collect();
+    let places = match place(number, visible, &uuids) {
+        Some(place) if is_sure(&all, visible, by_bus) => place..place + 1,
+        Some(_) => 0..all.len(),
+        // A slice of a GPU, of which NVML tells nothing here.
+        None => return Holds::Untold,
+    };
+    let listed: Vec<Listed> = places.map(|place| listed(&nvml, place)).collect();
+    verdict(&listed, std::process::id(), same_numbers, least)
+}
+
+/// Who holds memory of a GPU, and how much is in use.
+fn listed(nvml: &Nvml, place: usize) -> Listed {
+    let gpu = || nvml.device_by_index(u32::try_from(place).unwrap_or(u32::MAX));
+    let processes = gpu().and_then(|gpu| {
+        let mut all = gpu.running_compute_processes()?;
+        // Under NVIDIA's service for several processes on a GPU (MPS) its clients have a list of their own.
+        all.extend(gpu.mps_running_compute_processes().unwrap_or_default());
+        Ok(all.into_iter().map(|process| process.pid).collect())
+    });
+    let memory = gpu().and_then(|gpu| gpu.memory_info());
+    Listed {
+        processes: processes.ok(),
+        used: memory.ok().map(|memory| memory.used),
     }
 }
 

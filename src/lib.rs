@@ -60,7 +60,7 @@
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
 //! files         -> domain, objects, placing, tables
-//! engines       -> clock, placing
+//! engines       -> clock, gpu, placing
 //! hub           -> clock, source
 //! objects       -> clock, hub, source
 //! gpu           -> clock, record

@@ -23,6 +23,7 @@ use topicmill_score::{
 
 use self::autotune::remembered::{Key, Remembered};
 use self::closeness::Closeness;
+use crate::gpu::{Holds, holds_memory};
 
 /// Why there are no engines.
 #[derive(Debug, thiserror::Error)]
@@ -192,6 +193,7 @@ impl ModelChoice {
         };
         let precision = self.precision.as_deref();
         let (folder, engine) = OpenedEngine::open(&find_model(&self.model), precision, &options)?;
+        is_on_its_gpu(&folder, engine.chosen(), device)?;
         let mut chosen = engine.chosen().clone();
         if let Some(why) = &self.why {
             let by = match engine.library() {
@@ -237,6 +239,36 @@ impl ModelChoice {
             runtime,
             budget,
         })
+    }
+}
+
+/// Whether the GPU that a model was loaded on holds it, as the driver lists it. A library that computes elsewhere in silence
+/// would be slow, and nothing else would show it.
+fn is_on_its_gpu(folder: &ModelFolder, chosen: &Chosen, asked: Device) -> Result<(), OnnxError> {
+    let Device::Cuda(device) = chosen.device else {
+        return Ok(());
+    };
+    let beside = folder.made.iter().flat_map(|made| &made.data);
+    let files = beside.map(|name| folder.dir.join(name));
+    let files = files.chain([folder.graph.clone()]);
+    let weights = files.filter_map(|file| Some(file.metadata().ok()?.len()));
+    // Half, because a file has more than what goes to the GPU.
+    let found = holds_memory(device, weights.sum::<u64>() / 2);
+    tracing::debug!(
+        "the driver's list of processes on {}: {found:?}",
+        chosen.device
+    );
+    let detail = "NVML lists no memory of this process on it after the model was loaded, so the model is elsewhere; install `onnxruntime-gpu` again";
+    match found {
+        Holds::Nothing if asked == Device::Auto => {
+            tracing::warn!("{} may not compute: {detail}", chosen.device);
+            Ok(())
+        }
+        Holds::Nothing => Err(OnnxError::Cuda {
+            device,
+            detail: detail.to_owned(),
+        }),
+        Holds::Memory | Holds::Untold => Ok(()),
     }
 }
 

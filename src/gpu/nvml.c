@@ -1,12 +1,20 @@
-/* A driver's NVML for tests: two GPUs of several kinds, of which the second does not tell its power. */
+/* A driver's NVML for tests: two GPUs of several kinds. This process holds memory of the first; the second, which another
+ * process uses, does not tell its power. */
 #include <stdint.h>
 #include <stdio.h>
+#include <unistd.h>
 
-enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NO_PERMISSION = 4 };
+enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NO_PERMISSION = 4, INSUFFICIENT_SIZE = 7 };
 
 struct memory {
     unsigned version;
     unsigned long long total, reserved, free, used;
+};
+
+struct process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
 };
 
 struct utilization {
@@ -55,4 +63,14 @@ int nvmlDeviceGetMemoryInfo_v2(void *gpu, struct memory *memory) {
 int nvmlDeviceGetPowerUsage(void *gpu, unsigned *milliwatts) {
     *milliwatts = 411600;
     return index_of(gpu) == 0 ? SUCCESS : NO_PERMISSION;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *gpu, unsigned *count, struct process *processes) {
+    if (*count == 0) {
+        *count = 1;
+        return INSUFFICIENT_SIZE;
+    }
+    *count = 1;
+    processes[0] = (struct process){index_of(gpu) == 0 ? (unsigned)getpid() : 1, 3ULL << 30, ~0U, ~0U};
+    return SUCCESS;
 }

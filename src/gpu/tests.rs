@@ -110,8 +110,8 @@ fn without_nvml_there_is_a_note_and_on_a_cpu_not_even_that() {
     assert!(watch.note().is_none() && watch.probe.is_none());
 }
 
-#[test]
-fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
+/// The driver of nvml.c.
+fn driver() -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join("libnvidia-ml.so.1");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gpu/nvml.c");
@@ -120,6 +120,32 @@ fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
         .args([library.as_path(), source.as_ref()])
         .status();
     assert!(compiled.unwrap().success());
+    (folder, library)
+}
+
+#[test]
+fn a_process_is_looked_for_on_the_gpu_that_was_to_compute() {
+    let (_folder, library) = driver();
+    let of = |number, visible, by_bus, same_numbers, least| {
+        let numbered = (visible, by_bus);
+        holds(library.as_os_str(), number, numbered, same_numbers, least)
+    };
+    assert_eq!(of(0, None, true, true, 1 << 30), Holds::Memory);
+    assert_eq!(of(1, None, true, true, 1 << 30), Holds::Nothing);
+    assert_eq!(of(0, Some("1"), true, true, 1 << 30), Holds::Nothing);
+    // The GPUs are of several kinds, so either may be the one.
+    assert_eq!(of(1, None, false, true, 1 << 30), Holds::Memory);
+    // In a container, what others hold may be this process's; 61 GiB are less than 100.
+    assert_eq!(of(1, None, true, false, 1 << 30), Holds::Untold);
+    assert_eq!(of(1, None, true, false, 100 << 30), Holds::Nothing);
+    assert_eq!(of(5, None, true, true, 0), Holds::Untold);
+    let nowhere = std::ffi::OsStr::new("/no/libnvidia-ml.so.1");
+    assert_eq!(holds(nowhere, 0, (None, true), true, 0), Holds::Untold);
+}
+
+#[test]
+fn nvml_is_asked_for_the_gpus_that_cuda_shows() {
+    let (_folder, library) = driver();
     let with = |devices: &[Device], visible, by_bus| {
         GpuWatch::with(library.as_os_str(), devices, visible, by_bus)
     };

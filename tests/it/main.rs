@@ -44,6 +44,7 @@ mod scale;
 mod schedule;
 mod schema;
 mod serve;
+mod shapes;
 mod shards;
 mod shortlist;
 mod source;

@@ -5,10 +5,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from models import bart, encoder, plain
 from models.errors import GraphError, InputError
+from models.kernels import without_kernel
 from models.manifest import Entry, write_manifest
 from models.quantize import quantized
 from models.source import BUILT, COPIED, Source
@@ -74,11 +76,9 @@ class Maker:
 
     def build(self, device: str, precision: str) -> onnx.ModelProto:
         """The graph by the model's family."""
-        kind = BUILT.get(self.source.family)
-        if kind is None:
+        if self.source.family not in BUILT:
             return plain.build(self.source, precision)
-        builder = {"bart": bart, "encoder": encoder}[kind]
-        return builder.build(self.source.config, self.tensors, device, precision)
+        return built(self.source, device, precision, self.tensors)
 
     def keep(self, name: str, graph: onnx.ModelProto, folder: Path) -> Entry:
         """Write a graph into `folder` and prove it there; nothing leaves the folder if it is wrong."""
@@ -86,6 +86,8 @@ class Maker:
         stopping = host_ops(graph)
         if device == "cuda" and stopping and self.source.family in BUILT:
             raise GraphError(f"{name} has nodes that keep the GPU waiting: {', '.join(stopping)}")
+        if device == "cuda" and self.source.family in BUILT and (missing := without_kernel(graph)):
+            raise GraphError(f"{name} has nodes without a kernel on a GPU: {', '.join(missing)}")
         ops, inputs = op_counts(graph), [entry.name for entry in graph.graph.input]
         path = folder / f"{name}.onnx"
         save_graph(graph, path)
@@ -96,3 +98,11 @@ class Maker:
         kept = "" if folder == self.folder else " (a step, not kept)"
         self.say(f"{name}{kept}: {size / 1e6:,.1f} MB, within {error:.1e} of torch\n  {listed}")
         return Entry(name, device, precision, files, inputs, self.proof.tolerance(precision, error), error, stopping)
+
+
+def built(
+    source: Source, device: str, precision: str, tensors: dict[str, np.ndarray] | None = None
+) -> onnx.ModelProto:
+    """The graph of a family that is built here, node by node."""
+    builder = {"bart": bart, "encoder": encoder}[BUILT[source.family]]
+    return builder.build(source.config, source.tensors() if tensors is None else tensors, device, precision)

@@ -11,19 +11,15 @@ import torch
 
 from models.errors import GraphError
 from models.inputs import Pair, feed
+from models.kernels import DISABLED_OPTIMIZERS, HOST_OPS
 from models.source import Source, one_line
 from models.texts import FILLER, HYPOTHESIS, VECTORS
-
-DISABLED_OPTIMIZERS = ["SkipLayerNormFusion"]
 
 # The largest error of a logit when a graph is made. In single precision sums are only made in another order; what
 # fewer bits cost is told in spreads (standard deviations) of torch's own logits. Eight bits cannot be told from a
 # slightly wrong graph by their error, but their graph is made from the one in single precision, which can.
 FP32_ERROR = 1e-4
 SPREADS = {"fp16": 0.05, "int8": 1.5}
-
-# Nodes whose result the host needs before a GPU may go on, or that are there to compute shapes.
-HOST_OPS = frozenset({"Shape", "Size", "Range", "NonZero", "ConstantOfShape"})
 
 
 @dataclass(frozen=True)

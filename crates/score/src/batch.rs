@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 
+use super::folder::Fixed;
 use super::text::Sequence;
 
 /// One row to compute: which text against which label.
@@ -28,9 +29,80 @@ pub enum Grouping {
     ByText,
 }
 
-/// Groups rows, longest first, so that rows × longest row stays within `budget` tokens. A row longer than the
+/// Which shapes batches may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shapes {
+    /// Any: as many rows as there are, as wide as the longest.
+    #[default]
+    Any,
+    /// Few, because on a GPU a new shape costs: the arena grows for it, and cuDNN builds a plan for it and keeps that.
+    /// Rows are filled up to a power of two, widths to one of [`STEPS`] in each doubling.
+    Few {
+        /// Tokens that the model reads at most: no batch is wider.
+        window: usize,
+    },
+}
+
+/// Widths in each doubling, from 64 on: so a width is filled up by an eighth at most. benches/results/shapes.md has what
+/// that costs on real lengths, and what other numbers would.
+const STEPS: usize = 8;
+/// No width is filled up to less than a multiple of this many tokens: the units of a GPU multiply blocks of eight.
+const BLOCK: usize = 8;
+
+impl Shapes {
+    /// How wide a batch is whose longest row has so many tokens.
+    pub fn width(self, longest: usize) -> usize {
+        match self {
+            Self::Any => longest,
+            Self::Few { window } => {
+                let step = (longest.next_power_of_two() / (2 * STEPS)).max(BLOCK);
+                longest.next_multiple_of(step).min(window).max(longest)
+            }
+        }
+    }
+
+    /// How many rows a batch has that so many rows are put in.
+    pub fn rows(self, rows: usize) -> usize {
+        match self {
+            Self::Any => rows,
+            Self::Few { .. } => rows.next_power_of_two(),
+        }
+    }
+
+    /// How many rows so wide fit in a budget; at least one.
+    fn most_rows(self, width: usize, budget: usize) -> usize {
+        let most = (budget / width.max(1)).max(1);
+        match self {
+            Self::Any => most,
+            Self::Few { .. } => 1 << most.ilog2(),
+        }
+    }
+
+    /// Padded tokens of a batch of so many rows, of which the longest has so many tokens.
+    pub fn tokens(self, longest: usize, rows: usize) -> usize {
+        self.width(longest) * self.rows(rows)
+    }
+
+    /// The sizes that a batch is filled up to; none where it stays as it is.
+    pub(crate) fn of(self, batch: &Batch) -> Fixed {
+        match self {
+            Self::Any => Fixed::default(),
+            Self::Few { .. } => Fixed {
+                rows: Some(self.rows(batch.rows())),
+                width: Some(self.width(batch.width)),
+            },
+        }
+    }
+}
+
+/// Groups rows, longest first, so that a batch stays within `budget` padded tokens. A row longer than the
 /// budget is a batch of its own. The order is the same for the same rows in any order.
-pub fn plan(mut rows: Vec<BatchRow>, budget: usize, grouping: Grouping) -> Vec<Vec<BatchRow>> {
+pub fn plan(
+    mut rows: Vec<BatchRow>,
+    budget: usize,
+    grouping: Grouping,
+    shapes: Shapes,
+) -> Vec<Vec<BatchRow>> {
     rows.sort_unstable_by(|a, b| {
         let text = if grouping == Grouping::ByText {
             a.text.cmp(&b.text)
@@ -47,7 +119,7 @@ pub fn plan(mut rows: Vec<BatchRow>, budget: usize, grouping: Grouping) -> Vec<V
         match batches.last_mut() {
             // The first row of a batch is its longest.
             Some(batch)
-                if batch[0].len * (batch.len() + 1) <= budget
+                if batch.len() < shapes.most_rows(shapes.width(batch[0].len), budget)
                     && (grouping == Grouping::Mixed || batch[0].text == row.text) =>
             {
                 batch.push(row);
@@ -67,7 +139,7 @@ pub struct Batch {
     pub type_ids: Vec<i64>,
     /// Length of each row before it was filled up.
     pub lens: Vec<usize>,
-    /// Length of the longest row.
+    /// Tokens of each row as it is laid out: the longest row's, or more.
     pub width: usize,
 }
 
@@ -111,6 +183,8 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     /// Numbers that look random, the same on every run.
@@ -145,7 +219,7 @@ mod tests {
             let rows = rows(1 + next(60), 1 + next(17), seed);
             for grouping in [Grouping::Mixed, Grouping::ByText] {
                 let budget = 1 + next(5000);
-                let batches = plan(rows.clone(), budget, grouping);
+                let batches = plan(rows.clone(), budget, grouping, Shapes::Any);
                 let mut seen: Vec<BatchRow> = batches.iter().flatten().copied().collect();
                 seen.sort_by_key(|row| (row.text, row.label));
                 assert_eq!(seen, rows);
@@ -167,19 +241,75 @@ mod tests {
         let mut turned = rows.clone();
         turned.reverse();
         assert_eq!(
-            plan(rows, 900, Grouping::Mixed),
-            plan(turned, 900, Grouping::Mixed)
+            plan(rows, 900, Grouping::Mixed, Shapes::Any),
+            plan(turned, 900, Grouping::Mixed, Shapes::Any)
         );
     }
 
     #[test]
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     fn sorting_keeps_the_padding_small() {
-        let batches = plan(rows(1000, 16, 3), 4096, Grouping::Mixed);
+        let batches = plan(rows(1000, 16, 3), 4096, Grouping::Mixed, Shapes::Any);
         let real: usize = batches.iter().flatten().map(|row| row.len).sum();
         let padded: usize = batches.iter().map(|batch| batch[0].len * batch.len()).sum();
         let ratio = padded as f64 / real as f64;
         assert!(ratio < 1.02, "{ratio}");
+    }
+
+    #[test]
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    fn few_shapes_stay_few_and_cost_little_padding() {
+        const FEW: Shapes = Shapes::Few { window: 512 };
+        let (budget, mut seen, mut real, mut padded) = (16_384, HashSet::new(), 0, 0);
+        // Windows as `classify` reads them, one after another: what comes later brings hardly a new shape.
+        for seed in 0..6 {
+            let rows = rows(1000, 16, seed);
+            let batches = plan(rows.clone(), budget, Grouping::Mixed, FEW);
+            assert_eq!(batches.iter().map(Vec::len).sum::<usize>(), rows.len());
+            for batch in &batches {
+                let (width, rows) = (FEW.width(batch[0].len), FEW.rows(batch.len()));
+                assert!(width >= batch[0].len && rows >= batch.len());
+                assert!(width * rows <= budget, "{rows} × {width}");
+                seen.insert((rows, width));
+                padded += width * rows;
+            }
+            real += rows.iter().map(|row| row.len).sum::<usize>();
+        }
+        assert!(seen.len() <= 40, "{} shapes", seen.len());
+        let ratio = padded as f64 / real as f64;
+        assert!(ratio < 1.06, "{ratio}");
+    }
+
+    #[test]
+    fn a_width_is_filled_up_by_an_eighth_at_most_and_never_past_the_window() {
+        let few = |window| Shapes::Few { window };
+        for (longest, width) in [
+            (1, 8),
+            (8, 8),
+            (9, 16),
+            (64, 64),
+            (65, 72),
+            (129, 144),
+            (500, 512),
+        ] {
+            assert_eq!(few(512).width(longest), width, "{longest}");
+        }
+        for longest in 64..512 {
+            let width = few(512).width(longest);
+            assert!(width >= longest && width * 8 <= longest * 9, "{longest}");
+        }
+        assert_eq!(few(500).width(499), 500);
+        // A row may be longer than the window only where the caller says so, and is never cut.
+        assert_eq!(few(100).width(120), 120);
+        assert_eq!(
+            (few(9).rows(3), few(9).rows(4), Shapes::Any.rows(3)),
+            (4, 4, 3)
+        );
+        assert_eq!(few(512).most_rows(100, 16_384), 128);
+        assert_eq!(
+            (few(512).most_rows(100, 7), few(512).most_rows(0, 7)),
+            (1, 4)
+        );
     }
 
     #[test]

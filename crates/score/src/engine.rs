@@ -97,6 +97,11 @@ pub trait Engine: Send {
     fn restart(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
+
+    /// Whether each new shape of a batch costs it time or memory, as on a GPU: then batches keep to few shapes.
+    fn wants_few_shapes(&self) -> bool {
+        false
+    }
 }
 
 /// What to compute on.

@@ -1,6 +1,6 @@
-//! Graphs that take batches of one shape only, as some exports do: batches are cut and filled up to it.
+//! Batches cut and filled up to a shape: the one that a graph takes, as some exports do, or one of few for a GPU.
 //!
-//! In goes a batch of any shape, out come batches of the graph's; what it gives for rows that only fill up is left out.
+//! In goes a batch of any shape, out come batches of that shape; what is computed for rows that only fill up is left out.
 
 use super::batch::Batch;
 use super::contract::Input;

@@ -18,7 +18,7 @@ pub use self::own::KnownVectors;
 use self::prepared::Labels;
 pub use self::prepared::{Prepared, fits};
 pub use self::times::BatchTimes;
-use super::batch::{self, Batch, BatchRow, Grouping};
+use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
 use super::embedded::TextVector;
 use super::engine::{Engine, EngineError};
 use super::text::{EncodedText, Encoder, Sequence};
@@ -78,7 +78,7 @@ pub enum Ended {
 pub struct Computed {
     /// Tokens of rows, special ones included.
     pub tokens: u64,
-    /// With what rows were filled up with: rows × longest row, summed over batches.
+    /// With what batches were filled up with: rows × width, summed over batches.
     pub padded_tokens: u64,
     /// Batches that were halved because the memory ran out.
     pub oom_splits: u64,
@@ -90,9 +90,9 @@ pub struct Computed {
 pub type Stopwatch = Box<dyn Fn() -> Duration + Send>;
 
 impl Computed {
-    fn add(&mut self, batch: &Batch) {
+    fn add(&mut self, batch: &Batch, padded_tokens: usize) {
         self.tokens += batch.lens.iter().sum::<usize>() as u64;
-        self.padded_tokens += batch.ids.len() as u64;
+        self.padded_tokens += padded_tokens as u64;
     }
 }
 
@@ -195,7 +195,17 @@ impl Labeler {
         } else {
             Grouping::Mixed
         };
-        batch::plan(rows, batch_tokens, grouping)
+        batch::plan(rows, batch_tokens, grouping, self.shapes())
+    }
+
+    /// Which shapes batches may have: few where the engine wants that, and where a score does not depend on its batch.
+    pub fn shapes(&self) -> Shapes {
+        if self.engine.wants_few_shapes() && !self.folder.depends_on_batch() {
+            let window = self.folder.max_tokens;
+            Shapes::Few { window }
+        } else {
+            Shapes::Any
+        }
     }
 
     /// Computes one batch for its time alone.

@@ -147,6 +147,7 @@ impl OnnxEngine {
             entries,
             threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
             weights: options.weights.clone(),
+            whole_on_gpu: made.is_some_and(|made| made.whole_on_gpu),
         };
         let session = source.session(runtime, device)?;
         let contract = |detail| OnnxError::Contract {
@@ -220,6 +221,11 @@ impl Engine for OnnxEngine {
             .map_err(|e| EngineError::Run(format!("load the model again: {e}")))?;
         self.session = Some(session);
         Ok(())
+    }
+
+    fn wants_few_shapes(&self) -> bool {
+        // A graph of one shape fills batches up itself.
+        matches!(self.chosen.device, Device::Cuda(_)) && !self.fixed.is_any()
     }
 }
 
@@ -379,7 +385,7 @@ fn settle<T>(
 #[cfg(test)]
 mod tests {
     use super::runtime::plain;
-    use super::session::graph_error;
+    use super::session::{cuda_provider, graph_error};
     use super::*;
 
     #[test]
@@ -408,6 +414,16 @@ mod tests {
             classify_error("indices element out of data bounds", &batch),
             EngineError::Run(_)
         ));
+    }
+
+    #[test]
+    fn float32_is_never_tf32_on_a_gpu() {
+        // ONNX Runtime computes in TF32 unless it is told not to.
+        let options = format!("{:?}", cuda_provider(3));
+        for (key, value) in [("use_tf32", "0"), ("device_id", "3")] {
+            let said = [key, value].map(|word| options.find(&format!("\"{word}\"")));
+            assert!(matches!(said, [Some(k), Some(v)] if k < v), "{options}");
+        }
     }
 
     #[test]

@@ -116,6 +116,13 @@ impl Engine for OpenedEngine {
             Self::OpenVino(engine) => engine.restart(),
         }
     }
+
+    fn wants_few_shapes(&self) -> bool {
+        match self {
+            Self::Onnx(engine) => engine.wants_few_shapes(),
+            Self::OpenVino(engine) => engine.wants_few_shapes(),
+        }
+    }
 }
 
 fn asks_for_bf16(precision: Option<&str>, device: Device) -> bool {

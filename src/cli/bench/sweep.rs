@@ -16,7 +16,7 @@ use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
 use crate::telemetry::Progress;
 use topicmill_score::LabelerError;
-use topicmill_score::batch::BatchRow;
+use topicmill_score::batch::{BatchRow, Shapes};
 
 /// A smaller size this near to the best one is the knee.
 const NEAR: f64 = 0.97;
@@ -76,6 +76,7 @@ impl FromStr for Span {
 struct Setting {
     by: &'static str,
     size: usize,
+    shapes: Shapes,
     batches: Vec<Vec<BatchRow>>,
     peak_mib: Option<f64>,
     seconds: Vec<f64>,
@@ -164,6 +165,7 @@ impl Sweep {
         let setting = |by, size, batches| Setting {
             by,
             size,
+            shapes: bed.labeler.shapes(),
             batches,
             peak_mib: None,
             seconds: Vec::new(),
@@ -185,15 +187,16 @@ impl Sweep {
 }
 
 /// With what it is filled up with.
-fn padded_tokens(batch: &[BatchRow]) -> usize {
+fn padded_tokens(batch: &[BatchRow], shapes: Shapes) -> usize {
     let longest = batch.iter().map(|row| row.len).max().unwrap_or(0);
-    longest * batch.len()
+    shapes.tokens(longest, batch.len())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 impl Setting {
     fn padded_tokens(&self) -> usize {
-        self.batches.iter().map(|batch| padded_tokens(batch)).sum()
+        let batches = self.batches.iter();
+        batches.map(|batch| padded_tokens(batch, self.shapes)).sum()
     }
 
     /// Every batch, or those up to a signal.
@@ -210,7 +213,7 @@ impl Setting {
             bed.labeler
                 .compute_batch(&bed.prepared, &bed.encoded, batch)
                 .map_err(LabelerError::Engine)?;
-            bar.add(padded_tokens(batch) as u64);
+            bar.add(padded_tokens(batch, self.shapes) as u64);
         }
         Ok(())
     }

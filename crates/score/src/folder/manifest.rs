@@ -73,6 +73,8 @@ pub struct Graph {
     pub tolerance: f64,
     #[serde(default)]
     depends_on_batch: bool,
+    /// Kinds of its nodes that a GPU has to wait for; `None` where nobody looked.
+    host_ops: Option<Vec<String>>,
     #[serde(default)]
     session: BTreeMap<String, String>,
 }
@@ -111,6 +113,8 @@ pub struct Made {
     pub session: BTreeMap<String, String>,
     /// Whether a score depends on what else is in the batch.
     pub depends_on_batch: bool,
+    /// Whether it was made so that a GPU computes every one of its nodes.
+    pub whole_on_gpu: bool,
     /// How far a logit of a vector may be off.
     pub tolerance: f64,
     /// What it must say.
@@ -271,6 +275,7 @@ impl Manifest {
             contract: self.contract.clone(),
             session: graph.session.clone(),
             depends_on_batch: graph.depends_on_batch,
+            whole_on_gpu: graph.host_ops.as_ref().is_some_and(Vec::is_empty),
             tolerance: graph.tolerance,
             vectors: self.vectors.clone(),
         }

@@ -40,7 +40,8 @@ impl Labeler {
                 queue.push_front(rows);
             };
             // Planned when the budget was larger.
-            if rows.len() > 1 && longest * rows.len() > self.budget {
+            let padded = self.shapes().tokens(longest, rows.len());
+            if rows.len() > 1 && padded > self.budget {
                 halve(rows);
                 continue;
             }
@@ -79,7 +80,7 @@ impl Labeler {
             } else {
                 if out_of_memory {
                     self.computed.oom_splits += 1;
-                    self.set_batch_tokens(longest * rows.len() / 2);
+                    self.set_batch_tokens(padded / 2);
                 }
                 tracing::warn!(
                     rows = rows.len(),
@@ -117,9 +118,14 @@ impl Labeler {
         self.infer(&Batch::new(&[row], self.encoder.pad_id()))
     }
 
-    /// Computes a batch and checks what came out of it.
+    /// Computes a batch, filled up to a shape that the engine wants, and checks what came out of it.
     pub(super) fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
-        let logits = self.engine.infer(batch)?;
+        let (shape, pad_id) = (self.shapes().of(batch), self.encoder.pad_id());
+        let mut padded_tokens = 0;
+        let logits = shape.compute(batch, pad_id, &mut |part| {
+            padded_tokens += part.ids.len();
+            self.engine.infer(part)
+        })?;
         let expected = self.folder.kind.width().unwrap_or(logits.width.max(1));
         if (logits.rows, logits.width, logits.data.len())
             != (batch.rows(), expected, batch.rows() * expected)
@@ -133,7 +139,7 @@ impl Labeler {
         }
         match logits.data.iter().filter(|x| !x.is_finite()).count() {
             0 => {
-                self.computed.add(batch);
+                self.computed.add(batch, padded_tokens);
                 self.width = Some(logits.width);
                 Ok(logits)
             }

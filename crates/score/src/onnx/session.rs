@@ -23,7 +23,12 @@ pub(super) struct Source {
     pub threads: usize,
     /// On a CPU, where other sessions of the graph are to use them too.
     pub weights: Option<SharedWeights>,
+    /// Whether a GPU has to compute all of its nodes.
+    pub whole_on_gpu: bool,
 }
+
+/// What ONNX Runtime says where a node would be computed on the CPU that may not be.
+const NO_KERNEL: &str = "fallback to CPU EP has been explicitly disabled";
 
 impl Source {
     pub fn session(&self, runtime: &Runtime, device: Device) -> Result<Session, OnnxError> {
@@ -50,7 +55,12 @@ impl Source {
             if said.starts_with("Load model from") || said.contains("External ") {
                 return graph_error(&self.graph, &said);
             }
-            let detail = if missing.is_empty() {
+            let detail = if said.contains(NO_KERNEL) {
+                format!(
+                    "this ONNX Runtime has no kernel on a GPU for some nodes of `{}`, which was made to run there as a whole; make the folder again with tools/model.py, or install ONNX Runtime 1.31.1",
+                    self.graph.display()
+                )
+            } else if missing.is_empty() {
                 said
             } else {
                 let missing = missing.join(", ");
@@ -83,22 +93,29 @@ impl Source {
             builder = builder.with_config_entry(key, value)?;
         }
         if let Some(number) = cuda {
-            let provider = ep::CUDA::default()
-                .with_device_id(i32::from(number))
-                // By default, each growth of the arena takes more than was asked for. Batches have many shapes, so it
-                // would grow often.
-                .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
-                // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
-                .with_tf32(false)
-                .build()
-                // Without it a provider that fails is left out in silence.
-                .error_on_failure();
+            // Without it a provider that fails is left out in silence.
+            let provider = cuda_provider(number).build().error_on_failure();
+            if self.whole_on_gpu {
+                // Else a node without a kernel for its types would be computed on the CPU in silence.
+                builder = builder.with_config_entry("session.disable_cpu_ep_fallback", "1")?;
+            }
             builder = builder.with_execution_providers([provider])?;
         } else if let Some(weights) = weights {
             builder = weights.given(builder, &self.graph)?;
         }
         builder.commit_from_file(&self.graph)
     }
+}
+
+/// How a GPU is used.
+pub(super) fn cuda_provider(number: u16) -> ep::CUDA {
+    ep::CUDA::default()
+        .with_device_id(i32::from(number))
+        // By default, each growth of the arena takes more than was asked for. Batches have few shapes, so it soon
+        // has what each of them takes.
+        .with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested)
+        // TF32 has ten bits of mantissa: fp32 scores would leave the reference in the third digit.
+        .with_tf32(false)
 }
 
 /// A graph that does not load, without the path that the error tells anyway.

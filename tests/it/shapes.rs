@@ -1,0 +1,119 @@
+//! Batches of few shapes, as a GPU gets them: here on a CPU, which must not notice.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use topicmill_score::batch::Batch;
+use topicmill_score::engine::Logits;
+use topicmill_score::folder::ModelFolder;
+use topicmill_score::{
+    Device, Engine, EngineError, EngineOptions, Label, LabelSet, Labeler, Mode, OnnxEngine,
+    TextResult,
+};
+
+use crate::support::engine::{repository, runtime_is_here};
+
+const MODELS: [&str; 5] = [
+    "tests/it/fixtures/models/tiny-bart-made",
+    "tests/it/fixtures/models/tiny-bart-mnli",
+    "tests/it/fixtures/models/tiny-bert-nli",
+    "tests/it/fixtures/models/tiny-roberta-nli",
+    "models/minilm-reddit-topics",
+];
+
+/// ONNX Runtime on the CPU, which notes the shapes of its batches and may want few of them.
+struct Noting {
+    engine: OnnxEngine,
+    few: bool,
+    shapes: Arc<Mutex<BTreeSet<(usize, usize)>>>,
+}
+
+impl Engine for Noting {
+    fn infer(&mut self, batch: &Batch) -> Result<Logits, EngineError> {
+        let shape = (batch.rows(), batch.width);
+        self.shapes.lock().unwrap().insert(shape);
+        self.engine.infer(batch)
+    }
+
+    fn wants_few_shapes(&self) -> bool {
+        self.few
+    }
+}
+
+/// What a model says of the texts, and the shapes of the batches.
+fn scored(
+    model: &Path,
+    few: bool,
+    texts: &[String],
+) -> (Vec<TextResult>, BTreeSet<(usize, usize)>, usize) {
+    let folder = ModelFolder::open(model, None).unwrap();
+    let window = folder.max_tokens;
+    let options = EngineOptions {
+        device: Device::Cpu,
+        threads: Some(1),
+        ..EngineOptions::default()
+    };
+    let engine = OnnxEngine::load(&folder, &options).unwrap();
+    assert!(!engine.wants_few_shapes(), "a CPU has no use for them");
+    let shapes = Arc::default();
+    let engine = Noting {
+        engine,
+        few,
+        shapes: Arc::clone(&shapes),
+    };
+    let mut labeler = Labeler::load(folder, Box::new(engine), 400).unwrap();
+    let label = |label: &str| Label {
+        slug: label.into(),
+        label: label.into(),
+        descriptions: vec![],
+    };
+    let set = LabelSet {
+        name: "shapes".into(),
+        template: "This text is about {}.".into(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: ["politics", "climate change", "food"].map(label).into(),
+        background: None,
+    };
+    let prepared = labeler.prepare(&set).unwrap();
+    let results = labeler.score_all(&prepared, texts, &|| false).unwrap();
+    let results = results.expect("nobody asked it to stop").into_iter();
+    let results = results.map(Result::unwrap).collect();
+    let shapes = shapes.lock().unwrap().clone();
+    (results, shapes, window)
+}
+
+#[test]
+fn few_shapes_give_the_scores_of_any_shape() {
+    if !runtime_is_here("scores in few shapes") {
+        return;
+    }
+    // Every length up to one that is cut, so that widths end at the window, too.
+    let texts: Vec<String> = (0..60)
+        .map(|n| format!("A vote on trains {}", "and bread ".repeat(n * n / 16)))
+        .collect();
+    for model in MODELS {
+        let model = repository(model);
+        let (any, of_any, _) = scored(&model, false, &texts);
+        let (few, of_few, window) = scored(&model, true, &texts);
+        for (text, (any, few)) in any.iter().zip(&few).enumerate() {
+            let scores = any.scores.scores.iter().zip(&few.scores.scores);
+            let off = scores.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert!(off < 1e-4, "{} text {text}: {off:.1e}", model.display());
+        }
+        let is_few = |(rows, width): &(usize, usize)| {
+            rows.is_power_of_two() && (width % 8 == 0 || *width == window)
+        };
+        assert!(of_few.iter().all(is_few), "{of_few:?}");
+        assert!(of_few.iter().all(|(_, width)| *width <= window));
+        assert!(
+            of_few.len() * 3 < of_any.len() * 2,
+            "{}: {} of {} shapes",
+            model.display(),
+            of_few.len(),
+            of_any.len()
+        );
+    }
+}
