@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Train the model that ships further, on labelled posts: `make train-default` runs it. The model that ships is not its work.
+"""Train the model that ships further, on labelled posts: `make train-default` runs it.
 
 It takes a file of posts (NDJSON with title, selftext, topic) and the folder of the model before. It writes the folder
-of an embedding model that still takes any labels. A run that was stopped goes on where it was.
+of an embedding model that still takes any labels, with learned label vectors for the sixteen topics. A run that was
+stopped goes on where it was.
 """
 
 import argparse
@@ -14,8 +15,11 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from training import topics
+from training import keep, topics
+from training.embed import Embedder
 from training.shipped import read_shipped, write_shipped
+from training.vectors import Scales, fitted
+from training.words import Label, read_labels
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,7 +29,8 @@ def main() -> int:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     recipe = topics.Recipe()
-    labels = topics.Labels.read(ROOT / "pipelines/sixteen-topics.toml")
+    words = read_labels(ROOT / "pipelines/sixteen-topics.toml")
+    labels = topics.Labels.of(words)
     with arguments.posts.open(encoding="utf-8") as lines:
         posts = [json.loads(line) for line in lines]
     train, held = topics.rows_of(posts, labels, recipe.held_out)
@@ -42,11 +47,22 @@ def main() -> int:
     kept = run(trainer, arguments.work, checkpoint)
     averaged = topics.averaged([torch.load(path, weights_only=True) for path in kept[recipe.average_from :]])
     model.load_state_dict(topics.mixed(before, averaged, recipe.share))
-    target = [row.label for row in held]
-    vectors, of_labels = topics.vectors_of(encoder, [row.text for row in held]), topics.label_vectors(encoder, labels)
-    say(f"accuracy {topics.accuracy(vectors, of_labels, target):.4f} of {len(held)} texts held out")
-    write_shipped(model, arguments.base, arguments.out, topics.best_scale(vectors, of_labels, target))
+    write_shipped(model, arguments.base, arguments.out)
+    learn(arguments.out, words, train, held, recipe)
     return 0
+
+
+def learn(folder: Path, words: list[Label], train: list[topics.Row], held: list[topics.Row], recipe: topics.Recipe):
+    """Label vectors for the labels, by the graph that was written."""
+    embedder = Embedder(folder, 1)
+    vectors = embedder.vectors([row.text for row in train], say)
+    worded = embedder.of_labels([label.texts for label in words])
+    found = fitted(vectors, keep.numbers_of(train), worded, Scales.of(embedder.head), recipe.label_pull)
+    keep.write_vectors(folder, words, found)
+    judges, target = embedder.vectors([row.text for row in held]), keep.numbers_of(held)
+    for name, of_labels in (("words", worded), ("learned vectors", found)):
+        right = (judges @ of_labels.T).argmax(1) == target
+        say(f"by {name}: accuracy {right.mean():.4f} of {len(held)} texts held out")
 
 
 def run(trainer: topics.Trainer, work: Path, checkpoint: Path) -> list[Path]:

@@ -110,11 +110,16 @@ def write_folder(base: Path, out: Path, labels: list[Label], vectors: np.ndarray
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
         shutil.copytree(base, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        config["zero_shot"]["label_vectors"] = FILE
-        (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
-        (folder / FILE).write_text(file_of(labels, vectors), encoding="utf-8")
+        write_vectors(folder, labels, vectors)
         folder.replace(out)
+
+
+def write_vectors(folder: Path, labels: list[Label], vectors: np.ndarray) -> None:
+    """Put vectors into a folder, and their name into its `config.json`."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["zero_shot"]["label_vectors"] = FILE
+    (folder / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+    (folder / FILE).write_text(file_of(labels, vectors), encoding="utf-8")
 
 
 def file_of(labels: list[Label], vectors: np.ndarray) -> str:

@@ -67,7 +67,7 @@ def graph_inputs(graph: onnx.GraphProto) -> set[str]:
     return {entry.name for entry in graph.input}
 
 
-def write_shipped(model: BertModel, template: Path, out: Path, softmax_scale: float | None = None) -> None:
+def write_shipped(model: BertModel, template: Path, out: Path) -> None:
     """Write a folder like `template` with the weights of `model`, matrices in eight bits.
 
     A column of a matrix has one scale, and so has a row of an embedding: as in `template`, whose graph is taken over.
@@ -94,10 +94,6 @@ def write_shipped(model: BertModel, template: Path, out: Path, softmax_scale: fl
         tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
     out.mkdir(parents=True, exist_ok=True)
     onnx.save(content, out / "model.onnx")
-    for name in ("LICENSE", "NOTICE", "tokenizer.json", "tokenizer_config.json"):
+    for name in ("LICENSE", "NOTICE", "config.json", "tokenizer.json", "tokenizer_config.json"):
         if (template / name).is_file() and out != template:
             shutil.copyfile(template / name, out / name)
-    config = json.loads((template / "config.json").read_text(encoding="utf-8"))
-    if softmax_scale is not None:
-        config["zero_shot"]["softmax_scale"] = softmax_scale
-    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import BertModel
+
+from training.words import Label
 
 Say = Callable[[str], None]
 
@@ -47,7 +48,8 @@ class Recipe:
     token_drop: float = 0.1
     held_out: float = 0.05
     average_from: int = 2
-    share: float = 0.6
+    share: float = 0.4
+    label_pull: float = 0.08
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,9 @@ class Labels:
     texts: list[list[str]]
 
     @staticmethod
-    def read(path: Path) -> "Labels":
-        """As the program reads it: the template with the label, then its descriptions."""
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        template = content.get("hypothesis_template", "This text is about {}.")
-        topics = content["topic"]
-        texts = [[template.replace("{}", topic["label"]), *topic.get("descriptions", [])] for topic in topics]
-        return Labels([topic.get("slug", topic["label"]) for topic in topics], texts)
+    def of(labels: list[Label]) -> "Labels":
+        """Of a pipeline file."""
+        return Labels([label.slug for label in labels], [label.texts for label in labels])
 
 
 def text_of(title: str, body: str) -> str:
@@ -281,39 +279,6 @@ class Trainer:
         self.step, self.history = content["step"], content["history"]
 
 
-@torch.no_grad()
-def label_vectors(encoder: Encoder, labels: Labels) -> torch.Tensor:
-    """One vector a label: the mean of those of its texts, of length 1."""
-    vectors = []
-    for texts in labels.texts:
-        states, _ = encoder.lower(texts, lambda _: None)
-        vectors.append(functional.normalize(encoder.upper(states).mean(0), dim=-1))
-    return torch.stack(vectors)
-
-
-@torch.no_grad()
-def vectors_of(encoder: Encoder, texts: list[str]) -> torch.Tensor:
-    """The vectors of texts."""
-    _, vectors = encoder.lower(texts, lambda _: None)
-    return vectors
-
-
-def accuracy(vectors: torch.Tensor, of_labels: torch.Tensor, target: list[int]) -> float:
-    """How many texts get their label."""
-    return float(((vectors @ of_labels.T).argmax(1) == torch.tensor(target)).float().mean())
-
-
-def calibration_error(scores: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
-    """Expected calibration error: how far scores are from the share of right labels, over bins of the score."""
-    places = np.minimum((scores * bins).astype(int), bins - 1)
-    error = 0.0
-    for bin_ in range(bins):
-        inside = places == bin_
-        if inside.any():
-            error += inside.mean() * abs(scores[inside].mean() - right[inside].mean())
-    return float(error)
-
-
 def other_labels(tokenizer: Tokenizer, background: Path, count: int = 400) -> list[str]:
     """Texts of labels that are not trained: the topics that the program ships as a background, and words."""
     content = tomllib.loads(background.read_text(encoding="utf-8"))
@@ -342,11 +307,3 @@ def mixed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor], share
         name: share * after[name].float() + (1 - share) * weight if weight.is_floating_point() else weight
         for name, weight in before.items()
     }
-
-
-def best_scale(vectors: torch.Tensor, of_labels: torch.Tensor, target: list[int]) -> float:
-    """What cosines are multiplied with so that the log loss is lowest, in halves."""
-    cosines, wanted = vectors @ of_labels.T, torch.tensor(target)
-    return min(
-        (halves / 2 for halves in range(20, 80)), key=lambda scale: functional.cross_entropy(cosines * scale, wanted)
-    )

@@ -81,6 +81,14 @@ def learn(
     return Loss(vectors, shares, start, scales, weights, recipe).fitted(start, pull).astype(np.float32)
 
 
+def fitted(
+    vectors: np.ndarray, labels: np.ndarray, start: np.ndarray, scales: Scales, pull: float, recipe: Recipe = DEFAULT
+) -> np.ndarray:
+    """The same with a pull that is known."""
+    shares, start = shares_of(labels, len(start)), unit(start.astype(np.float64))
+    return Loss(vectors, shares, start, scales, np.ones(len(shares)), recipe).fitted(start, pull).astype(np.float32)
+
+
 def choose_pull(
     vectors: np.ndarray,
     shares: np.ndarray,
