@@ -150,7 +150,7 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
-        let away = Away::of(&self, format, setup).await?;
+        let away = Away::of(&self.out, format, self.overwrite, setup).await?;
         let destination = Destination {
             path: away.as_ref().map_or_else(|| local(&self.out), Away::path),
             format,

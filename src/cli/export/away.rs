@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::Export;
 use crate::classify::worker_name;
 use crate::cli::CliError;
 use crate::cli::score::stores;
@@ -25,13 +24,14 @@ pub(super) struct Away {
 }
 
 impl Away {
-    /// The object that the output names; `None` for a file or a folder of this machine.
+    /// The object that the output names; `None` for a file or a folder of this machine. Without a format, it is a folder.
     pub(super) async fn of(
-        export: &Export,
+        out: &Path,
         format: Option<Format>,
+        overwrite: bool,
         setup: &Setup,
     ) -> Result<Option<Self>, CliError> {
-        let named = export.out.to_string_lossy();
+        let named = out.to_string_lossy();
         if !Address::is_one(&named) {
             return Ok(None);
         }
@@ -47,7 +47,7 @@ impl Away {
                 format!("`{address}` is a pattern: give the name of one object, without * ? [");
             return Err(CliError::Usage(usage));
         }
-        let (objects, overwrite) = (stores(setup), export.overwrite);
+        let objects = stores(setup);
         blocking(move || {
             let (parent, name) = address.key.rsplit_once('/').unwrap_or(("", &address.key));
             let mut folder = address.clone();

@@ -12,6 +12,10 @@ use super::super::{Result, Upserted};
 use super::posts::{insert_posts, names};
 use super::{Doing, SqlStore};
 
+/// A block of a file has more posts than this, and a page of a listing fewer. Where all of them are new, PostgreSQL takes so
+/// many by COPY ([`Dialect::MANY_NEW`]), which refuses one that is stored.
+const MANY: usize = 200;
+
 /// What says nothing about the post itself, or, as its text, has a hash.
 const BESIDE: [&str; 9] = [
     "fullname",
@@ -66,16 +70,29 @@ where
     for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
 {
+    /// Those of some posts, in the order of their names, that are stored, locked from here on. Of many, one look may say that none
+    /// is, unless the server has just refused a new one, because it was stored already.
+    pub(super) async fn known_among(
+        tx: &mut Transaction<'static, DB>,
+        fullnames: &[&str],
+        may_look: bool,
+    ) -> Result<HashMap<String, Known>> {
+        if may_look
+            && fullnames.len() >= MANY
+            && let [first, .., last] = fullnames
+            && Self::all_new(tx, first, last).await?
+        {
+            return Ok(HashMap::new());
+        }
+        Self::known_posts(tx, fullnames.iter().copied()).await
+    }
+
     /// Whether none of many posts is stored, as far as one look into the index says: of a dump that is read in the order of
     /// its ids, no stored post lies between the first and the last of a block.
     ///
     /// Where the server sorts texts in another order than that of their bytes, it may overlook one. Then the server refuses
     /// to store it as a new one.
-    pub(super) async fn all_new(
-        tx: &mut Transaction<'static, DB>,
-        first: &str,
-        last: &str,
-    ) -> Result<bool> {
+    async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
         // Not `BETWEEN`, of which a plan for any two names expects to meet a row early in the table, and would read all of it.
         let next = sqlx::query::<DB>(
             "SELECT fullname FROM posts WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
@@ -89,7 +106,7 @@ where
     }
 
     /// Those of the posts that are stored, locked from here on.
-    pub(super) async fn known_posts(
+    async fn known_posts(
         tx: &mut Transaction<'static, DB>,
         fullnames: impl Iterator<Item = &str>,
     ) -> Result<HashMap<String, Known>> {

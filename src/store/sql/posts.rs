@@ -14,14 +14,9 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::{Attempts, is_taken};
 use super::super::{ImportState, Page, Result, RunId, Upserted};
-use super::known::Known;
 use super::work::OTHER_TEXT;
 use super::{Doing, SqlStore, at, count, is_older};
 use crate::domain::{Fullname, Listing, Post, PurgeReason, SourceKind, TextHash, Timestamp};
-
-/// A block of a file has more posts than this, and a page of a listing fewer. Where all of them are new, PostgreSQL takes so
-/// many by COPY (`MANY_NEW`), which refuses one that is stored.
-const MANY: usize = 200;
 
 /// What becomes of a post that is known.
 ///
@@ -399,7 +394,8 @@ where
     ) -> Result<HashSet<Fullname>> {
         const STORE: &str = "store posts";
         // Read under a lock and before the upsert: afterwards nobody can say which texts were others.
-        let known = Self::known_among(tx, rows, apart).await?;
+        let fullnames: Vec<&str> = rows.iter().map(|row| row.post.fullname.as_str()).collect();
+        let known = Self::known_among(tx, &fullnames, apart).await?;
         let (mut new, mut others) = (Vec::new(), Vec::new());
         let mut edited = Vec::new();
         let mut before_edits: Vec<&[u8]> = Vec::new();
@@ -483,25 +479,6 @@ where
             new.clear();
         }
         Ok(new.iter().map(|row| row.post.fullname.clone()).collect())
-    }
-
-    /// Those of the posts that are stored. Of many one look may say that none is, unless a new one that is stored `apart`
-    /// was refused already.
-    async fn known_among(
-        tx: &mut Transaction<'static, DB>,
-        rows: &[Row<'_>],
-        apart: bool,
-    ) -> Result<HashMap<String, Known>> {
-        let mut fullnames = rows.iter().map(|row| row.post.fullname.as_str());
-        if apart
-            && rows.len() >= MANY
-            && let (Some(first), Some(last)) = (fullnames.clone().next(), fullnames.next_back())
-            && Self::all_new(tx, first, last).await?
-        {
-            return Ok(HashMap::new());
-        }
-        let fullnames = rows.iter().map(|row| row.post.fullname.as_str());
-        Self::known_posts(tx, fullnames).await
     }
 
     /// A text that somebody changed by hand is the one again that its hash says.
