@@ -65,7 +65,12 @@ model-tools: ## Install what tools/ needs (.venv-tools)
 
 .PHONY: check-train
 check-train: model-tools ## Test the training of models on tiny ones
-	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_default
+	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_vectors tests.test_default
+
+.PHONY: train-sample
+train-sample: rust onnxruntime model-tools ## Train a model on the sample posts, judge it, and label with it
+	cargo build --release --locked
+	scripts/train-sample $(TARGET)/release/topicmill $(TARGET)/train-sample
 
 # The model from which the present one was trained is in the history of this repository.
 .PHONY: train-default

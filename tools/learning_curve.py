@@ -124,7 +124,7 @@ class Bed:
         labels = np.full(train.count, UNKNOWN)
         labels[chosen] = train.labels[chosen]
         alone = self.learned(chosen)
-        taught = self_taught(train.vectors, labels[train.posts], self.words, self.scales, train.posts)
+        taught = self_taught(train.vectors, labels[train.posts], self.words, self.scales, train.posts, train.whole)
         say(f"{count} labels, seed {seed}: done")
         return self.judged(alone), self.judged(taught)
 

@@ -121,7 +121,7 @@ class Learning(unittest.TestCase):
         known = np.full(600, UNKNOWN)
         for count in (0, 30):
             known[:count] = labels[:count]
-            found = self_taught(vectors, known, start, SCALES, np.arange(600))
+            found = self_taught(vectors, known, start, SCALES, np.arange(600), np.full(600, True))
             self.assertGreater(share_right(vectors, labels, found), before, count)
 
     def test_balanced_scores_have_the_means_that_are_wanted(self):

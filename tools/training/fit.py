@@ -21,7 +21,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from models.errors import InputError
-from training.batches import micro_batches
+from training.batches import GROWTH, micro_batches
 from training.posts import Corpus, Row
 from training.progress import Meter
 from training.watch import watch
@@ -154,7 +154,7 @@ class Fit:
         random.Random(f"{plan.seed} epoch {epoch}").shuffle(order)
         chosen = order[place * plan.batch : (place + 1) * plan.batch]
         mine = chosen[self.accelerator.process_index :: self.accelerator.num_processes] or chosen[:1]
-        batches = list(micro_batches(mine, self.ids, self.budget))
+        batches = list(micro_batches(mine, self.ids, self.budget, None if self.on_gpu else GROWTH))
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * share_of_rate(plan.warmup, step, self.steps)
         self.optimizer.zero_grad()

@@ -46,7 +46,8 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
     if arguments.only_gold:
         known = np.array([row.is_gold for row in corpus.train])
         say(f"{known.sum()} texts have gold; the model teaches itself with the other {(~known).sum()}")
-        learned = self_taught(train, np.where(known, target, UNKNOWN), worded, scales, groups)
+        whole = np.r_[True, groups[1:] != groups[:-1]]  # the first form of each post
+        learned = self_taught(train, np.where(known, target, UNKNOWN), worded, scales, groups, whole)
     else:
         weights = class_weights(target, len(texts)) if arguments.class_weights else None
         learned = learn(train, target, worded, scales, groups, weights, say=say)

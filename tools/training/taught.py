@@ -20,10 +20,10 @@ UNKNOWN = -1
 class Teaching:
     """Every number that decides the vectors, next to a `Recipe`."""
 
-    rounds: int = 5
-    gold: float = 4.0
-    pull: float = 0.01
-    sharp: float = 1.0
+    rounds: int = 3
+    gold: float = 10.0
+    pull: float = 0.2
+    sharp: float = 1.5
     prior: float = 16.0
 
 
@@ -36,13 +36,20 @@ def self_taught(
     start: np.ndarray,
     scales: Scales,
     groups: np.ndarray,
+    whole: np.ndarray,
     recipe: Recipe = DEFAULT,
     teaching: Teaching = TEACHING,
 ) -> np.ndarray:
-    """Vectors of labels [k, D]; `labels` [n] are numbers or `UNKNOWN`. Forms of a post have one group and one score."""
+    """Vectors of labels [k, D]; `labels` [n] are numbers or `UNKNOWN`.
+
+    Forms of a post have one group. The one that is `whole` says what the others are about, which are only titles.
+    """
     start = unit(start.astype(np.float64))
     known = labels != UNKNOWN
     _, groups = np.unique(groups, return_inverse=True)
+    teacher = np.zeros(len(groups), np.int64)
+    teacher[groups[whole]] = np.flatnonzero(whole)
+    teacher = teacher[groups]
     found = start
     if known.any():
         found = learn(vectors[known], labels[known], start, scales, groups[known], recipe=recipe).astype(np.float64)
@@ -51,17 +58,10 @@ def self_taught(
     weights = np.where(known, teaching.gold, 1.0)
     for _ in range(teaching.rounds):
         logits = scales.softmax * teaching.sharp * (vectors @ found.T.astype(np.float32)).astype(np.float64)
-        scores = balanced(mean_of_groups(logits, groups), counts / counts.sum())
+        scores = balanced(logits[teacher], counts / counts.sum())
         shares = np.where(known[:, None], certain, scores)
         found = Loss(vectors, shares, start, scales, weights, recipe).fitted(found, teaching.pull)
     return found.astype(np.float32)
-
-
-def mean_of_groups(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Each row becomes the mean of the rows of its group, so that a bare title learns what its post says."""
-    sums = np.zeros((groups.max() + 1, rows.shape[1]))
-    np.add.at(sums, groups, rows)
-    return (sums / np.bincount(groups)[:, None])[groups]
 
 
 def balanced(logits: np.ndarray, wanted: np.ndarray, rounds: int = 20) -> np.ndarray:
