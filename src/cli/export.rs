@@ -33,7 +33,7 @@ Examples:\n\
 \x20 topicmill export data-set --split 80/10/10")]
 pub struct Export {
     /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
-    /// with a data card, which `datasets.load_dataset` opens. An address such as s3://bucket/labelled.parquet names a file
+    /// with a data card, which `datasets.load_dataset` opens. An address such as `s3://bucket/labelled.parquet` names a file
     /// in an object store
     #[arg(value_name = "OUT")]
     out: PathBuf,

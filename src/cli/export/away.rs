@@ -51,7 +51,7 @@ impl Away {
         blocking(move || {
             let (parent, name) = address.key.rsplit_once('/').unwrap_or(("", &address.key));
             let mut folder = address.clone();
-            folder.key = parent.to_owned();
+            parent.clone_into(&mut folder.key);
             let output = objects.output(&folder)?;
             let folder = tempfile::Builder::new().prefix("topicmill-").tempdir();
             let folder = folder.map_err(|source| ObjectError::File {
