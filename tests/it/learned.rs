@@ -221,7 +221,7 @@ fn rows_with_labels_of_their_own_never_mix_the_two() {
             .collect();
         let alone = |model: &Path| scored_file(&program, &one, model, &flags).0.remove(0);
         let same: Vec<_> = labels.iter().map(|label| (*label, *label)).collect();
-        are_close(&[found.clone()], &[alone(&learned)], &same);
+        are_close(std::slice::from_ref(found), &[alone(&learned)], &same);
         let is_as_by_words = (found[labels[0]] - alone(&by_words)[labels[0]]).abs() < 1e-5;
         assert_eq!(is_as_by_words, places.contains(&3), "{places:?} {found:?}");
     }
