@@ -1,7 +1,9 @@
 """The package and the program say the same of the same texts."""
 
 import hashlib
+import json
 import os
+import random
 import subprocess
 
 import pyarrow as pa
@@ -41,3 +43,36 @@ def test_the_package_gives_the_programs_scores(program, tmp_path, labels):
     assert parts["label"] == ours["label"]
     for one, other in zip(parts["score"].to_pylist(), ours["score"].to_pylist(), strict=True):
         assert one == other or abs(one - other) < 1e-5
+
+
+def test_learned_label_vectors_count_as_they_do_in_the_program(program, tmp_path):
+    shipped, model = REPOSITORY / "models/minilm-reddit-topics", tmp_path / "learned"
+    model.mkdir()
+    for name in ["model.onnx", "tokenizer.json", "tokenizer_config.json"]:
+        (model / name).symlink_to(shipped / name)
+    chance = random.Random(7)
+    labels = [
+        {"texts": [f"This text is about {label}."], "vector": [chance.gauss(0, 1) for _ in range(384)]}
+        for label in LABELS[:3]
+    ]
+    (model / "label_vectors.json").write_text(json.dumps({"labels": labels}))
+    config = json.loads((shipped / "config.json").read_text())
+    posts = pa.table({"id": list(range(40)), "text": texts(40)})
+    pq.write_table(posts, tmp_path / "in.parquet")
+    env = {**os.environ, "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+    digests = {}
+    for learned in (True, False):
+        config["zero_shot"].pop("label_vectors", None)
+        if learned:
+            config["zero_shot"]["label_vectors"] = "label_vectors.json"
+        (model / "config.json").write_text(json.dumps(config))
+        # All but the last label have a learned vector.
+        for count in (3, 4):
+            command = [program, "score", "in.parquet", "out.parquet", "--overwrite", "--model", model]
+            command += [word for label in LABELS[:count] for word in ("--label", label)]
+            subprocess.run(command, cwd=tmp_path, env=env, check=True, stderr=subprocess.PIPE)
+            ours = digest(Labeler(model=model, labels=LABELS[:count]).label_batch(posts))
+            assert ours == digest(pq.read_table(tmp_path / "out.parquet"))
+            digests[learned, count] = ours
+    assert digests[True, 3] != digests[False, 3]
+    assert digests[True, 4] == digests[False, 4]

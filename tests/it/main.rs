@@ -22,6 +22,7 @@ mod install;
 mod keeping;
 mod kills;
 mod labels;
+mod learned;
 mod migrations;
 mod models;
 mod monitoring;

@@ -1,0 +1,524 @@
+//! Learned label vectors: they count for all labels of a set or for none, are never mixed with those of words, and a file
+//! that cannot be used is refused.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use topicmill_score::{Label, LabelSet, LabelVector, Mode};
+
+use crate::support::engine::{labeler, repository, runtime_is_here};
+use crate::support::hub::Hub;
+use crate::support::postgres::{databases, sqlite};
+use crate::support::program::{Program, Ran, finished};
+
+const SHIPPED: &str = "models/minilm-reddit-topics";
+/// Slug, label and description of each topic. The model of these tests has learned vectors for the first three.
+const TOPICS: [(&str, &str, &str); 4] = [
+    ("gaming", "video games", "Consoles and those who play."),
+    ("food", "food and cooking", "Recipes and kitchens."),
+    ("music", "music", "Bands, songs and concerts."),
+    ("travel", "travel", "Trips, hotels and flights."),
+];
+const LEARNED: [usize; 3] = [0, 1, 2];
+const TITLES: [&str; 5] = [
+    "a new boss fight in this game",
+    "how long to roast a chicken",
+    "my band recorded a song",
+    "three days in Lisbon without a plan",
+    "a song about a chicken in a game",
+];
+
+/// The model that ships, in a folder of the program's, with these learned vectors and no others.
+fn model(program: &Program, name: &str, learned: Option<&Value>) -> PathBuf {
+    let dir = program.folder.path().join(name);
+    fs::create_dir(&dir).unwrap();
+    for file in ["model.onnx", "tokenizer.json", "tokenizer_config.json"] {
+        symlink(repository(SHIPPED).join(file), dir.join(file)).unwrap();
+    }
+    if let Some(learned) = learned {
+        fs::write(dir.join("label_vectors.json"), learned.to_string()).unwrap();
+    }
+    configure(&dir, learned.map(|_| "label_vectors.json"));
+    dir
+}
+
+/// Has the configuration of a folder name a file.
+fn configure(dir: &Path, file: Option<&str>) {
+    let config = fs::read(repository(SHIPPED).join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    let block = config["zero_shot"].as_object_mut().unwrap();
+    block.remove("label_vectors");
+    if let Some(file) = file {
+        block.insert("label_vectors".to_owned(), json!(file));
+    }
+    fs::write(dir.join("config.json"), config.to_string()).unwrap();
+}
+
+/// The vectors of the first three topics by their words, each written down for the topic before it: so a learned vector
+/// shows in every score. `described`: whether the labels have their descriptions.
+fn exchanged(program: &Program, described: bool) -> Value {
+    let labels = LEARNED.map(|place| {
+        let (slug, label, description) = TOPICS[place];
+        Label {
+            slug: slug.to_owned(),
+            label: label.to_owned(),
+            descriptions: described
+                .then(|| description.to_owned())
+                .into_iter()
+                .collect(),
+        }
+    });
+    let set = LabelSet {
+        name: "three".to_owned(),
+        template: "This text is about {}.".to_owned(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: labels.to_vec(),
+        background: None,
+    };
+    let by_words = model(program, "by-words", None);
+    let prepared = labeler(&by_words, 4096).prepare(&set).unwrap();
+    let vectors = prepared.label_vectors().unwrap();
+    let written = labels.iter().enumerate().map(|(place, label)| {
+        let mut texts = vec![format!("This text is about {}.", label.label)];
+        texts.extend(label.descriptions.clone());
+        json!({ "texts": texts, "vector": numbers(&vectors[(place + 1) % 3]) })
+    });
+    json!({ "labels": written.collect::<Vec<_>>() })
+}
+
+/// The numbers of a vector; its scale stands before them.
+fn numbers(vector: &LabelVector) -> Vec<f32> {
+    let bytes = vector.to_bytes();
+    let (numbers, _) = bytes[4..].as_chunks();
+    numbers.iter().map(|x| f32::from_le_bytes(*x)).collect()
+}
+
+/// A pipeline file of some topics.
+fn pipeline(program: &Program, places: &[usize], head: &str) -> String {
+    let topic = |place: &usize| {
+        let (slug, label, description) = TOPICS[*place];
+        format!(
+            "[[topic]]\nslug = \"{slug}\"\nlabel = \"{label}\"\ndescriptions = [\"{description}\"]\nsubreddits = [\"{slug}\"]\n"
+        )
+    };
+    let topics: String = places.iter().map(topic).collect();
+    let name = places.iter().map(|place| TOPICS[*place].0);
+    let name = name.collect::<Vec<_>>().join("-");
+    let text = format!("name = \"{name}\"\nmode = \"single\"\n{head}{topics}");
+    program.write(&format!("{name}.toml"), text)
+}
+
+/// The scores of a row by label, as they are printed.
+type Row = BTreeMap<String, f64>;
+
+/// Scores the titles; the rows, and what the program said.
+fn scored(program: &Program, model: &Path, flags: &[&str]) -> (Vec<Row>, String) {
+    let lines = TITLES.map(|title| format!("{}\n", json!({ "text": title })));
+    let input = program.write("titles.ndjson", lines.concat());
+    scored_file(program, &input, model, flags)
+}
+
+fn scored_file(program: &Program, input: &str, model: &Path, flags: &[&str]) -> (Vec<Row>, String) {
+    let model = model.display().to_string();
+    let words = ["score", input, "-", "--model", &model];
+    let ran = program.ok(&[&words[..], flags].concat());
+    let row = |line: &str| -> Row {
+        let row: Value = serde_json::from_str(line).unwrap();
+        serde_json::from_value(row["scores"].clone()).unwrap()
+    };
+    (ran.stdout.lines().map(row).collect(), ran.stderr)
+}
+
+/// What one model says of labels is what the other says of others.
+fn are_close(found: &[Row], wanted: &[Row], names: &[(&str, &str)]) {
+    assert_eq!(found.len(), wanted.len());
+    for (found, wanted) in found.iter().zip(wanted) {
+        for (of, as_of) in names {
+            let distance = (found[*of] - wanted[*as_of]).abs();
+            assert!(distance < 1e-5, "{of} {found:?} is not {as_of} {wanted:?}");
+        }
+    }
+}
+
+const SAID: &str = "the model has learned vectors for these labels";
+
+#[test]
+fn learned_vectors_count_for_all_labels_or_for_none() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    let program = Program::new();
+    let learned = model(&program, "learned", Some(&exchanged(&program, true)));
+    let by_words = program.folder.path().join("by-words");
+    let score = |model: &Path, places: &[usize], head: &str| {
+        let file = pipeline(&program, places, head);
+        scored(&program, model, &["--pipeline", &file])
+    };
+    let (words, said) = score(&by_words, &LEARNED, "");
+    assert!(!said.contains("learned"), "{said}");
+    let (found, said) = score(&learned, &LEARNED, "");
+    assert!(said.contains(SAID) && said.contains("labels=3"), "{said}");
+    let exchanged = [("gaming", "food"), ("food", "music"), ("music", "gaming")];
+    are_close(&found, &words, &exchanged);
+    assert!((found[0]["gaming"] - words[0]["gaming"]).abs() > 0.01);
+
+    // Some of the labels, in another order.
+    let (words, _) = score(&by_words, &[1, 2], "");
+    let (found, said) = score(&learned, &[1, 0], "");
+    assert!(said.contains(SAID), "{said}");
+    are_close(&found, &words, &[("gaming", "food"), ("food", "music")]);
+
+    // One more, and it is as if the model had learned nothing; of labels that it does not know, nothing is said.
+    for places in [&[0, 1, 2, 3][..], &[3]] {
+        let (words, _) = score(&by_words, places, "");
+        let (found, said) = score(&learned, places, "");
+        assert_eq!(found, words);
+        let why = "learned vectors for 3 of these 4 labels and none for `travel`, so it compares all labels by their words";
+        assert_eq!(said.contains(why), places.len() == 4, "{said}");
+        assert_eq!(
+            said.contains("learned vectors"),
+            places.len() == 4,
+            "{said}"
+        );
+    }
+    // The background has its words in either case.
+    let background = "background = \"reddit\"\n";
+    let (words, _) = score(&by_words, &LEARNED, background);
+    let (found, said) = score(&learned, &LEARNED, background);
+    assert!(said.contains(SAID), "{said}");
+    are_close(&found, &words, &exchanged);
+    let sum = |row: &Row| row.values().sum::<f64>();
+    assert!(found.iter().any(|row| sum(row) < 0.9), "nothing is other");
+}
+
+#[test]
+fn rows_with_labels_of_their_own_never_mix_the_two() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    let program = Program::new();
+    let learned = model(&program, "learned", Some(&exchanged(&program, false)));
+    let by_words = program.folder.path().join("by-words");
+    let label = |place: &usize| TOPICS[*place].1;
+    let rows = [&[0, 1][..], &[0, 1, 3], &[1, 0, 2], &[3]];
+    let lines = rows.map(|places| {
+        let labels: Vec<&str> = places.iter().map(label).collect();
+        format!("{}\n", json!({ "text": TITLES[4], "topics": labels }))
+    });
+    let input = program.write("own.ndjson", lines.concat());
+    let (together, _) = scored_file(&program, &input, &learned, &["--labels-column", "topics"]);
+    let one = program.write("one.ndjson", json!({ "text": TITLES[4] }).to_string());
+    for (places, found) in rows.iter().zip(&together) {
+        let labels: Vec<&str> = places.iter().map(label).collect();
+        let flags: Vec<&str> = labels
+            .iter()
+            .flat_map(|label| ["--label", *label])
+            .collect();
+        let alone = |model: &Path| scored_file(&program, &one, model, &flags).0.remove(0);
+        let same: Vec<_> = labels.iter().map(|label| (*label, *label)).collect();
+        are_close(std::slice::from_ref(found), &[alone(&learned)], &same);
+        let is_as_by_words = (found[labels[0]] - alone(&by_words)[labels[0]]).abs() < 1e-5;
+        assert_eq!(is_as_by_words, places.contains(&3), "{places:?} {found:?}");
+    }
+}
+
+/// The program on a database.
+struct Labelled<'a> {
+    program: &'a Program,
+    url: &'a str,
+}
+
+impl Labelled<'_> {
+    fn ok(&self, words: &[&str]) -> Ran {
+        self.program
+            .ok(&[&["--database", self.url], words].concat())
+    }
+
+    fn import(&self) {
+        let posts = TITLES.iter().enumerate().map(|(at, title)| {
+            let post = json!({
+                "id": format!("l{at}"), "title": title, "selftext": "", "subreddit": "gaming",
+                "created_utc": 1_700_000_000 + at,
+            });
+            format!("{post}\n")
+        });
+        let posts = posts.collect::<String>();
+        let file = self.program.write("posts.ndjson", posts);
+        self.ok(&["import", &file]);
+    }
+
+    fn classify(&self, model: &Path, places: &[usize]) -> (Vec<f64>, Value) {
+        let file = pipeline(self.program, places, "");
+        let (model, record) = (model.display().to_string(), "run.json");
+        let words = ["classify", "--pipeline", &file, "--model", &model];
+        self.ok(&[&words[..], &["--make-current", "--run-json", record]].concat());
+        let record = fs::read(self.program.folder.path().join(record)).unwrap();
+        let record: Value = serde_json::from_slice(&record).unwrap();
+        let sql = "SELECT score FROM post_scores ORDER BY fullname, label_topic";
+        let scores = self.ok(&["sql", sql, "--format", "csv"]).stdout;
+        let scores = scores.lines().skip(1).map(|score| score.parse().unwrap());
+        (scores.collect(), record["counts"].clone())
+    }
+
+    fn count(&self, table: &str) -> String {
+        let sql = format!("SELECT COUNT(*) FROM {table}");
+        let counted = self.ok(&["sql", &sql, "--format", "csv"]).stdout;
+        counted.lines().nth(1).unwrap().to_owned()
+    }
+}
+
+#[test]
+fn another_label_set_on_stored_vectors_says_what_a_fresh_database_says() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    let program = Program::new();
+    let learned = model(&program, "learned", Some(&exchanged(&program, true)));
+    // The labels, whether they have learned vectors, and what is stored of labels then.
+    let steps = [
+        (&LEARNED[..], "3"),
+        // Four more: these by their words.
+        (&[0, 1, 2, 3][..], "7"),
+        (&[0, 1][..], "7"),
+        (&[0, 3][..], "7"),
+    ];
+    let fresh = steps.map(|(places, _)| {
+        let database = sqlite();
+        let fresh = Labelled {
+            program: &program,
+            url: &database.url,
+        };
+        fresh.import();
+        fresh.classify(&learned, places).0
+    });
+    for database in databases() {
+        let scene = Labelled {
+            program: &program,
+            url: &database.url,
+        };
+        scene.import();
+        for (at, ((places, stored), fresh)) in steps.iter().zip(&fresh).enumerate() {
+            let (scores, counts) = scene.classify(&learned, places);
+            assert_eq!(
+                counts["tokens"] == 0,
+                at > 0,
+                "no text is read again: {counts}"
+            );
+            assert_eq!(scores.len(), fresh.len());
+            for (found, wanted) in scores.iter().zip(fresh) {
+                assert!((found - wanted).abs() < 1e-5, "{found} is not {wanted}");
+            }
+            assert_eq!(scene.count("label_vectors"), *stored, "{places:?}");
+        }
+        // What only one label set needs goes with it, learned vectors too.
+        scene.ok(&["labels", "drop", "gaming-food-music-travel", "--yes"]);
+        assert_eq!(scene.count("label_vectors"), "7");
+        scene.ok(&["labels", "drop", "gaming-food-music", "--yes"]);
+        assert_eq!(
+            scene.count("label_vectors"),
+            "5",
+            "without the two of music"
+        );
+        assert_eq!(scene.count("hypotheses"), "5");
+    }
+}
+
+#[test]
+fn a_model_with_other_learned_vectors_is_another_model() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    let program = Program::new();
+    let mut vectors = exchanged(&program, true);
+    let learned = model(&program, "learned", Some(&vectors));
+    let database = sqlite();
+    let scene = Labelled {
+        program: &program,
+        url: &database.url,
+    };
+    scene.import();
+    scene.classify(&learned, &LEARNED);
+    let (first, counts) = scene.classify(&learned, &LEARNED);
+    assert_eq!(counts["posts"], 0, "nothing changed: {counts}");
+    vectors["labels"].as_array_mut().unwrap().swap(0, 1);
+    let texts = vectors["labels"][0]["texts"].take();
+    vectors["labels"][0]["texts"] = vectors["labels"][1]["texts"].take();
+    vectors["labels"][1]["texts"] = texts;
+    fs::write(learned.join("label_vectors.json"), vectors.to_string()).unwrap();
+    let (second, counts) = scene.classify(&learned, &LEARNED);
+    assert_eq!(counts["posts"], TITLES.len(), "{counts}");
+    assert_ne!(first, second);
+    assert_eq!(scene.count("models"), "2");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_refused() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    let program = Program::new();
+    let dir = model(&program, "learned", Some(&json!({})));
+    let input = program.write("one.ndjson", json!({ "text": "soup" }).to_string());
+    let refused = |words: &[&str], said: &[&str]| {
+        let ran = program.run(words);
+        assert_eq!(ran.code, 5, "{}", ran.stderr);
+        for said in said {
+            assert!(ran.stderr.contains(said), "{said}: {}", ran.stderr);
+        }
+    };
+    let folder = dir.display().to_string();
+    let label = TOPICS[0].1;
+    let score = ["score", &input, "-", "--model", &folder, "--label", label];
+    let text = "This text is about video games.";
+    let one = |vector: Value| json!({ "texts": [text], "vector": vector });
+    let another = json!({ "texts": ["b"], "vector": [1.0] });
+    for (content, said) in [
+        (json!({}).to_string(), "missing field `labels`"),
+        ("{oops".to_owned(), "the file is damaged"),
+        (
+            json!({ "labels": [one(json!(["a"]))] }).to_string(),
+            "expected f64",
+        ),
+        (
+            json!({ "labels": [one(json!([null]))] }).to_string(),
+            "expected f64",
+        ),
+        (
+            "{\"labels\":[{\"texts\":[\"a\"],\"vector\":[1e999]}]}".to_owned(),
+            "out of range",
+        ),
+        (
+            json!({ "labels": [] }).to_string(),
+            "it has no label; make the file again, or take",
+        ),
+        (
+            json!({ "labels": [one(json!([])) ] }).to_string(),
+            "label 1 has no direction",
+        ),
+        (
+            json!({ "labels": [one(json!([0.0, 0.0])) ] }).to_string(),
+            "label 1 has no direction",
+        ),
+        (
+            json!({ "labels": [{ "texts": [], "vector": [1.0] }] }).to_string(),
+            "label 1 has no text, or an empty one",
+        ),
+        (
+            json!({ "labels": [one(json!([1.0])), one(json!([2.0]))] }).to_string(),
+            "label 2 has the texts of another label",
+        ),
+        (
+            json!({ "labels": [one(json!([1.0, 2.0])), another] }).to_string(),
+            "label 2 has 1 numbers, and that of label 1 has 2",
+        ),
+    ] {
+        fs::write(dir.join("label_vectors.json"), content).unwrap();
+        refused(&score, &[said, "label_vectors.json"]);
+    }
+    let three = json!({ "labels": [one(json!([1.0, 2.0, 3.0]))] });
+    fs::write(dir.join("label_vectors.json"), three.to_string()).unwrap();
+    let other =
+        "gives vectors of 384 numbers, and its learned label vectors have 3; make their file again";
+    refused(&score, &[other]);
+    refused(&["model", "verify", &folder], &[other]);
+
+    fs::remove_file(dir.join("label_vectors.json")).unwrap();
+    refused(&score, &["has no `label_vectors.json`: copy the file"]);
+    fs::write(program.folder.path().join("x.json"), three.to_string()).unwrap();
+    for name in ["../x.json", "/etc/hostname", "model.onnx", ".", ""] {
+        configure(&dir, Some(name));
+        refused(
+            &score,
+            &["write the name of a file in this folder that ends in `.json`"],
+        );
+    }
+}
+
+#[test]
+fn people_see_which_labels_were_learned() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    let program = Program::new();
+    let learned = model(&program, "learned", Some(&exchanged(&program, true)));
+    let folder = learned.display().to_string();
+    let shown = program.ok(&["model", "info", &folder]).stdout;
+    assert!(
+        shown.contains("video games, food and cooking, music"),
+        "{shown}"
+    );
+    let shown = program
+        .ok(&["model", "info", &folder, "--format", "json"])
+        .stdout;
+    let shown: Vec<Value> = serde_json::from_str(&shown).unwrap();
+    let value = |what: &str| &shown.iter().find(|row| row["what"] == what).unwrap()["value"];
+    assert_eq!(
+        value("learned labels"),
+        &json!(["video games", "food and cooking", "music"])
+    );
+    assert_eq!(value("number of learned labels"), 3);
+    let file = pipeline(&program, &[0, 1, 2, 3], "");
+    let words = [
+        "labels",
+        "validate",
+        "--pipeline",
+        &file,
+        "--model",
+        &folder,
+    ];
+    let said = program.ok(&words).stderr;
+    assert!(said.contains("none for `travel`"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_file_is_fetched_with_its_model() {
+    let (program, hub) = (Program::new(), Hub::start().await);
+    let config = json!({ "zero_shot": {
+        "mode": "embedding", "output": "v", "softmax_scale": 20.0, "sigmoid_scale": 20.0, "sigmoid_bias": 0.3,
+        "label_vectors": "learned here.json",
+    } });
+    let vectors = json!({ "labels": [{ "texts": ["a"], "vector": [1.0] }] });
+    let files = [
+        ("config.json", config.to_string()),
+        ("tokenizer.json", "{}".to_owned()),
+        ("onnx/model.onnx", "graph".to_owned()),
+        ("learned-here.json", vectors.to_string()),
+    ];
+    let pull = async |repo: &str, file: &str, without: &str| {
+        let files = files.iter().filter(|(name, _)| *name != without);
+        hub.put(
+            repo,
+            files.map(|(name, text)| {
+                let text = text.replace("learned here.json", file);
+                ((*name).to_owned(), text.into_bytes())
+            }),
+        );
+        let mut command = program.command(&["model", "pull", repo]);
+        command
+            .env("HF_ENDPOINT", &hub.url)
+            .env("HF_HOME", program.folder.path().join("hf"))
+            .env_remove("HF_TOKEN");
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        finished(output.await.unwrap())
+    };
+    let lacking = pull("someone/lacking", "learned-here.json", "learned-here.json").await;
+    assert_eq!(lacking.code, 5, "{}", lacking.stderr);
+    assert!(
+        lacking.stderr.contains("has no `learned-here.json`"),
+        "{}",
+        lacking.stderr
+    );
+    let outside = pull("someone/outside", "../x.json", "").await;
+    assert_eq!(outside.code, 5, "{}", outside.stderr);
+    assert!(hub.seen("model.onnx").is_empty(), "nothing large of either");
+    let whole = pull("someone/whole", "learned-here.json", "").await;
+    assert_eq!(whole.code, 0, "{}", whole.stderr);
+    let folder = program.folder.path().join("models/whole");
+    let fetched = fs::read_to_string(folder.join("learned-here.json")).unwrap();
+    assert_eq!(fetched, vectors.to_string());
+}
