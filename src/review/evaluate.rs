@@ -163,6 +163,9 @@ pub fn evaluate(rows: &[Judged], labels: usize) -> Evaluation {
     }
 }
 
+/// A difference that chance alone makes more often than this is none: the usual bound.
+const CHANCE: f64 = 0.05;
+
 /// What differs between two labellings of the same posts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
@@ -178,6 +181,13 @@ pub struct Difference {
     pub macro_f1: Estimate,
     /// How likely it is that chance alone makes right outcomes differ so much, or more: McNemar's exact test.
     pub p: f64,
+}
+
+impl Difference {
+    /// Whether more outcomes are right in the second, and chance alone hardly makes it so.
+    pub fn is_better(&self) -> bool {
+        self.only_second > self.only_first && self.p < CHANCE
+    }
 }
 
 /// Compares two labellings of the same posts, in the same order; each may have label sets of its own. `same` says of

@@ -464,6 +464,29 @@ async fn two_models_are_compared_and_computing_leaves_the_current_labels() {
             &gold,
         ];
         assert_eq!(scene.json(&diff)["gold"]["difference"], found["difference"]);
+        // Random weights are worse than the model that ships, and no model is better than itself.
+        let better = |first: &str, second: &str| {
+            let args = ["labels", "evaluate", "--gold", &gold, "--require-better"];
+            scene.run(&[&args[..], &["--model", first, "--model", second]].concat())
+        };
+        let (shipped, random) = ("minilm-reddit-topics", "tiny-bert-nli");
+        assert_eq!(better(random, shipped).code, 0);
+        for second in [random, shipped] {
+            let ran = better(shipped, second);
+            assert_eq!(ran.code, 1, "{}", ran.stderr);
+            assert!(
+                ran.stderr.contains("the second is not better"),
+                "{}",
+                ran.stderr
+            );
+            assert!(ran.stdout.contains("McNemar"), "{}", ran.stdout);
+        }
+        let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--require-better"]);
+        assert_eq!(
+            ran.code, 2,
+            "there is nothing to be better than: {}",
+            ran.stderr
+        );
         let ran = scene.run(&["labels", "evaluate", "--gold", &gold, "--model", "nobody"]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         assert!(ran.stderr.contains("tiny-bert-nli"), "{}", ran.stderr);

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::classify::{MakeCurrent, Options, model_row};
 use crate::pipeline::Context;
-use crate::review::evaluate::evaluate;
+use crate::review::evaluate::{Difference, evaluate};
 use crate::review::held::{Labelling, Labels};
 use crate::review::relabel::{Answer, Question, relabel};
 use crate::store::{Access, ModelRow, Store, Target};
@@ -31,7 +31,8 @@ use topicmill_score::folder::ModelFolder;
 #[command(after_help = "\
 Examples:\n\
 \x20 topicmill labels evaluate --gold db\n\
-\x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial")]
+\x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial\n\
+\x20 topicmill labels evaluate --gold gold.csv --model models/old --model models/new --require-better")]
 pub struct Evaluate {
     /// Compare labels with these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with
     /// `id` and `label` (a slug or the words of a label; empty, none or other means out of scope); or `topic`, the topic that
@@ -53,6 +54,9 @@ pub struct Evaluate {
     /// Run the model for posts that have no label yet; the current labels stay
     #[arg(long)]
     compute: bool,
+    /// Exit with 1 unless the second of two is better than the first, by more than chance makes likely (p < 0.05)
+    #[arg(long)]
+    require_better: bool,
     /// Show this many posts: the surest wrong labels, or those that two labellings label differently
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
@@ -86,6 +90,12 @@ impl Evaluate {
                 "compare two at a time: give --label-set and --model twice at most".into(),
             ));
         }
+        let places = self.label_set.len().max(self.model.len()).max(1);
+        if self.require_better && places < 2 {
+            return Err(CliError::Usage(
+                "--require-better compares two: give --model or --label-set twice, the new one last".into(),
+            ));
+        }
         let access = if self.compute {
             Access::Existing
         } else {
@@ -96,7 +106,7 @@ impl Evaluate {
         let asked = against::rows(store, &self.gold).await?;
         let sample = asked.sample(1).cloned();
         let mut sides = Vec::new();
-        for place in 0..self.label_set.len().max(self.model.len()).max(1) {
+        for place in 0..places {
             sides.push(self.side(setup, store, place).await?);
         }
         let sets: Vec<&LabelSet> = sides.iter().map(|side| &side.set).collect();
@@ -136,7 +146,17 @@ impl Evaluate {
                 let whole = drawn.as_ref().map(|_| &whole);
                 show::print(one, held, whole, self.limit, self.format)?;
             }
-            [a, b] => beside::print([a, b], held, self.limit, self.format)?,
+            [a, b] => {
+                let difference = beside::print([a, b], held, self.limit, self.format)?;
+                if self.require_better && !difference.is_better() {
+                    warn_of(&difference);
+                    exit = if exit == Exit::Done {
+                        Exit::Partial
+                    } else {
+                        exit
+                    };
+                }
+            }
             _ => unreachable!("one side, or two"),
         }
         Ok(exit)
@@ -179,6 +199,16 @@ impl Evaluate {
         }
         Ok(side)
     }
+}
+
+/// Says why the second is not better.
+fn warn_of(difference: &Difference) {
+    tracing::warn!(
+        right_in_first_only = difference.only_first,
+        right_in_second_only = difference.only_second,
+        p = difference.p,
+        "the second is not better than the first, or chance alone makes such a difference: keep the first, or collect more gold"
+    );
 }
 
 impl Side {

@@ -8,17 +8,17 @@ use crate::cli::labels::against::{self, Compared};
 use crate::cli::labels::{Found, NONE};
 use crate::cli::output::{self, OutputFormat};
 use crate::review::calibrate::Share;
-use crate::review::evaluate::Evaluation;
+use crate::review::evaluate::{Difference, Evaluation};
 use crate::review::held::Held;
 use crate::store::Table;
 
-/// Prints how two labellings of the same posts differ.
+/// Prints how two labellings of the same posts differ; gives the difference.
 pub(super) fn print(
     names: [&Names; 2],
     held: &Held,
     limit: usize,
     format: OutputFormat,
-) -> Result<(), CliError> {
+) -> Result<Difference, CliError> {
     let compared = against::compared(held, names.map(|names| names.set));
     let differing = differing(names, held);
     let row = |place: usize| {
@@ -43,7 +43,8 @@ pub(super) fn print(
         for (row, place) in table.rows.iter_mut().zip(shown()) {
             row.push(json!(held.posts[place].title));
         }
-        return output::print_table(&table, format);
+        output::print_table(&table, format)?;
+        return Ok(compared.difference);
     }
     let mut parts = two_parts(names, held, &compared);
     if limit > 0 && !differing.is_empty() {
@@ -62,7 +63,8 @@ pub(super) fn print(
         main: 0,
         parts,
     }
-    .print(format)
+    .print(format)?;
+    Ok(compared.difference)
 }
 
 /// Posts whose outcomes differ, those first that only the first labelling has right, then only the second.
