@@ -187,9 +187,12 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(path, options, providers=[(GPU, {"use_tf32": "0"})])
+    # As the crate `ort` writes it; the runtime's own default is 1.
+    session = onnxruntime.InferenceSession(path, options, providers=[(GPU, {"use_tf32": "false"})])
     if GPU not in session.get_providers():
         raise SystemExit("the provider was not loaded")
+    if session.get_provider_options()[GPU]["use_tf32"] != "0":
+        raise SystemExit("TF32 is not off")
     return [
         (part.ep_name, node.name, f"{node.domain}:{node.op_type}" if node.domain else node.op_type)
         for part in session.get_provider_graph_assignment_info()

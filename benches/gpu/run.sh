@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything that only a machine with a GPU can show, in one call: weights, graphs, parity with the CPU, the ladder,
-# the sweep, the search for a token budget, running out of memory, and how busy the GPU is.
+# peers in torch, the sweep, the search for a token budget, running out of memory, how busy the GPU is, and a soak that
+# alternates models and lengths while it watches memory.
 #
 #     benches/gpu/run.sh OUT
 #
@@ -12,6 +13,7 @@
 #   DEVICE           cuda, or cpu to try the script without a GPU [cuda]
 #   SHAPE            of the random weights: bart-large, or a tiny one to try the script [bart-large]
 #   POSTS            of the timed steps [2000]
+#   SOAK             seconds of the soak [600]
 set -uo pipefail
 
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -19,6 +21,7 @@ out=$(mkdir -p "$1" && cd "$1" && pwd)
 cd "$top" || exit 1
 topicmill=${TOPICMILL:-target/release/topicmill} python=${PYTHON:-python3}
 device=${DEVICE:-cuda} shape=${SHAPE:-bart-large} posts=${POSTS:-2000}
+soak=${SOAK:-600}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 graphs=cpu-fp32
@@ -87,6 +90,7 @@ step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts 
     --tokens 1024:131072 --out "$out"
 step ladder "$python" benches/ladder/run.py --topicmill "$topicmill" --hf "$work/hf" --out "$out" \
     --model "$model" --device "$device" --posts "$((posts / 8))"
+step peaks "$python" benches/gpu/peaks.py "$out/ladder.json" && sed 's/^/    /' "$out/peaks.log" >>"$summary"
 step charts "$python" benches/charts.py "$out"
 
 # A budget that no memory holds is halved until it does, and every post is scored.
@@ -102,4 +106,8 @@ database=sqlite:$work/demo.db
 step demo "$topicmill" --database "$database" demo --model "$model" --device "$device" &&
     step bottleneck "$topicmill" --database "$database" doctor --bottleneck &&
     sed 's/^/    /' "$out/bottleneck.log" >>"$summary"
+
+# The large model and the one that ships, which has no graph in float16.
+step soak "$python" benches/gpu/soak.py "$topicmill" "$device" "$soak" "$model" models/minilm-reddit-topics
+[ -s "$out/soak.log" ] && sed 's/^/    /' "$out/soak.log" >>"$summary"
 cat "$summary"

@@ -26,6 +26,7 @@ NAMES = {
     "direct-mixed": "torch, 16 posts a label, as they come",
     "direct": "torch, 16 rows a post",
     "direct-bf16": "torch bf16, 16 rows a post",
+    "sorted-fp16": "torch fp16, sorted by length",
     "onnxruntime": "ONNX Runtime, 16 rows a post",
     "topicmill": "topicmill",
 }
@@ -39,7 +40,7 @@ def main() -> int:
     if not found["job"]["nli"]:
         print("the pipeline takes NLI models only: name another with --model", file=sys.stderr)
         return 2
-    job = found["job"] | {"hf": arguments.hf, "plain": arguments.plain}
+    job = found["job"] | {"hf": arguments.hf, "plain": arguments.plain, "asked": arguments.rungs or []}
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": str(job["threads"])}
     runs, versions = rungs.make(job)
     missing = set(arguments.rungs or []) - set(runs)
@@ -64,6 +65,7 @@ def main() -> int:
         print(f"| {row['rung']} | {row['s/post']:.3f} | {row['times']:.2f} | {row['largest difference']} |")
     if arguments.out:
         result = {"facts": found["facts"], "versions": versions, "repeats": arguments.repeats, "rungs": rows}
+        result |= {"posts": len(job["texts"]), "tflop": rungs.tflop(job)}
         write(arguments.out, result | {"seconds": seconds})
     return 0
 

@@ -7,6 +7,8 @@ from pathlib import Path
 Scores = list[list[float]]
 ROWS = 16
 """Pairs in a batch."""
+TOKENS = 16_384
+"""Padded tokens in a batch of the rung that sorts, as topicmill has them on a GPU."""
 
 
 def timed(run: Callable[[list[str]], Scores], texts: list[str]) -> tuple[float, Scores]:
@@ -42,6 +44,12 @@ def make(job: dict) -> tuple[dict[str, Callable[[list[str]], Scores]], dict[str,
     }
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     half = AutoModelForSequenceClassification.from_pretrained(job["hf"], dtype=torch.bfloat16).eval().to(device)
+    if device != "cpu" or "sorted-fp16" in job["asked"]:  # few CPUs compute in float16 at all
+        whole = AutoModelForSequenceClassification.from_pretrained(
+            job["hf"], dtype=torch.float16, attn_implementation="sdpa"
+        )
+        whole = whole.eval().to(device)
+        runs["sorted-fp16"] = lambda texts: in_order_of_length(job, whole, tokenizer, texts)
     if job["plain"]:
         import onnxruntime
 
@@ -93,6 +101,47 @@ def mixed(job: dict, model, tokenizer, texts: list[str]) -> Scores:
                 logits.append(model(**batch.to(job["device"])).logits.float())
     by_label = torch.cat(logits).cpu().reshape(len(job["labels"]), len(texts), -1)
     return scores(job, model.config, by_label.transpose(0, 1), len(texts))
+
+
+def in_order_of_length(job: dict, model, tokenizer, texts: list[str]) -> Scores:
+    """All pairs, the longest first, in batches of so many padded tokens: what torch can do if one writes it so."""
+    import torch
+
+    hypotheses = [job["template"].format(label) for label in job["labels"]]
+    pairs = [(text, hypothesis) for text in texts for hypothesis in hypotheses]
+    encoded = tokenizer(*map(list, zip(*pairs, strict=True)), truncation="only_first")
+    rows = [{name: values[row] for name, values in encoded.items()} for row in range(len(pairs))]
+    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]["input_ids"]))
+    logits = [None] * len(rows)
+    with torch.inference_mode():
+        while order:
+            most = max(1, TOKENS // len(rows[order[0]]["input_ids"]))
+            part, order = order[:most], order[most:]
+            batch = tokenizer.pad([rows[row] for row in part], return_tensors="pt").to(job["device"])
+            for row, of_row in zip(part, model(**batch).logits.float().cpu(), strict=True):
+                logits[row] = of_row
+    return scores(job, model.config, torch.stack(logits), len(texts))
+
+
+def tflop(job: dict) -> float:
+    """What the job takes at least, in 10^12 operations: products of matrices alone, and no token that fills up.
+
+    A layer multiplies each token with its matrices, two operations a weight; attention compares it with each other one.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(job["hf"])
+    tokenizer = AutoTokenizer.from_pretrained(job["hf"], model_max_length=job["max_tokens"])
+    width = config.hidden_size
+    if config.is_encoder_decoder:
+        inner = 2 * width * config.encoder_ffn_dim
+        weights = config.encoder_layers * (4 * width**2 + inner) + config.decoder_layers * (8 * width**2 + inner)
+        attentions = config.encoder_layers + 1.5 * config.decoder_layers  # the decoder's own sees half of it
+    else:
+        weights = config.num_hidden_layers * (4 * width**2 + 2 * width * config.intermediate_size)
+        attentions = config.num_hidden_layers
+    lengths = (int(row.sum()) for batch in encoded(job, tokenizer, job["texts"]) for row in batch["attention_mask"])
+    return sum(2 * weights * n + 4 * width * attentions * n**2 for n in lengths) / 1e12
 
 
 def through_onnx(job: dict, config, session, tokenizer, texts: list[str]) -> Scores:

@@ -420,7 +420,7 @@ mod tests {
     fn float32_is_never_tf32_on_a_gpu() {
         // ONNX Runtime computes in TF32 unless it is told not to.
         let options = format!("{:?}", cuda_provider(3));
-        for (key, value) in [("use_tf32", "0"), ("device_id", "3")] {
+        for (key, value) in [("use_tf32", "false"), ("device_id", "3")] {
             let said = [key, value].map(|word| options.find(&format!("\"{word}\"")));
             assert!(matches!(said, [Some(k), Some(v)] if k < v), "{options}");
         }

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Ten minutes of batches of many shapes: does memory stop growing?
+
+    soak.py TOPICMILL DEVICE SECONDS MODEL...
+
+`topicmill score` reads texts from stdin for its share of SECONDS, with one MODEL after the other, twice around. The texts
+come in blocks of one window: short ones, long ones, then of every length. Every second memory is read: on a GPU what the
+driver lists for the process (nvidia-smi asks NVML), or all that is in use where it lists none; on a CPU what is resident.
+
+Prints a table. Exit code 1 if a process grew: if it took more in its last third than in its second, by a fiftieth and 32
+MiB; or if a text came back without a score.
+"""
+
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+WORDS = (Path(__file__).resolve().parent / "../../docs/words.md").read_text(encoding="utf-8").split()
+WINDOW = 1024
+"""Texts that `score` reads before it sorts them."""
+LENGTHS = {"short": (3, 12), "long": (150, 400), "mixed": (3, 400)}
+ROUNDS = 2
+
+
+def main() -> int:
+    """Run every model in turn, and tell how much memory each took."""
+    program, device, seconds, *models = sys.argv[1:]
+    share = float(seconds) / (ROUNDS * len(models))
+    runs = [run(program, device, share, model) for _ in range(ROUNDS) for model in models]
+    print("| model | texts | MiB, first third | second | last | |")
+    print("|---|---|---|---|---|---|")
+    for row in runs:
+        thirds = " | ".join(f"{third:,.0f}" for third in row["thirds"])
+        print(f"| {row['model']} | {row['texts']:,} | {thirds} | {row['verdict']} |")
+    return int(any(row["verdict"] != "steady" for row in runs))
+
+
+def run(program: str, device: str, seconds: float, model: str) -> dict:
+    """One process; its memory in each third of its time, the first texts included."""
+    command = [program, "score", "-", "-", "--format", "ndjson", "--output-format", "ndjson"]
+    command += ["--model", model, "--device", device]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    told = {"in": 0, "out": 0}
+    ends = time.monotonic() + seconds
+    workers = [threading.Thread(target=feed, args=(child, ends, told)), threading.Thread(target=count, args=(child, told))]
+    for worker in workers:
+        worker.start()
+    samples = []
+    while child.poll() is None:
+        taken = memory(child.pid, device)
+        if taken and told["out"]:  # from the first scores on; before, the model is loaded
+            samples.append(taken)
+        time.sleep(min(1.0, seconds / 30))
+    for worker in workers:
+        worker.join()
+    third = max(1, len(samples) // 3)
+    thirds = [max(part, default=0) for part in (samples[:third], samples[third : 2 * third], samples[2 * third :])]
+    verdict = "steady"
+    if thirds[2] > thirds[1] * 1.02 + 32:
+        verdict = "**grows**"
+    if child.returncode or told["in"] != told["out"] or not told["out"]:
+        verdict = f"**failed** with {child.returncode}: {told['in']} texts in, {told['out']} scores out"
+    return {"model": Path(model).name, "texts": told["out"], "thirds": thirds, "verdict": verdict}
+
+
+def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
+    """Write texts until the time is over; the pipe makes this wait for the model."""
+    numbers = random.Random(1)
+    try:
+        while time.monotonic() < ends:
+            for least, most in LENGTHS.values():
+                for _ in range(WINDOW):
+                    text = " ".join(numbers.choices(WORDS, k=numbers.randint(least, most)))
+                    child.stdin.write(json.dumps({"text": text}).encode() + b"\n")
+                    told["in"] += 1
+                    if time.monotonic() > ends:
+                        return
+    except BrokenPipeError:
+        pass  # its exit code says the rest
+    finally:
+        try:
+            child.stdin.close()
+        except BrokenPipeError:
+            pass
+
+
+def count(child: subprocess.Popen, told: dict) -> None:
+    """Count the texts that got scores."""
+    for line in child.stdout:
+        told["out"] += bool(json.loads(line).get("scores"))
+
+
+def memory(pid: int, device: str) -> float:
+    """MiB that the process takes; 0 where that cannot be read."""
+    if device == "cpu":
+        try:
+            pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+        except (OSError, IndexError):
+            return 0
+        return int(pages) * 4096 / 2**20
+    listed = ask("--query-compute-apps=pid,used_memory")
+    own = [int(row[1]) for row in listed if row[0] == str(pid) and row[1].isdigit()]
+    number = device.partition(":")[2] or "0"
+    used = [int(row[0]) for row in ask("--query-gpu=memory.used", "-i", number) if row[0].isdigit()]
+    return sum(own or used)
+
+
+def ask(*flags: str) -> list[list[str]]:
+    """What nvidia-smi prints, as rows of words."""
+    ran = subprocess.run(
+        ["nvidia-smi", *flags, "--format=csv,noheader,nounits"], check=False, capture_output=True, text=True
+    )
+    return [line.replace(",", " ").split() for line in ran.stdout.splitlines()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
