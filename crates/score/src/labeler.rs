@@ -106,6 +106,8 @@ pub struct Labeler {
     watch: Option<Stopwatch>,
     /// Numbers of a row, once one was computed.
     width: Option<usize>,
+    /// Of which labels it was said last whether their vectors are learned.
+    told: Vec<String>,
 }
 
 impl Labeler {
@@ -128,6 +130,7 @@ impl Labeler {
             computed: Computed::default(),
             watch: None,
             width: None,
+            told: Vec::new(),
         };
         labeler.set_batch_tokens(batch_tokens);
         Ok(labeler)

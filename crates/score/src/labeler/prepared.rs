@@ -172,8 +172,14 @@ impl Labeler {
         self.make_ready(set, known)
     }
 
-    /// Says whether labels are compared by learned vectors; nothing of a model without any for these labels.
-    fn tell_of_learned(&self, set: &LabelSet) {
+    /// Says whether labels are compared by learned vectors, once for the same labels; nothing of a model without any for
+    /// these labels.
+    fn tell_of_learned(&mut self, set: &LabelSet) {
+        let keys = hypothesis::keys(&self.folder.kind, set);
+        if self.told == keys {
+            return;
+        }
+        self.told = keys;
         let (model, kind, labels) = (&self.folder.name, &self.folder.kind, set.labels.len());
         if hypothesis::learned(kind, set).is_some() {
             tracing::info!(
