@@ -188,7 +188,7 @@ def by_loop(way: Way, plan, base, model, corpus) -> tuple:  # noqa: ANN001
     begun, used, padded = time.monotonic(), processor(), 0
     prepare(model, plan)
     if way.checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
     model.to(device).train()
     optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
     rates = [group["lr"] for group in optimizer.param_groups]

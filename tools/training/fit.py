@@ -92,7 +92,7 @@ class Fit:
         self.held_ids = encode(tokenizer, corpus.held_out, plan.max_tokens)
         prepare(model, plan)
         if checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]

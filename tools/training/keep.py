@@ -110,7 +110,10 @@ def write_folder(base: Path, out: Path, labels: list[Label], vectors: np.ndarray
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
-        shutil.copytree(base, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        try:
+            shutil.copytree(base, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+        except shutil.Error as problem:  # a list of all files that failed: the first says why
+            raise OSError(f"`{out}`: {problem.args[0][0][2]}") from None
         write_vectors(folder, labels, vectors)
         folder.replace(out)
 

@@ -46,6 +46,8 @@ class GpuWatch:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+            self.reader.join()
+            self.process.stdout.close()
 
     def lines(self, name: str) -> list[str]:
         """The figures and the verdict, for people; none where there are few figures."""
