@@ -7,9 +7,9 @@
 MODEL is a graph (MODEL.onnx), or a Hugging Face folder, of which the graphs for CUDA are built first.
 
 The runtime decides where a node is computed when it loads a graph, by the list of its kernels, before it computes
-anything. So its own library is loaded here over stand-ins for NVIDIA's libraries: functions that answer that all went well, and
-memory of the CPU for memory of a GPU. Nothing is computed. With --write the kernels that the nodes were given become
-models/cuda_kernels.txt; `make placement` does that.
+anything. So its own library is loaded here over stand-ins for NVIDIA's libraries: functions that answer that all went
+well, and memory of the CPU for memory of a GPU. Nothing is computed. With --write the kernels that the nodes were given
+become models/cuda_kernels.txt; `make placement` does that.
 
 Prints, for each graph, what is computed where. Exit code 1 if a node of a graph goes to the CPU although nothing in the
 graph has to (`host_ops`), and 2 where the runtime cannot be loaded so. Needs a C compiler and `nm`.
@@ -26,6 +26,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import onnx
@@ -130,7 +131,7 @@ def graphs_of(models: list[Path], folder: Path) -> list[Path]:
     folders = [path for path in models if path.is_dir()]
     # In a process of its own: torch brings NVIDIA's own libraries, which would come before the stand-ins.
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as workers:
-        return graphs + sum(workers.map(build, folders, [folder] * len(folders)), [])
+        return [*graphs, *chain.from_iterable(workers.map(build, folders, [folder] * len(folders)))]
 
 
 def build(source: Path, folder: Path) -> list[Path]:
@@ -203,8 +204,8 @@ def placed(path: Path, *, optimized: bool, strict: bool) -> list[tuple[str, str,
 def as_list(kernels: set[str]) -> str:
     """The file."""
     lines = [
-        f"{VERSION}{version('onnxruntime-gpu')}, opset {OPSET}: nodes that its provider for CUDA takes, with the types of what goes",
-        "# in and comes out. Made by placement.py from the graphs of model.py; not a list of all kernels.",
+        f"{VERSION}{version('onnxruntime-gpu')}, opset {OPSET}: nodes that its provider for CUDA takes, with the types",
+        "# of what goes in and comes out. Made by placement.py from the graphs of model.py; not a list of all kernels.",
         *sorted(kernels),
     ]
     return "\n".join(lines) + "\n"

@@ -46,7 +46,7 @@ class Rounding(TorchFunctionMode):
         super().__init__()
         self.places, self.in_head = places, False
 
-    def __torch_function__(self, func, types, args=(), kwargs=None):  # noqa: ARG002
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         """Called in place of each function of torch."""
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         here = lambda place: ("head" if self.in_head else place) in self.places  # noqa: E731
@@ -61,7 +61,9 @@ class Rounding(TorchFunctionMode):
             if here("attention"):
                 args = [rounded(values) for values in args]
             return self.out(func(*args, **kwargs), here("attention"))
-        place = {"softmax": "softmax", "gelu": "gelu", "layer_norm": "norms", "add": "sums", "__add__": "sums"}.get(name)
+        place = {"softmax": "softmax", "gelu": "gelu", "layer_norm": "norms", "add": "sums", "__add__": "sums"}.get(
+            name
+        )
         found = func(*args, **kwargs)
         if place is None or not isinstance(found, torch.Tensor) or found.dim() < 3:
             return found
@@ -89,7 +91,9 @@ def main() -> None:
     exact = logits_of(model, ids, set())
     spread = exact.std().item()
     print(f"{arguments.pairs} pairs of {arguments.tokens} tokens, spread of the logits {spread:.2f}\n")
-    print("| place | rounded there alone: largest | mean | everywhere but there: largest | mean |\n|---|---|---|---|---|")
+    print(
+        "| place | rounded there alone: largest | mean | everywhere but there: largest | mean |\n|---|---|---|---|---|"
+    )
     for place in (None, *PLACES):
         alone = set(PLACES) if place is None else {place}
         cells = []

@@ -3,14 +3,16 @@
 
     soak.py TOPICMILL DEVICE SECONDS MODEL...
 
-`topicmill score` reads texts from stdin for its share of SECONDS, with one MODEL after the other, twice around. The texts
-come in blocks of one window: short ones, long ones, then of every length. Every second memory is read: on a GPU what the
-driver lists for the process (nvidia-smi asks NVML), or all that is in use where it lists none; on a CPU what is resident.
+`topicmill score` reads texts from stdin for its share of SECONDS, with one MODEL after the other, twice around. The
+texts come in blocks of one window: short ones, long ones, then of every length. Every second memory is read: on a GPU
+what the driver lists for the process (nvidia-smi asks NVML), or all that is in use where it lists none; on a CPU what
+is resident. A CPU goes on for some minutes with what it has read: name small models there.
 
-Prints a table. Exit code 1 if a process grew: if it took more in its last third than in its second, by a fiftieth and 32
-MiB; or if a text came back without a score.
+Prints a table. Exit code 1 if a process grew: if it took more in its last third than in its second, by a fiftieth and
+32 MiB; or if a text came back without a score.
 """
 
+import contextlib
 import json
 import random
 import subprocess
@@ -46,7 +48,10 @@ def run(program: str, device: str, seconds: float, model: str) -> dict:
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     told = {"in": 0, "out": 0}
     ends = time.monotonic() + seconds
-    workers = [threading.Thread(target=feed, args=(child, ends, told)), threading.Thread(target=count, args=(child, told))]
+    workers = [
+        threading.Thread(target=feed, args=(child, ends, told)),
+        threading.Thread(target=count, args=(child, told)),
+    ]
     for worker in workers:
         worker.start()
     samples = []
@@ -82,10 +87,8 @@ def feed(child: subprocess.Popen, ends: float, told: dict) -> None:
     except BrokenPipeError:
         pass  # its exit code says the rest
     finally:
-        try:
+        with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
-        except BrokenPipeError:
-            pass
 
 
 def count(child: subprocess.Popen, told: dict) -> None:

@@ -100,9 +100,7 @@ class Maker:
         return Entry(name, device, precision, files, inputs, self.proof.tolerance(precision, error), error, stopping)
 
 
-def built(
-    source: Source, device: str, precision: str, tensors: dict[str, np.ndarray] | None = None
-) -> onnx.ModelProto:
+def built(source: Source, device: str, precision: str, tensors: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
     """The graph of a family that is built here, node by node."""
     builder = {"bart": bart, "encoder": encoder}[BUILT[source.family]]
     return builder.build(source.config, source.tensors() if tensors is None else tensors, device, precision)

@@ -36,7 +36,7 @@ pub enum Shapes {
     #[default]
     Any,
     /// Few, because on a GPU a new shape costs: the arena grows for it, and cuDNN builds a plan for it and keeps that.
-    /// Rows are filled up to a power of two, widths to one of [`STEPS`] in each doubling.
+    /// Rows are filled up to a power of two, widths to one of eight in each doubling.
     Few {
         /// Tokens that the model reads at most: no batch is wider.
         window: usize,
