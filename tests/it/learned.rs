@@ -522,3 +522,16 @@ async fn the_file_is_fetched_with_its_model() {
     let fetched = fs::read_to_string(folder.join("learned-here.json")).unwrap();
     assert_eq!(fetched, vectors.to_string());
 }
+
+#[test]
+fn the_model_that_ships_has_learned_the_sixteen_topics() {
+    if !runtime_is_here("learned label vectors") {
+        return;
+    }
+    // They are found by the texts of the labels: a changed description would leave all of them without effect.
+    let program = Program::new();
+    let topics = repository("pipelines/sixteen-topics.toml");
+    let pipeline = ["--pipeline", topics.to_str().unwrap()];
+    let (_, said) = scored(&program, &repository(SHIPPED), &pipeline);
+    assert!(said.contains(SAID) && said.contains("labels=16"), "{said}");
+}
