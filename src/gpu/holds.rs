@@ -29,7 +29,9 @@ pub(super) fn verdict(gpus: &[Listed], own: u32, same_numbers: bool, least: u64)
     let names_it = |gpu: &Listed| gpu.processes.as_ref().is_some_and(|all| all.contains(&own));
     // Less is in use than its weights take, whoever uses it.
     let too_little = |gpu: &Listed| gpu.used.is_some_and(|used| used < least);
-    let lists_others = |gpu: &Listed| same_numbers && gpu.processes.is_some();
+    // An empty list says nothing: that is how processes are hidden.
+    let others = |gpu: &Listed| gpu.processes.as_ref().is_some_and(|all| !all.is_empty());
+    let lists_others = |gpu: &Listed| same_numbers && others(gpu);
     if gpus.iter().any(names_it) {
         Holds::Memory
     } else if !gpus.is_empty() && gpus.iter().all(|gpu| too_little(gpu) || lists_others(gpu)) {
@@ -60,7 +62,8 @@ mod tests {
         for (gpus, same_numbers, found) in [
             (vec![gpu(Some(&[3, 7]), Some(5000))], true, Holds::Memory),
             (vec![gpu(Some(&[3]), Some(5000))], true, Holds::Nothing),
-            (vec![gpu(Some(&[]), None)], true, Holds::Nothing),
+            (vec![gpu(Some(&[]), Some(5000))], true, Holds::Untold),
+            (vec![gpu(Some(&[]), None)], true, Holds::Untold),
             // In a container nobody is listed, or by another number.
             (vec![gpu(Some(&[]), Some(5000))], false, Holds::Untold),
             (vec![gpu(Some(&[3]), None)], false, Holds::Untold),
