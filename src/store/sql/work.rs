@@ -395,6 +395,10 @@ where
         let position: HashMap<i64, usize> = hypotheses.iter().copied().zip(0..).collect();
         let index: HashMap<&[u8], usize> = texts.iter().map(TextHash::as_bytes).zip(0..).collect();
         let mut found = vec![vec![None; hypotheses.len()]; texts.len()];
+        // PostgreSQL knows no empty list.
+        if hypotheses.is_empty() {
+            return Ok(found);
+        }
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
             let mut select = QueryBuilder::<DB>::new(
                 "SELECT text_hash, hypothesis_id, entailment, contradiction, neutral FROM pair_logits \
