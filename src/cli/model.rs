@@ -409,7 +409,7 @@ fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checke
         file: file.display().to_string(),
         hash: "not known",
         precision: model.precision.clone(),
-        state: "it loads; without manifest.toml nobody knows whether it is right".into(),
+        state: "it loads; without manifest.toml nothing shows whether it is right".into(),
         ..Checked::default()
     };
     Labeler::load(model, Box::new(engine), 1)?.check_learned()?;

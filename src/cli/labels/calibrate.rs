@@ -275,7 +275,7 @@ impl Calibrate {
         })?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
-            "written to {0}: `topicmill labels what-if {0}` tells what would move, `topicmill classify --pipeline {0} \
+            "written to {0}: `topicmill labels what-if {0}` shows what would move, `topicmill classify --pipeline {0} \
              --make-current` labels by it and makes these labels the current ones; neither runs the model",
             out.display()
         );

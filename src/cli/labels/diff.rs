@@ -118,7 +118,7 @@ impl Diff {
         }
         if found.json["moved"].is_null() {
             tracing::info!(
-                "no post is labelled under both: `topicmill labels what-if` tells what would move"
+                "no post is labelled under both: `topicmill labels what-if` shows what would move"
             );
         }
         Ok(found)
