@@ -209,7 +209,13 @@ fn listed(nvml: &Nvml, place: usize) -> Listed {
     let processes = gpu().and_then(|gpu| {
         let mut all = gpu.running_compute_processes()?;
         // Under NVIDIA's service for several processes on a GPU (MPS) its clients have a list of their own.
-        all.extend(gpu.mps_running_compute_processes().unwrap_or_default());
+        match gpu.mps_running_compute_processes() {
+            Ok(clients) => all.extend(clients),
+            // A driver without this service.
+            Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::NotSupported) => {}
+            // Then the list is not whole.
+            Err(error) => return Err(error),
+        }
         Ok(all.into_iter().map(|process| process.pid).collect())
     });
     let memory = gpu().and_then(|gpu| gpu.memory_info());

@@ -68,6 +68,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         labels = read_labels(arguments.pipeline)
         embedder = Embedder(arguments.base, arguments.threads, arguments.cache)
+        if "label_vectors" in embedder.head:
+            say(f"`{arguments.base}` has learned labels already: where they are these, nothing here is learned from few posts")
         train = read_posts(arguments.train, labels, embedder)
         judge = read_posts(arguments.judge, labels, embedder)
         bed = Bed(train, judge, embedder.of_labels([label.texts for label in labels]), Scales.of(embedder.head))

@@ -22,7 +22,7 @@ BEGIN
     FOREACH statement IN ARRAY again LOOP
         EXECUTE statement;
     END LOOP;
-EXCEPTION WHEN dependent_objects_still_exist OR insufficient_privilege THEN
+EXCEPTION WHEN dependent_objects_still_exist OR insufficient_privilege OR foreign_key_violation THEN
     RAISE WARNING 'the primary key of classifications stays as it was: %', SQLERRM;
 END $$;
 

@@ -126,9 +126,14 @@ enum By {
 }
 
 impl Export {
-    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
+        // First of all, because an address may have a credential in it by mistake, which no other error may show.
+        let address = Away::address(&self.out)?;
+        if address.is_none() {
+            self.out = local(&self.out);
+        }
         if let Some(tool) = self.tool() {
-            Away::refuse(&self.out)?;
+            Away::refuse(address.as_ref())?;
             return self.tasks(setup, tool).await;
         }
         if self.limit.is_some() || self.random_share.is_some() {
@@ -150,9 +155,12 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
-        let away = Away::of(&self.out, format, self.overwrite, setup).await?;
+        let away = match address {
+            Some(address) => Some(Away::to(address, format, self.overwrite, setup).await?),
+            None => None,
+        };
         let destination = Destination {
-            path: away.as_ref().map_or_else(|| local(&self.out), Away::path),
+            path: away.as_ref().map_or_else(|| self.out.clone(), Away::path),
             format,
             overwrite: self.overwrite,
             bom: self.bom,

@@ -584,6 +584,9 @@ async fn a_data_set_in_a_store_is_whole_or_not_there() {
         &["s3://box/data-set"],
         &["s3://box/out/*.csv"],
         &["s3://me:hunter2@box/out/c.csv"],
+        // Whatever else is wrong with it.
+        &["s3://me:hunter2@box/out/c.bin"],
+        &["az://box/c.parquet?sig=hunter2"],
         &["hf://datasets/a/b/c.csv"],
         &["s3://box/tasks.json", "--format", "label-studio"],
     ] {

@@ -177,7 +177,7 @@ class Folder(unittest.TestCase):
         for label in labels:
             self.assertAlmostEqual(sum(x * x for x in label["vector"]), 1, places=5)
         record = json.loads((out.with_name("out.train") / "train.json").read_text())
-        self.assertGreaterEqual(record["held_out"]["accuracy"], record["held_out_by_words"]["accuracy"])
+        self.assertGreaterEqual(record["held_out"]["accuracy"], record["held_out_by_base"]["accuracy"])
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
 
     def test_a_label_with_few_posts_or_none_has_a_vector_too(self):

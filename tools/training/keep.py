@@ -19,7 +19,7 @@ from training.embed import Embedder
 from training.posts import Corpus, Row
 from training.report import figures, write_report
 from training.taught import UNKNOWN, self_taught
-from training.vectors import Scales, learn
+from training.vectors import Scales, learn, unit
 from training.words import Label
 
 Say = Callable[[str], None]
@@ -41,18 +41,20 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
         raise InputError("no post that is held out has gold: collect more gold, or leave out --only-gold")
     train = embedder.vectors([row.text for row in corpus.train], say)
     held = embedder.vectors([row.text for row in judges], say)
-    worded = embedder.of_labels(texts)
+    before, made_of = vectors_in(base, texts), "the learned vectors of the base"
+    if before is None:
+        before, made_of = embedder.of_labels(texts), "the words of the labels"
     target, groups = numbers_of(corpus.train), groups_of(corpus.train)
     if arguments.only_gold:
         known = np.array([row.is_gold for row in corpus.train])
         say(f"{known.sum()} texts have gold; the model teaches itself with the other {(~known).sum()}")
         whole = np.r_[True, groups[1:] != groups[:-1]]  # the first form of each post
-        learned = self_taught(train, np.where(known, target, UNKNOWN), worded, scales, groups, whole)
+        learned = self_taught(train, np.where(known, target, UNKNOWN), before, scales, groups, whole)
     else:
         weights = class_weights(target, len(texts)) if arguments.class_weights else None
-        learned = learn(train, target, worded, scales, groups, weights, say=say)
+        learned = learn(train, target, before, scales, groups, weights, say=say)
     held_target = numbers_of(judges)
-    by_words = figures(scales.softmax * held @ worded.T.astype(np.float32), held_target)
+    by_base = figures(scales.softmax * held @ before.T.astype(np.float32), held_target)
     found = figures(scales.softmax * held @ learned.T, held_target)
     write_folder(base, arguments.out, corpus.words, learned)
     content = {
@@ -62,14 +64,29 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
         "arguments": {name: str(value) for name, value in vars(arguments).items()},
         "seconds": round(time.monotonic() - begun, 1),
         "held_out": found,
-        "held_out_by_words": by_words,
+        "held_out_by_base": by_base,
     }
     write_report(arguments.work, content, {})
     say(
         f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
-        f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; by the words of the labels "
-        f"{interval_of(by_words)}. Next: topicmill model verify {arguments.out}"
+        f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; by {made_of} "
+        f"{interval_of(by_base)}. Next: topicmill model verify {arguments.out}"
     )
+
+
+def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
+    """The learned vectors that a folder has for these labels, if it has one for each: with them it labels posts now."""
+    try:
+        name = json.loads((folder / "config.json").read_text(encoding="utf-8"))["zero_shot"].get("label_vectors")
+        if name is None:
+            return None
+        labels = json.loads((folder / name).read_text(encoding="utf-8"))["labels"]
+        known = {tuple(label["texts"]): label["vector"] for label in labels}
+        if not all(tuple(of_one) in known for of_one in texts):
+            return None
+        return unit(np.array([known[tuple(of_one)] for of_one in texts], np.float64))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise InputError(f"the learned label vectors of `{folder}` cannot be read: {problem}") from None
 
 
 def interval_of(one: dict[str, float]) -> str:

@@ -94,6 +94,10 @@ def write_shipped(model: BertModel, template: Path, out: Path) -> None:
         tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
     out.mkdir(parents=True, exist_ok=True)
     onnx.save(content, out / "model.onnx")
-    for name in ("LICENSE", "NOTICE", "config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in ("LICENSE", "NOTICE", "tokenizer.json", "tokenizer_config.json"):
         if (template / name).is_file() and out != template:
             shutil.copyfile(template / name, out / name)
+    config = json.loads((template / "config.json").read_text(encoding="utf-8"))
+    # They were learned with other weights.
+    config["zero_shot"].pop("label_vectors", None)
+    (out / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")

@@ -11,6 +11,7 @@ use crate::cli::setup::Setup;
 use crate::export::{ExportError, Format};
 use crate::files::FilesError;
 use crate::objects::{Address, Lock, ObjectError, Output};
+use crate::placing;
 
 /// What is put behind the name of an object for its lock.
 const LOCK: &str = ".lock";
@@ -24,23 +25,28 @@ pub(super) struct Away {
 }
 
 impl Away {
-    /// The object that the output names; `None` for a file or a folder of this machine. Without a format, it is a folder.
-    pub(super) async fn of(
-        out: &Path,
-        format: Option<Format>,
-        overwrite: bool,
-        setup: &Setup,
-    ) -> Result<Option<Self>, CliError> {
+    /// The address that the output names; `None` for a file or a folder of this machine.
+    pub(super) fn address(out: &Path) -> Result<Option<Address>, CliError> {
         let named = out.to_string_lossy();
         if !Address::is_one(&named) {
             return Ok(None);
         }
         let address = Address::parse(&named).map_err(FilesError::from)?;
-        if format.is_none() || address.is_folder || address.key.is_empty() {
-            return Err(CliError::Usage(format!(
-                "a data set in an object store is one file, and `{address}` is a folder: end it in .parquet, .csv, .jsonl or \
-                 .xlsx, or export to a folder of this machine and copy it"
-            )));
+        if address.is_folder || address.key.is_empty() {
+            return Err(is_folder(&address));
+        }
+        Ok(Some(address))
+    }
+
+    /// The object at an address. Without a format, it would be a folder.
+    pub(super) async fn to(
+        address: Address,
+        format: Option<Format>,
+        overwrite: bool,
+        setup: &Setup,
+    ) -> Result<Self, CliError> {
+        if format.is_none() {
+            return Err(is_folder(&address));
         }
         if address.key.contains(['*', '?', '[']) {
             let usage =
@@ -53,8 +59,7 @@ impl Away {
             let mut folder = address.clone();
             parent.clone_into(&mut folder.key);
             let output = objects.output(&folder)?;
-            let folder = tempfile::Builder::new().prefix("topicmill-").tempdir();
-            let folder = folder.map_err(|source| ObjectError::File {
+            let folder = placing::draft_folder().map_err(|source| ObjectError::File {
                 path: std::env::temp_dir().display().to_string(),
                 source,
             })?;
@@ -87,17 +92,14 @@ impl Away {
             }
         })
         .await?
-        .map(Some)
         .map_err(CliError::from)
     }
 
     /// Refuses an address where only a file of this machine will do.
-    pub(super) fn refuse(out: &Path) -> Result<(), CliError> {
-        let named = out.to_string_lossy();
-        if !Address::is_one(&named) {
+    pub(super) fn refuse(address: Option<&Address>) -> Result<(), CliError> {
+        let Some(address) = address else {
             return Ok(());
-        }
-        let address = Address::parse(&named).map_err(FilesError::from)?;
+        };
         Err(CliError::Usage(format!(
             "tasks are not written to `{address}`: export them to this machine and copy them"
         )))
@@ -117,11 +119,21 @@ impl Away {
             } else {
                 Ok(())
             };
-            let removed = self.lock.remove();
-            put.and(removed)
+            // The object is whole all the same, and the lock ends by itself.
+            if let Err(error) = self.lock.remove() {
+                tracing::warn!("the lock beside the object stays for a minute: {error}");
+            }
+            put
         })
         .await
     }
+}
+
+fn is_folder(address: &Address) -> CliError {
+    CliError::Usage(format!(
+        "a data set in an object store is one file, and `{address}` is a folder: end it in .parquet, .csv, .jsonl or .xlsx, or \
+         export to a folder of this machine and copy it"
+    ))
 }
 
 /// Requests are waited for, on a thread that may wait.

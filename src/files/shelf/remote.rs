@@ -18,7 +18,7 @@ use crate::files::FilesError;
 use crate::files::error::write_error;
 use crate::files::inputs::Input;
 use crate::objects::{Lock, ObjectError, Output, Version};
-use crate::placing::Standing;
+use crate::placing::{self, Standing};
 
 /// What is put behind the name of a journal for its lock.
 const LOCK: &str = ".lock";
@@ -116,8 +116,7 @@ impl Shelf for Remote {
     }
 
     fn hold(&self, journal: &str, who: &Holder) -> Result<Taken, FilesError> {
-        let folder = tempfile::Builder::new().prefix("topicmill-").tempdir();
-        let folder = folder.map_err(write_error(&std::env::temp_dir()))?;
+        let folder = placing::draft_folder().map_err(write_error(&std::env::temp_dir()))?;
         let path = folder.path().join("journal");
         let mut file = File::create(&path).map_err(write_error(&path))?;
         let told = format!(

@@ -71,10 +71,23 @@ fn pages_and_the_api_show_what_is_stored() {
                 "created_at DESC, fullname DESC",
             ),
         ] {
-            let query =
-                format!("SELECT fullname FROM labeled_posts WHERE {condition} ORDER BY {order}");
+            let query = format!(
+                "SELECT fullname, score FROM labeled_posts WHERE {condition} ORDER BY {order}"
+            );
             let said = run(&program, &database, &["sql", &query, "--format", "csv"]);
-            let wanted: Vec<&str> = said.stdout.lines().skip(1).collect();
+            let rows = said.stdout.lines().skip(1);
+            let rows = rows.map(|line| line.split_once(',').unwrap());
+            let (mut wanted, scores): (Vec<&str>, Vec<&str>) = rows.unzip();
+            if order.starts_with("score") {
+                // The pages sort by scores in single precision, in which two may be equal.
+                let score = |place: usize| scores[place].parse::<f32>().unwrap();
+                let mut places: Vec<usize> = (0..wanted.len()).collect();
+                places.sort_by(|a, b| {
+                    let by_score = score(*b).total_cmp(&score(*a));
+                    by_score.then(wanted[*b].cmp(wanted[*a]))
+                });
+                wanted = places.into_iter().map(|place| wanted[place]).collect();
+            }
             let (mut listed, mut after) = (Vec::new(), String::new());
             loop {
                 let page = served.json(&format!("/api/posts?{filter}&limit=7{after}"));

@@ -168,8 +168,9 @@ impl Labeler {
                 "a post that fits the background better than every label is other"
             );
         }
+        let ready = self.make_ready(set, known)?;
         self.tell_of_learned(set);
-        self.make_ready(set, known)
+        Ok(ready)
     }
 
     /// Says whether labels are compared by learned vectors, once for the same labels; nothing of a model without any for
