@@ -78,7 +78,7 @@ fn pages_and_the_api_show_what_is_stored() {
             let rows = said.stdout.lines().skip(1);
             let rows = rows.map(|line| line.split_once(',').unwrap());
             let (mut wanted, scores): (Vec<&str>, Vec<&str>) = rows.unzip();
-            if order.starts_with("score") {
+            if order.starts_with("CAST(score") {
                 // The pages sort by scores in single precision, in which two may be equal.
                 let score = |place: usize| scores[place].parse::<f32>().unwrap();
                 let mut places: Vec<usize> = (0..wanted.len()).collect();
