@@ -7,6 +7,18 @@ use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::databases;
 use crate::support::program::Program;
 
+/// The first column of an answer with a score in the second. The pages sort by scores in single precision, in which two may
+/// be equal; then the later name comes first.
+fn rows_of(csv: &str, by_score: bool) -> Vec<&str> {
+    let rows = csv.lines().skip(1);
+    let mut rows: Vec<(&str, &str)> = rows.map(|line| line.split_once(',').unwrap()).collect();
+    if by_score {
+        let score = |row: &(&str, &str)| row.1.parse::<f32>().unwrap();
+        rows.sort_by(|a, b| score(b).total_cmp(&score(a)).then(b.0.cmp(a.0)));
+    }
+    rows.into_iter().map(|(name, _)| name).collect()
+}
+
 #[test]
 fn pages_and_the_api_show_what_is_stored() {
     if !runtime_is_here("pages_and_the_api_show_what_is_stored") {
@@ -24,13 +36,8 @@ fn pages_and_the_api_show_what_is_stored() {
             .map(|one| one["posts"].as_u64().unwrap())
             .sum();
         assert_eq!(counted, 60, "{overview}");
-        assert_eq!(
-            served.json("/api/labels")["labels"]
-                .as_array()
-                .unwrap()
-                .len(),
-            2
-        );
+        let labels = served.json("/api/labels");
+        assert_eq!(labels["labels"].as_array().unwrap().len(), 2);
         let page = served.page("/");
         assert!(
             page.contains("href=\"/posts?outcome=food\"") && page.contains("food and cooking"),
@@ -75,19 +82,7 @@ fn pages_and_the_api_show_what_is_stored() {
                 "SELECT fullname, score FROM labeled_posts WHERE {condition} ORDER BY {order}"
             );
             let said = run(&program, &database, &["sql", &query, "--format", "csv"]);
-            let rows = said.stdout.lines().skip(1);
-            let rows = rows.map(|line| line.split_once(',').unwrap());
-            let (mut wanted, scores): (Vec<&str>, Vec<&str>) = rows.unzip();
-            if order.starts_with("CAST(score") {
-                // The pages sort by scores in single precision, in which two may be equal.
-                let score = |place: usize| scores[place].parse::<f32>().unwrap();
-                let mut places: Vec<usize> = (0..wanted.len()).collect();
-                places.sort_by(|a, b| {
-                    let by_score = score(*b).total_cmp(&score(*a));
-                    by_score.then(wanted[*b].cmp(wanted[*a]))
-                });
-                wanted = places.into_iter().map(|place| wanted[place]).collect();
-            }
+            let wanted = rows_of(&said.stdout, order.starts_with("CAST(score"));
             let (mut listed, mut after) = (Vec::new(), String::new());
             loop {
                 let page = served.json(&format!("/api/posts?{filter}&limit=7{after}"));
