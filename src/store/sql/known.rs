@@ -77,6 +77,8 @@ where
         fullnames: &[&str],
         may_look: bool,
     ) -> Result<HashMap<String, Known>> {
+        // What a look overlooks must be refused, so whatever is many here is many there.
+        const { assert!(MANY >= DB::MANY_NEW || DB::MANY_NEW == usize::MAX) };
         if may_look
             && fullnames.len() >= MANY
             && let [first, .., last] = fullnames
