@@ -195,6 +195,9 @@ impl Browser {
 
     /// The same, told.
     pub async fn faults(&self) -> Vec<String> {
+        // Asked first: its answer comes after all that the page said before, and a page may be loaded before
+        // chromedriver has heard what it said.
+        let shown = self.eval(FAULTS).await;
         let (console, network) = self.heard().await;
         let errors = console
             .iter()
@@ -215,7 +218,6 @@ impl Browser {
                 !url.starts_with(&origin) && !url.starts_with("data:") && url != "about:blank"
             })
             .map(|url| format!("a request left the page: {url}"));
-        let shown = self.eval(FAULTS).await;
         let shown = shown.as_array().unwrap().iter();
         let shown = shown.map(|fault| fault.as_str().unwrap().to_owned());
         errors.chain(left).chain(shown).collect()
