@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,14 +39,14 @@ def main() -> int:
     others = topics.other_labels(tokenizer, ROOT / "pipelines/background/reddit.toml")
     model = read_shipped(arguments.base)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    encoder = topics.Encoder(model, tokenizer, recipe.frozen, recipe.tokens)
-    trainer = topics.Trainer(encoder, labels, train, others, recipe, say)
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    checkpoint = arguments.work / "checkpoint.pt"
-    if checkpoint.exists():
-        trainer.load(checkpoint)
-    kept = run(trainer, arguments.work, checkpoint)
-    averaged = topics.averaged([torch.load(path, weights_only=True) for path in kept[recipe.average_from :]])
+    kept = []
+    for seed in recipe.seeds:
+        say(f"seed {seed} of {recipe.seeds}")
+        model.load_state_dict(before)
+        encoder = topics.Encoder(model, tokenizer, recipe.frozen, recipe.tokens)
+        trainer = topics.Trainer(encoder, labels, train, others, replace(recipe, seed=seed), say)
+        kept += run(trainer, arguments.work / f"seed-{seed}")[recipe.average_from :]
+    averaged = topics.averaged([torch.load(path, weights_only=True) for path in kept])
     model.load_state_dict(topics.mixed(before, averaged, recipe.share))
     write_shipped(model, arguments.base, arguments.out)
     learn(arguments.out, words, train, held, recipe)
@@ -65,8 +66,12 @@ def learn(folder: Path, words: list[Label], train: list[topics.Row], held: list[
         say(f"by {name}: accuracy {right.mean():.4f} of {len(held)} texts held out")
 
 
-def run(trainer: topics.Trainer, work: Path, checkpoint: Path) -> list[Path]:
-    """Every step; returns the weights of each half epoch."""
+def run(trainer: topics.Trainer, work: Path) -> list[Path]:
+    """Every step, from the last checkpoint on; returns the weights of each half epoch."""
+    work.mkdir(parents=True, exist_ok=True)
+    checkpoint = work / "checkpoint.pt"
+    if checkpoint.exists():
+        trainer.load(checkpoint)
     half = trainer.a_epoch // 2
     while trainer.step < trainer.steps:
         seen = trainer.once()

@@ -48,8 +48,9 @@ class Recipe:
     token_drop: float = 0.1
     held_out: float = 0.05
     average_from: int = 2
-    share: float = 0.4
-    label_pull: float = 0.08
+    seeds: tuple[int, ...] = (1, 2)
+    share: float = 0.6
+    label_pull: float = 0.2
 
 
 @dataclass(frozen=True)
