@@ -2,6 +2,7 @@
 
 mod arctic_shift;
 mod attacks;
+mod better;
 mod bottleneck;
 mod browser;
 mod cascade;
