@@ -350,8 +350,23 @@ fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliErr
     for (name, graph) in &manifest.graphs {
         let files: Vec<&str> = graph.files().collect();
         let whole = sound(&files, &checked) && sound(&["config.json", "tokenizer.json"], &checked);
-        let Some(row) = checked.iter_mut().find(|row| row.file == graph.file) else {
+        let of_file = |row: &&mut Checked| row.file == graph.file;
+        let Some(row) = checked.iter_mut().find(of_file) else {
             continue;
+        };
+        let row = if row.graph.is_empty() {
+            row
+        } else {
+            // One file, and a graph for each device.
+            let again = Checked {
+                file: row.file.clone(),
+                hash: row.hash,
+                state: row.state.clone(),
+                wrong: row.wrong,
+                ..Checked::default()
+            };
+            checked.push(again);
+            checked.last_mut().expect("it was just added")
         };
         row.graph.clone_from(name);
         row.precision.clone_from(&graph.precision);

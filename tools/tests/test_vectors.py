@@ -11,12 +11,14 @@ from unittest import mock
 
 import learning_curve
 import numpy as np
+from models.errors import GraphError
 from training.embed import Embedder
+from training.proof import write_proof
 from training.taught import UNKNOWN, balanced, self_taught
 from training.vectors import DEFAULT, WORDS, Loss, Scales, choose_pull, learn, shares_of, unit
 from training.words import read_labels, slug_of
 
-from tests.support import ROOT
+from tests.support import ROOT, manifest_of
 from tests.test_training import SHIPPED, posts, run, written
 from tests.test_training import WORDS as TOPICS
 
@@ -176,6 +178,12 @@ class Folder(unittest.TestCase):
         self.assertEqual([label["texts"] for label in labels], [label.texts for label in read_labels(pipeline_file())])
         for label in labels:
             self.assertAlmostEqual(sum(x * x for x in label["vector"]), 1, places=5)
+        manifest = manifest_of(out)
+        self.assertEqual((manifest["kind"], manifest["source"]), ("embedding", SHIPPED.name))
+        self.assertEqual(set(manifest["files"]), {path.name for path in out.iterdir()} - {"manifest.toml"})
+        self.assertEqual({table["file"] for table in manifest["graphs"].values()}, {"model.onnx"})
+        one = Embedder(out).vectors([manifest["vectors"][0]["premise"]])
+        np.testing.assert_allclose(one[0], manifest["vectors"][0]["logits"], atol=1e-4)
         record = json.loads((out.with_name("out.train") / "train.json").read_text())
         self.assertGreaterEqual(record["held_out"]["accuracy"], record["held_out_by_base"]["accuracy"])
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
@@ -234,6 +242,32 @@ class Folder(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("No space left on device", said)
         self.assertFalse(out.exists())
+
+
+class Manifest(unittest.TestCase):
+    """What the manifest of an embedding folder says, and where there is none."""
+
+    def test_a_graph_that_the_program_reads_itself_has_none(self):
+        """It lies in a folder below, or computes in whole numbers."""
+        folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
+        shutil.copytree(SHIPPED, folder)
+        (folder / "onnx").mkdir()
+        (folder / "model.onnx").rename(folder / "onnx/model.onnx")
+        self.assertIsNone(write_proof(folder, SHIPPED))
+        self.assertFalse((folder / "manifest.toml").exists())
+
+    def test_a_library_that_computes_something_else_is_noticed(self):
+        """And no manifest is written."""
+        folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
+        shutil.copytree(SHIPPED, folder)
+        real = Embedder.raw
+
+        def off(self: Embedder, rows: list) -> np.ndarray:
+            return real(self, rows) + (0.01 if len(rows) > 1 else 0)
+
+        with mock.patch.object(Embedder, "raw", off), self.assertRaisesRegex(GraphError, "off the graph's own"):
+            write_proof(folder, SHIPPED)
+        self.assertFalse((folder / "manifest.toml").exists())
 
 
 class Vectors(unittest.TestCase):

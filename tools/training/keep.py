@@ -17,6 +17,7 @@ import numpy as np
 from models.errors import InputError
 from training.embed import Embedder
 from training.posts import Corpus, Row
+from training.proof import write_proof
 from training.report import figures, write_report
 from training.taught import UNKNOWN, self_taught
 from training.vectors import Scales, learn, unit
@@ -25,7 +26,8 @@ from training.words import Label
 Say = Callable[[str], None]
 
 FILE = "label_vectors.json"
-LEFT_OUT = (".*", "manifest.toml", FILE)  # a manifest has the hash of config.json, which changes
+# A manifest has the hash of config.json, which changes; what was verified was the folder of the base.
+LEFT_OUT = (".*", "manifest.toml", "verified.toml", FILE)
 DIGITS = 9  # of a number: each float32 is told from its neighbours
 
 
@@ -132,6 +134,7 @@ def write_folder(base: Path, out: Path, labels: list[Label], vectors: np.ndarray
         except shutil.Error as problem:  # a list of all files that failed: the first says why
             raise OSError(f"`{out}`: {problem.args[0][0][2]}") from None
         write_vectors(folder, labels, vectors)
+        write_proof(folder, base)
         folder.replace(out)
 
 
