@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime
 import torch
 import train
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from training.base import read_base
 from training.fit import Fit, Plan
@@ -291,6 +292,16 @@ class Stops(unittest.TestCase):
         self.assertIn("No space left on device", said)
         self.assertIn("--resume", said)
         self.assertEqual(list(out.with_name("out.train").rglob("*.partial")), [])
+
+    def test_a_full_disk_at_the_end_says_so(self):
+        """When the best weights are written: they are still in the checkpoint."""
+        full = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        with mock.patch("transformers.modeling_utils.safe_save_file", side_effect=full):
+            code, said, out = run(written(posts()), "--epochs", 1, "--batch", 8)
+        self.assertEqual(code, 1, said)
+        self.assertIn("No space left on device", said)
+        self.assertIn("add --resume", said)
+        self.assertFalse(out.exists())
 
     def test_a_checkpoint_of_something_else_is_refused(self):
         """Other settings, other posts, another model."""

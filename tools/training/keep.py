@@ -58,7 +58,6 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
     held_target = numbers_of(judges)
     by_base = figures(scales.softmax * held @ before.T.astype(np.float32), held_target)
     found = figures(scales.softmax * held @ learned.T, held_target)
-    write_folder(base, arguments.out, corpus.words, learned)
     content = {
         "posts": corpus.digest,
         "labels": corpus.labels,
@@ -69,6 +68,7 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
         "held_out_by_base": by_base,
     }
     write_report(arguments.work, content, {})
+    write_folder(base, arguments.out, corpus.words, learned)
     say(
         f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
         f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; by {made_of} "

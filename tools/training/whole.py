@@ -44,9 +44,6 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     for seed in seeds:
         runs[seed], kept[seed] = one_seed(arguments, corpus, base, seed, say)
     best = max(kept, key=lambda seed: kept[seed]["macro_f1"])
-    work = arguments.work / f"seed-{best}" / "hugging-face"
-    source = read_source(work, "classifier")
-    make_folder(source, arguments.out, arguments.graphs.split(","), say)
     values = [one["macro_f1"] for one in kept.values()]
     content = {
         "posts": corpus.digest,
@@ -60,6 +57,9 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
         "macro_f1_spread": round(float(np.std(values)), 4),
     }
     write_report(arguments.work, content, runs)
+    # Last: what is said of a folder that cannot be written is that there is none.
+    source = read_source(arguments.work / f"seed-{best}" / "hugging-face", "classifier")
+    make_folder(source, arguments.out, arguments.graphs.split(","), say)
     say(summary(kept, best, arguments.out))
 
 
