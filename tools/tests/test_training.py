@@ -340,11 +340,21 @@ class Refusals(unittest.TestCase):
             ([row | {"label": None} for row in posts()], "all posts have the same label, or none"),
             ([row | {"title": " ", "selftext": ""} for row in posts()], "all posts have the same label, or none"),
             ([{"x": 1}], "neither a column `title` nor `text`"),
+            ([row | {"label": [row["label"]]} for row in posts()], "row 1 of"),
+            ([row | {"selftext": {}} for row in posts()], "has a dict in the column `selftext`"),
             ([], "has no posts"),
         ]:
             with self.subTest(words):
                 changed = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
                 self.assertIn(words, self.refused(written(changed)))
+
+    def test_labels_and_titles_may_be_numbers(self):
+        """As other tools write them."""
+        number = {label: place for place, label in enumerate(WORDS)}
+        rows = [row | {"label": number[row["label"]], "title": place} for place, row in enumerate(posts())]
+        rows = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
+        corpus = read_corpus(written(rows), Wishes())
+        self.assertEqual(corpus.labels, ["0", "1", "2"])
 
     def test_files_that_cannot_be_read(self):
         """No file, no JSON, another ending, a file that changes."""
