@@ -13,7 +13,7 @@ const TINY: &str = "tests/it/fixtures/models/tiny-bert-nli";
 /// Everything that labelling writes.
 fn written(scene: &Scene) -> Vec<Value> {
     [
-        "SELECT fullname, label, model FROM labeled_posts ORDER BY fullname",
+        "SELECT fullname, label, model, is_current FROM labeled_posts_all ORDER BY 1, 2, 3",
         "SELECT count(*) AS n FROM classifications",
         "SELECT count(*) AS n FROM models",
         "SELECT count(*) AS n FROM label_sets",
@@ -70,7 +70,8 @@ async fn a_model_that_is_no_better_labels_nothing_and_a_better_one_labels() {
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let ran = classify(&scene, SHIPPED, &[&gate[..], &["--make-current"]].concat());
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let model = scene.json(&["sql", "SELECT DISTINCT model FROM labeled_posts"]);
+        let current = "SELECT DISTINCT model FROM labeled_posts_all WHERE is_current";
+        let model = scene.json(&["sql", current]);
         assert_eq!(model[0]["model"], "minilm-reddit-topics");
     }
 }
