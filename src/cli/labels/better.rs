@@ -93,17 +93,17 @@ impl BetterFlags {
         let (difference, posts) = (&found.difference, held.posts.len());
         let (now, new) = (found.first.outcome.of, found.second.outcome.of);
         let p = against::p(difference.p);
-        let (only_now, only_new) = (difference.only_first, difference.only_second);
+        let (lost, gained) = (difference.only_first, difference.only_second);
         if difference.is_better() {
             tracing::info!(
                 "--require-better: of {posts} gold posts, {new} are right with these labels and {now} with the current \
-                 ones; {only_new} only with these, {only_now} only with the current ones; p = {p}"
+                 ones; {gained} only with these, {lost} only with the current ones; p = {p}"
             );
             return Ok(true);
         }
         tracing::warn!(
             "nothing is labelled: of {posts} gold posts, {new} are right with these labels and {now} with the current ones; \
-             {only_new} only with these, {only_now} only with the current ones; p = {p}. These labels are not better, or \
+             {gained} only with these, {lost} only with the current ones; p = {p}. These labels are not better, or \
              chance alone makes such a difference: keep the current ones, or collect more gold"
         );
         Ok(false)
