@@ -10,11 +10,7 @@ use topicmill_score::labeler::{LabelerError, Pairs, Prepared};
 use topicmill_score::score::Scores;
 use topicmill_score::{Cascade, LabelSet};
 
-/// Posts that are scored at a time.
-const WINDOW: usize = 256;
-
-/// The labels of posts, by fullname; none of a post whose text cannot be scored. `None` where `stop` said so on the way;
-/// `progress` hears how many posts more were scored.
+/// The labels of posts, by fullname; none of a post whose text cannot be scored. `None` where `stop` said so on the way.
 ///
 /// # Errors
 /// See [`LabelerError`].
@@ -23,33 +19,25 @@ pub fn labels(
     set: &LabelSet,
     posts: &[ReviewPost],
     stop: &dyn Fn() -> bool,
-    progress: &dyn Fn(u64),
 ) -> Result<Option<HashMap<String, Prediction>>, LabelerError> {
+    let small = cascade.small.as_mut();
     let ready = Ready {
+        small: small.map(|small| small.prepare(set)).transpose()?,
         large: cascade.large.prepare(set)?,
-        small: cascade
-            .small
-            .as_mut()
-            .map(|small| small.prepare(set))
-            .transpose()?,
         labels: set.labels.len(),
     };
-    let mut labels = HashMap::with_capacity(posts.len());
-    for posts in posts.chunks(WINDOW) {
-        let texts: Vec<String> = posts
-            .iter()
-            .map(|post| post_text(&post.title, &post.selftext))
-            .collect();
-        let Some(scores) = scores(cascade, &ready, &texts, stop)? else {
-            return Ok(None);
-        };
-        for (post, scores) in posts.iter().zip(scores) {
-            let prediction = scores.map(|scores| prediction(set, &scores));
-            labels.extend(prediction.map(|prediction| (post.fullname.to_string(), prediction)));
-        }
-        progress(posts.len() as u64);
-    }
-    Ok(Some(labels))
+    let texts: Vec<String> = posts
+        .iter()
+        .map(|post| post_text(&post.title, &post.selftext))
+        .collect();
+    let Some(scores) = scores(cascade, &ready, &texts, stop)? else {
+        return Ok(None);
+    };
+    let labelled = posts.iter().zip(scores).filter_map(|(post, scores)| {
+        let prediction = prediction(set, &scores?);
+        Some((post.fullname.to_string(), prediction))
+    });
+    Ok(Some(labelled.collect()))
 }
 
 /// A label set made ready for each of the models.

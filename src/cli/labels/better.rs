@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use clap::Args;
 
-use super::against::{self, compared};
+use super::against::{self, Compared, compared};
 use super::key_of;
 use crate::classify::BacklogError;
 use crate::cli::CliError;
@@ -16,9 +16,12 @@ use crate::domain::Fullname;
 use crate::engines::EnginePool;
 use crate::review::held::{Labelling, Labels};
 use crate::review::trial;
-use crate::store::{Prediction, ReviewPost, Store, Target};
+use crate::store::{Prediction, Store, Target};
 use crate::telemetry::Progress;
 use topicmill_score::{Cascade, LabelSet};
+
+/// Gold posts that are read and scored at a time.
+const WINDOW: usize = 1_000;
 
 /// Flags of commands that may refuse to label.
 #[derive(Debug, Clone, Args)]
@@ -71,8 +74,7 @@ impl BetterFlags {
         let gold =
             against::understood(store, asked, &[&before, set], self.others_out_of_scope).await?;
         let names: Vec<Fullname> = gold.posts.iter().map(|post| post.id.clone()).collect();
-        let posts = store.review_posts(current, &names).await?;
-        let Some(made) = tried(setup, engines, set, posts).await? else {
+        let Some(made) = tried(setup, engines, set, (store, current), &names).await? else {
             return Ok(false);
         };
         let labellings = [
@@ -89,25 +91,31 @@ impl BetterFlags {
         let drawn = sample.map(|sample| whole.only(&sample));
         let held = drawn.filter(|drawn| !drawn.posts.is_empty());
         let held = held.as_ref().unwrap_or(&whole);
-        let found = compared(held, [&before, set]);
-        let (difference, posts) = (&found.difference, held.posts.len());
-        let (now, new) = (found.first.outcome.of, found.second.outcome.of);
-        let p = against::p(difference.p);
-        let (lost, gained) = (difference.only_first, difference.only_second);
-        if difference.is_better() {
-            tracing::info!(
-                "--require-better: of {posts} gold posts, {new} are right with these labels and {now} with the current \
-                 ones; {gained} only with these, {lost} only with the current ones; p = {p}"
-            );
-            return Ok(true);
-        }
-        tracing::warn!(
-            "nothing is labelled: of {posts} gold posts, {new} are right with these labels and {now} with the current ones; \
-             {gained} only with these, {lost} only with the current ones; p = {p}. These labels are not better, or \
-             chance alone makes such a difference: keep the current ones, or collect more gold"
-        );
-        Ok(false)
+        Ok(told(&compared(held, [&before, set]), held.posts.len()))
     }
+}
+
+/// Whether the second of two labellings of gold posts is better; says so with the counts.
+fn told(found: &Compared, posts: usize) -> bool {
+    let difference = &found.difference;
+    let counts = format!(
+        "of {posts} gold posts, {} are right with these labels and {} with the current ones; {} only with these, {} only \
+         with the current ones; p = {}",
+        found.second.outcome.of,
+        found.first.outcome.of,
+        difference.only_second,
+        difference.only_first,
+        against::p(difference.p)
+    );
+    if difference.is_better() {
+        tracing::info!("--require-better: {counts}");
+    } else {
+        tracing::warn!(
+            "nothing is labelled: {counts}. These labels are not better, or chance alone makes such a difference: keep the \
+             current ones, or collect more gold"
+        );
+    }
+    difference.is_better()
 }
 
 /// Whether the current labels are those that these models give with this label set.
@@ -131,26 +139,35 @@ async fn is_current(
     }))
 }
 
-/// What the first of the engines says of posts; `None` where a signal came first.
+/// What the first of the engines says of those of these posts that have a current label; `None` where a signal came first.
 async fn tried(
     setup: &Setup,
     engines: &mut EnginePool,
     set: &LabelSet,
-    posts: Vec<ReviewPost>,
+    (store, current): (&Store, Target),
+    names: &[Fullname],
 ) -> Result<Option<HashMap<String, Prediction>>, CliError> {
-    let mut cascade = engines.cascades.remove(0);
-    let (set, stop) = (set.clone(), setup.stop.clone());
-    let bar = Progress::start("gold", "posts", posts.len() as u64);
-    // Computing blocks its thread; the signal handler must not be on it.
-    let tried = tokio::task::spawn_blocking(move || {
-        let stop = || stop.is_cancelled();
-        let made = trial::labels(&mut cascade, &set, &posts, &stop, &|more| bar.add(more));
-        (cascade, made)
-    });
-    let (cascade, made) = tried
-        .await
-        .map_err(|error| BacklogError::Thread(error.to_string()))?;
-    // Back in its place: the engines keep the order of their devices.
-    engines.cascades.insert(0, cascade);
-    Ok(made?)
+    let bar = Progress::start("gold", "posts", names.len() as u64);
+    let mut made = HashMap::with_capacity(names.len());
+    for names in names.chunks(WINDOW) {
+        let posts = store.review_posts(current, names).await?;
+        let mut cascade = engines.cascades.remove(0);
+        let (set, stop) = (set.clone(), setup.stop.clone());
+        // Computing blocks its thread; the signal handler must not be on it.
+        let tried = tokio::task::spawn_blocking(move || {
+            let tried = trial::labels(&mut cascade, &set, &posts, &|| stop.is_cancelled());
+            (cascade, tried)
+        });
+        let (cascade, tried) = tried
+            .await
+            .map_err(|error| BacklogError::Thread(error.to_string()))?;
+        // Back in its place: the engines keep the order of their devices.
+        engines.cascades.insert(0, cascade);
+        let Some(tried) = tried? else {
+            return Ok(None);
+        };
+        made.extend(tried);
+        bar.add(names.len() as u64);
+    }
+    Ok(Some(made))
 }
