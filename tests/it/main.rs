@@ -10,6 +10,7 @@ mod classifiers;
 mod cli;
 mod collect;
 mod dataset;
+mod embedding_manifest;
 mod engines;
 mod evaluate;
 mod export;
