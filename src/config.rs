@@ -5,6 +5,7 @@
 //! typing mistake is never silently the default.
 
 mod secret_file;
+mod sections;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,6 +13,11 @@ use std::path::{Path, PathBuf};
 
 use config::{Environment, File, FileFormat, Source, Value, ValueKind};
 use serde::Deserialize;
+
+pub use self::sections::{
+    ArcticShiftSection, ClassifySection, CollectSection, Database, Log, NotifySection, OnnxRuntime,
+    OpenVino, RedditSection, ServeSection, Settings,
+};
 
 /// The defaults: every setting, each with its comment.
 pub const DEFAULTS: &str = include_str!("../config/topicmill.toml");
@@ -100,145 +106,6 @@ impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "\"\"" } else { "***" })
     }
-}
-
-/// Everything that can be set.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(
-    missing_docs,
-    reason = "config/topicmill.toml says what each section is, in its own words"
-)]
-pub struct Settings {
-    pub pipeline: PathBuf,
-    pub database: Database,
-    pub reddit: RedditSection,
-    pub arctic_shift: ArcticShiftSection,
-    pub collect: CollectSection,
-    pub onnxruntime: OnnxRuntime,
-    pub openvino: OpenVino,
-    pub classify: ClassifySection,
-    pub serve: ServeSection,
-    pub notify: NotifySection,
-    pub log: Log,
-}
-
-/// `[database]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct Database {
-    pub url: Secret,
-    pub allow_superuser: bool,
-}
-
-/// `[reddit]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct RedditSection {
-    pub auth_url: String,
-    pub api_url: String,
-    pub client_id: String,
-    pub client_secret: Secret,
-    pub username: String,
-    pub password: Secret,
-    pub user_agent: String,
-    pub requests_per_minute: u32,
-    pub wait_budget_secs: u64,
-    pub tries: u32,
-    pub retry_after_cap_secs: u64,
-    pub token_margin_secs: u64,
-    pub connect_timeout_secs: u64,
-    pub read_timeout_secs: u64,
-    pub total_timeout_secs: u64,
-}
-
-/// `[arctic_shift]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct ArcticShiftSection {
-    pub api_url: String,
-    pub requests_per_minute: u32,
-    pub wait_budget_secs: u64,
-}
-
-/// `[collect]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct CollectSection {
-    pub listing: String,
-    pub limit: u32,
-    pub concurrency: usize,
-    pub overlap_secs: u64,
-    pub page_cap: u32,
-    pub store_author: bool,
-    pub retention_hours: u32,
-    pub thin_after_days: u32,
-}
-
-/// `[onnxruntime]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct OnnxRuntime {
-    pub library: String,
-}
-
-/// `[openvino]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct OpenVino {
-    pub library: String,
-}
-
-/// `[classify]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct ClassifySection {
-    pub model: PathBuf,
-    pub device: String,
-    pub engine: String,
-    pub closeness: String,
-    pub precision: String,
-    pub batch_tokens: String,
-    pub mode: String,
-    pub lease_secs: u64,
-    pub max_attempts: u32,
-    pub workers: u16,
-    pub threads: usize,
-}
-
-/// `[serve]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct ServeSection {
-    pub listen: String,
-    pub token: Secret,
-}
-
-/// `[notify]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct NotifySection {
-    pub command: Vec<String>,
-    pub webhook: Secret,
-    pub webhook_format: String,
-    pub summary_hour: u32,
-}
-
-/// `[log]`
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "config/topicmill.toml documents each key")]
-pub struct Log {
-    pub format: String,
 }
 
 /// Settings with the origin of each value.

@@ -9,8 +9,8 @@ mod redact;
 mod slots;
 mod sources;
 mod spreadsheet;
+mod text;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -25,6 +25,7 @@ pub use self::redact::redact_url;
 pub use self::slots::{CatchUp, Overlap, SlotStatus};
 pub use self::sources::{Listing, SourceKind, SourceTraits};
 pub use self::spreadsheet::spreadsheet_safe;
+pub use self::text::{NoTextHash, TextHash, is_placeholder, post_text, unescaped};
 pub use self::words::UnknownWord;
 
 /// A point in time in whole seconds UTC.
@@ -242,107 +243,6 @@ impl Outcome {
             | Self::Stopped => false,
         }
     }
-}
-
-/// The first 128 bits of the SHA-256 of a post's text: equal texts are scored once.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TextHash([u8; 16]);
-
-impl TextHash {
-    /// The hash of a text as the model reads it (see [`post_text`]).
-    pub fn of(text: &str) -> Self {
-        let digest = Sha256::digest(text.as_bytes());
-        Self(digest[..16].try_into().expect("SHA-256 has 32 bytes"))
-    }
-
-    /// As stored.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl TryFrom<&[u8]> for TextHash {
-    type Error = std::array::TryFromSliceError;
-
-    fn try_from(bytes: &[u8]) -> Result<Self, Self::Error> {
-        bytes.try_into().map(Self)
-    }
-}
-
-impl fmt::Debug for TextHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&topicmill_score::hex(&self.0))
-    }
-}
-
-impl fmt::Display for TextHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&topicmill_score::hex(&self.0))
-    }
-}
-
-impl Serialize for TextHash {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// A text that is not the 32 hexadecimal digits of a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the hash of a text has 32 hexadecimal digits")]
-pub struct NoTextHash;
-
-impl FromStr for TextHash {
-    type Err = NoTextHash;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // The parser below would take a sign, and fewer digits.
-        if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(NoTextHash);
-        }
-        let bits = u128::from_str_radix(text, 16).map_err(|_| NoTextHash)?;
-        Ok(Self(bits.to_be_bytes()))
-    }
-}
-
-/// The text of a post: its title and, where there is a body that counts, a blank line and the body.
-///
-/// `[removed]` and `[deleted]` are what Reddit puts in place of a body, so they do not count.
-///
-/// ```
-/// use topicmill::domain::post_text;
-///
-/// assert_eq!(post_text("Rye bread", "My starter died."), "Rye bread\n\nMy starter died.");
-/// assert_eq!(post_text("Rye bread", "[removed]"), "Rye bread");
-/// ```
-pub fn post_text(title: &str, selftext: &str) -> String {
-    let (title, body) = (title.trim(), selftext.trim());
-    if body.is_empty() || is_placeholder(body) {
-        title.to_owned()
-    } else {
-        format!("{title}\n\n{body}")
-    }
-}
-
-/// Whether a body is one of Reddit's placeholders for a removed one.
-pub fn is_placeholder(body: &str) -> bool {
-    matches!(body.trim(), "[removed]" | "[deleted]")
-}
-
-/// A text without the references of HTML, each decoded once: `&amp;` becomes `&`, and `&amp;lt;` becomes `&lt;`. What only
-/// looks like one stays.
-///
-/// ```
-/// use topicmill::domain::unescaped;
-///
-/// assert_eq!(unescaped("Q&amp;A, &copy=1 &amp;lt;"), "Q&A, &copy=1 &lt;");
-/// ```
-pub fn unescaped(text: &str) -> Cow<'_, str> {
-    // Most texts have none, which a search for one byte says sooner than a walk along all of them.
-    if memchr::memchr(b'&', text.as_bytes()).is_none() {
-        return Cow::Borrowed(text);
-    }
-    html_escape::decode_html_entities(text)
 }
 
 /// A post as last seen.

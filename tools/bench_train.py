@@ -91,8 +91,8 @@ def print_table(found: dict[int, list[dict]], arguments: argparse.Namespace) -> 
     samples = found[0][0]["samples"]
     load = os.getloadavg()[0]
     print(
-        f"{samples} texts ({arguments.epochs} epochs), {found[0][0]['tokens']:,} tokens, {arguments.threads} thread, "
-        f"{arguments.rounds} rounds, load {load:.1f}\n"
+        f"{samples} texts ({counted(arguments.epochs, 'epoch')}), {found[0][0]['tokens']:,} tokens, "
+        f"{counted(arguments.threads, 'thread')}, {counted(arguments.rounds, 'round')}, load {load:.1f}\n"
     )
     print("| way | texts/s | tokens/s | padded / real tokens | peak MiB | macro-F1 | times | times, by processor |")
     print("|---|---|---|---|---|---|---|---|")
@@ -109,6 +109,11 @@ def print_table(found: dict[int, list[dict]], arguments: argparse.Namespace) -> 
             f"{one['macro_f1']:.3f} | {first / seconds:.2f} | "
             f"{first_used / statistics.median(run['processor'] for run in runs):.2f} |"
         )
+
+
+def counted(number: int, word: str) -> str:
+    """A number with its word: `1 round`, `2 rounds`."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def measured(way: Way, arguments: argparse.Namespace) -> dict:

@@ -62,9 +62,17 @@ def parse(words: list[str] | None) -> argparse.Namespace:
     add(
         "--keep-zero-shot",
         action="store_true",
-        help="with --head-only: OUT has learned label vectors, and takes any other labels, too",
+        help="OUT has learned label vectors, and takes any other labels, too; with --head-only in seconds",
     )
-    add("--only-gold", action="store_true", help="with --keep-zero-shot: believe no other label than gold")
+    add(
+        "--mix",
+        type=float,
+        default=0.4,
+        metavar="SHARE",
+        help="with --keep-zero-shot, without --head-only: share of the trained weights, the rest being the base's "
+        "(default: %(default)s)",
+    )
+    add("--only-gold", action="store_true", help="with --head-only --keep-zero-shot: believe no other label than gold")
     add("--soft", type=float, default=0.0, metavar="SHARE", help="share of the loss from score_… columns (default: 0)")
     add("--teacher", type=Path, action="append", default=[], metavar="FILE", help="another export, averaged with TRAIN")
     add("--temperature", type=float, default=2.0, help="of the teacher's scores (default: %(default)s)")

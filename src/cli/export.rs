@@ -87,7 +87,13 @@ pub struct Export {
     #[arg(long, value_name = "80/10/10")]
     split: Option<Shares>,
     /// Split by this: `text` puts a post into the same part each time, `time` puts the oldest posts of each label into train
-    #[arg(long, value_enum, default_value_t, requires = "split")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value_t,
+        requires = "split"
+    )]
     split_by: By,
     /// Permit a superuser of PostgreSQL for `--where`, which can reach the server's files
     #[arg(long)]

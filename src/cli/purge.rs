@@ -40,8 +40,8 @@ server's write-ahead log, backups and replicas yourself.
 counts from when it was first stored. The text does not come back when the post is collected again, and a post without \
 a label does not get one any more.
 
---thin makes what topicmill writes about itself less. Before that many days ago, it leaves the last sighting of a post, a \
-topic and a day, and sums up the runs of a day in the table run_days. Posts, labels and views stay as they are. The space \
+--thin shortens what topicmill records about its own runs. Of what is older than DAYS days, it leaves the last sighting of \
+each post, topic and day, and sums up the runs of each day in the table run_days. Posts, labels and views stay as they are. The space \
 is used again; a file gets smaller with `topicmill db vacuum`.";
 
 /// Flags of `purge`.

@@ -63,7 +63,7 @@ pub struct Score {
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
     /// Score each row against the labels in this column, in place of those of --label or the pipeline; a row
-    /// without any has those
+    /// with an empty column is scored against the latter
     #[arg(long, value_name = "COLUMN")]
     labels_column: Option<String>,
     /// Separate labels that are one text with this character

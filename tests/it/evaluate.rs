@@ -34,14 +34,21 @@ fn post(i: usize, title: &str) -> String {
 }
 
 /// A program with a database of posts that are labelled.
-struct Scene<'a> {
+pub struct Scene<'a> {
     program: Program,
     database: &'a TestDatabase,
-    first: String,
+    pub first: String,
 }
 
 impl<'a> Scene<'a> {
-    fn new(database: &'a TestDatabase) -> Self {
+    pub fn new(database: &'a TestDatabase) -> Self {
+        let scene = Self::unlabelled(database);
+        scene.ok(&["classify", "--pipeline", &scene.first]);
+        scene
+    }
+
+    /// The same before anything is labelled.
+    pub fn unlabelled(database: &'a TestDatabase) -> Self {
         let program = Program::new();
         let titles = [
             "a new boss fight in this game",
@@ -54,35 +61,34 @@ impl<'a> Scene<'a> {
         let scene = Self {
             program,
             database,
-            first: first.clone(),
+            first,
         };
         scene.ok(&["import", &file]);
-        scene.ok(&["classify", "--pipeline", &first]);
         scene
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub fn run(&self, args: &[&str]) -> Ran {
         let url = ["--database", self.database.url.as_str()];
         self.program.run(&[&url[..], args].concat())
     }
 
-    fn ok(&self, args: &[&str]) -> Ran {
+    pub fn ok(&self, args: &[&str]) -> Ran {
         let ran = self.run(args);
         assert_eq!(ran.code, 0, "{args:?}\n{}{}", ran.stdout, ran.stderr);
         ran
     }
 
-    fn json(&self, args: &[&str]) -> Value {
+    pub fn json(&self, args: &[&str]) -> Value {
         let ran = self.ok(&[args, &["--format", "json"]].concat());
         serde_json::from_str(&ran.stdout).unwrap()
     }
 
-    fn evaluate(&self, gold: &str, more: &[&str]) -> Value {
+    pub fn evaluate(&self, gold: &str, more: &[&str]) -> Value {
         self.json(&[&["labels", "evaluate", "--gold", gold], more].concat())
     }
 
     /// The right labels of all posts, but for those that `change` changes.
-    fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
+    pub fn gold(&self, name: &str, change: impl Fn(usize) -> Option<&'static str>) -> String {
         let rows = (0..POSTS).map(|i| {
             let label = change(i).unwrap_or(LABELS[i % 3].0);
             format!("k{i:05},{label}\n")

@@ -2,6 +2,7 @@
 
 mod arctic_shift;
 mod attacks;
+mod better;
 mod bottleneck;
 mod browser;
 mod cascade;
@@ -9,6 +10,7 @@ mod classifiers;
 mod cli;
 mod collect;
 mod dataset;
+mod embedding_manifest;
 mod engines;
 mod evaluate;
 mod export;

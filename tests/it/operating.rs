@@ -300,6 +300,31 @@ fn the_variables_of_the_compose_files_are_settings() {
     );
 }
 
+#[test]
+fn each_secret_of_the_compose_file_has_its_file() {
+    let text = packaging("docker/compose.yaml");
+    let (services, files) = text.split_once("\nsecrets:\n").unwrap();
+    // In a comment, too: that of Reddit's API.
+    let named: BTreeSet<&str> = services
+        .split("/run/secrets/")
+        .skip(1)
+        .map(|rest| rest.lines().next().unwrap())
+        .collect();
+    assert!(named.contains("reddit_client_secret"), "{named:?}");
+    for name in named {
+        assert!(
+            files.contains(&format!("file: ./secrets/{name}\n")),
+            "{name}"
+        );
+        let given = [
+            format!("- {name}\n"),
+            format!("[{name}"),
+            format!(", {name}"),
+        ];
+        assert!(given.iter().any(|given| services.contains(given)), "{name}");
+    }
+}
+
 /// The files that a source file compiles in, below the repository.
 fn included(source: &Path, top: &Path) -> Vec<PathBuf> {
     let text = std::fs::read_to_string(source).unwrap();

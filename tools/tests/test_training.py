@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime
 import torch
 import train
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from training.base import read_base
 from training.fit import Fit, Plan
@@ -292,6 +293,16 @@ class Stops(unittest.TestCase):
         self.assertIn("--resume", said)
         self.assertEqual(list(out.with_name("out.train").rglob("*.partial")), [])
 
+    def test_a_full_disk_at_the_end_says_so(self):
+        """When the best weights are written: they are still in the checkpoint."""
+        full = SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        with mock.patch("transformers.modeling_utils.safe_save_file", side_effect=full):
+            code, said, out = run(written(posts()), "--epochs", 1, "--batch", 8)
+        self.assertEqual(code, 1, said)
+        self.assertIn("No space left on device", said)
+        self.assertIn("add --resume", said)
+        self.assertFalse(out.exists())
+
     def test_a_checkpoint_of_something_else_is_refused(self):
         """Other settings, other posts, another model."""
         path = written(posts())
@@ -329,11 +340,21 @@ class Refusals(unittest.TestCase):
             ([row | {"label": None} for row in posts()], "all posts have the same label, or none"),
             ([row | {"title": " ", "selftext": ""} for row in posts()], "all posts have the same label, or none"),
             ([{"x": 1}], "neither a column `title` nor `text`"),
+            ([row | {"label": [row["label"]]} for row in posts()], "row 1 of"),
+            ([row | {"selftext": {}} for row in posts()], "has a dict in the column `selftext`"),
             ([], "has no posts"),
         ]:
             with self.subTest(words):
                 changed = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
                 self.assertIn(words, self.refused(written(changed)))
+
+    def test_labels_and_titles_may_be_numbers(self):
+        """As other tools write them."""
+        number = {label: place for place, label in enumerate(WORDS)}
+        rows = [row | {"label": number[row["label"]], "title": place} for place, row in enumerate(posts())]
+        rows = [{key: row[key] for key in row if not key.startswith("score_")} for row in rows]
+        corpus = read_corpus(written(rows), Wishes())
+        self.assertEqual(corpus.labels, ["0", "1", "2"])
 
     def test_files_that_cannot_be_read(self):
         """No file, no JSON, another ending, a file that changes."""

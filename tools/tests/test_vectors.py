@@ -11,12 +11,14 @@ from unittest import mock
 
 import learning_curve
 import numpy as np
+from models.errors import GraphError
 from training.embed import Embedder
+from training.proof import write_proof
 from training.taught import UNKNOWN, balanced, self_taught
 from training.vectors import DEFAULT, WORDS, Loss, Scales, choose_pull, learn, shares_of, unit
 from training.words import read_labels, slug_of
 
-from tests.support import ROOT
+from tests.support import ROOT, manifest_of, source_folder
 from tests.test_training import SHIPPED, posts, run, written
 from tests.test_training import WORDS as TOPICS
 
@@ -43,6 +45,11 @@ def made_up(count: int, noise: float = 0.9, seed: int = 1) -> tuple[np.ndarray, 
     labels = np.arange(count) % 3
     vectors = unit(middle[labels] + noise * unit(random.normal(size=(count, 24)))).astype(np.float32)
     return vectors, labels, unit(middle + 0.9 * unit(random.normal(size=(3, 24))))
+
+
+def base_block() -> dict:
+    """What the model that ships says of itself."""
+    return json.loads((SHIPPED / "config.json").read_text())["zero_shot"]
 
 
 def share_right(vectors: np.ndarray, labels: np.ndarray, found: np.ndarray) -> float:
@@ -176,9 +183,32 @@ class Folder(unittest.TestCase):
         self.assertEqual([label["texts"] for label in labels], [label.texts for label in read_labels(pipeline_file())])
         for label in labels:
             self.assertAlmostEqual(sum(x * x for x in label["vector"]), 1, places=5)
+        manifest = manifest_of(out)
+        self.assertEqual((manifest["kind"], manifest["source"]), ("embedding", SHIPPED.name))
+        self.assertEqual(set(manifest["files"]), {path.name for path in out.iterdir()} - {"manifest.toml"})
+        self.assertEqual({table["file"] for table in manifest["graphs"].values()}, {"model.onnx"})
+        one = Embedder(out).vectors([manifest["vectors"][0]["premise"]])
+        np.testing.assert_allclose(one[0], manifest["vectors"][0]["logits"], atol=1e-4)
         record = json.loads((out.with_name("out.train") / "train.json").read_text())
         self.assertGreaterEqual(record["held_out"]["accuracy"], record["held_out_by_base"]["accuracy"])
         self.assertEqual([path.name for path in out.parent.iterdir() if path.name.startswith(".")], [])
+
+    def test_fine_tuning_keeps_other_labels_too(self):
+        """The graph has a share of the new weights; a share of nothing is the base."""
+        words = ("--keep-zero-shot", "--pipeline", pipeline_file(), "--epochs", 1, "--batch", 12)
+        code, said, out = run(written(posts()), *words, base=SHIPPED)
+        self.assertEqual(code, 0, said)
+        manifest = manifest_of(out)
+        self.assertEqual((manifest["kind"], manifest["source"]), ("embedding", SHIPPED.name))
+        self.assertNotEqual((out / "model.onnx").read_bytes(), (SHIPPED / "model.onnx").read_bytes())
+        self.assertTrue((out.with_name("out.train") / "curves.svg").is_file())
+        one, base = (Embedder(folder).vectors(["a night train along the lake"])[0] for folder in (out, SHIPPED))
+        self.assertGreater(float(one @ base), 0.8)
+        self.assertEqual(set(json.loads((out / "config.json").read_text())["zero_shot"]), set(base_block()))
+        code, said, same = run(written(posts()), *words, "--mix", 0, base=SHIPPED)
+        self.assertEqual(code, 0, said)
+        found = Embedder(same).vectors(["a night train along the lake"])[0]
+        self.assertGreater(float(found @ base), 0.9999)
 
     def test_a_label_with_few_posts_or_none_has_a_vector_too(self):
         """The program takes the vectors only if every label has one."""
@@ -210,7 +240,8 @@ class Folder(unittest.TestCase):
         twins = pipeline_file("".join(f'[[topic]]\nslug = "{slug}"\nlabel = "x"\n' for slug in TOPICS))
         few = pipeline_file('labels = ["food"]')
         for words, said in [
-            (("--keep-zero-shot", "--pipeline", pipeline), "add --head-only"),
+            (("--keep-zero-shot", "--pipeline", pipeline, "--mix", 2), "--mix is 2.0: give 0 to 1"),
+            (("--keep-zero-shot", "--pipeline", pipeline, "--base", source_folder("tiny-bert")), "an embedding model"),
             (("--keep-zero-shot", "--head-only"), "add --pipeline"),
             (("--keep-zero-shot", "--head-only", "--pipeline", twins), "have the same texts"),
             (("--keep-zero-shot", "--head-only", "--pipeline", few), "has no topic `travel`"),
@@ -234,6 +265,32 @@ class Folder(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("No space left on device", said)
         self.assertFalse(out.exists())
+
+
+class Manifest(unittest.TestCase):
+    """What the manifest of an embedding folder says, and where there is none."""
+
+    def test_a_graph_that_the_program_reads_itself_has_none(self):
+        """It lies in a folder below, or computes in whole numbers."""
+        folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
+        shutil.copytree(SHIPPED, folder)
+        (folder / "onnx").mkdir()
+        (folder / "model.onnx").rename(folder / "onnx/model.onnx")
+        self.assertIsNone(write_proof(folder, SHIPPED))
+        self.assertFalse((folder / "manifest.toml").exists())
+
+    def test_a_library_that_computes_something_else_is_noticed(self):
+        """And no manifest is written."""
+        folder = Path(tempfile.mkdtemp(dir=ROOT)) / "model"
+        shutil.copytree(SHIPPED, folder)
+        real = Embedder.raw
+
+        def off(self: Embedder, rows: list) -> np.ndarray:
+            return real(self, rows) + (0.01 if len(rows) > 1 else 0)
+
+        with mock.patch.object(Embedder, "raw", off), self.assertRaisesRegex(GraphError, "off the graph's own"):
+            write_proof(folder, SHIPPED)
+        self.assertFalse((folder / "manifest.toml").exists())
 
 
 class Vectors(unittest.TestCase):

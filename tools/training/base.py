@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from models.errors import InputError
@@ -106,7 +107,10 @@ def leave(base: Base, model: PreTrainedModel, max_tokens: int, folder: Path) -> 
     if hasattr(model.config, "zero_shot"):
         delattr(model.config, "zero_shot")
     model.config.problem_type = "single_label_classification"
-    model.save_pretrained(folder)
+    try:
+        model.save_pretrained(folder)
+    except SafetensorError as problem:  # what safetensors makes of a full disk
+        raise OSError(f"`{folder}` cannot be written ({problem}); free some space and add --resume") from None
     for name in ("tokenizer.json", *LICENCES):
         if (base.folder / name).is_file():
             shutil.copyfile(base.folder / name, folder / name)

@@ -29,7 +29,7 @@ LETTERS = 20  # of a token at the most: the tokenizer reads megabytes before it 
 class Embedder:
     """An embedding model folder, opened. Raises `InputError`."""
 
-    def __init__(self, folder: Path, threads: int | None = None, cache: Path | None = None):
+    def __init__(self, folder: Path, threads: int | None = None, cache: Path | None = None, optimized: bool = True):
         self.folder, self.cache = folder, cache
         graph = next((path for path in (folder / "model.onnx", folder / "onnx/model.onnx") if path.is_file()), None)
         if graph is None:
@@ -37,6 +37,8 @@ class Embedder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads or 0
         options.log_severity_level = 3
+        if not optimized:
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
             self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -84,7 +86,7 @@ class Embedder:
         ids = [encoding.ids for encoding in self.tokenizer.encode_batch(cut)]
         vectors, done, shown = None, 0, time.monotonic()
         for batch in micro_batches(range(len(ids)), ids, TOKENS):
-            (found,) = self.session.run([self.output], self.feed([ids[index] for index in batch]))
+            found = self.raw([ids[index] for index in batch])
             if vectors is None:
                 vectors = np.empty((len(ids), found.shape[1]), np.float32)
             vectors[batch] = unit(found)
@@ -93,6 +95,11 @@ class Embedder:
                 shown = time.monotonic()
                 say(f"read {done} of {len(ids)} texts, the short ones first")
         return np.empty((0, 0), np.float32) if vectors is None else vectors
+
+    def raw(self, rows: list[list[int]]) -> np.ndarray:
+        """What the graph gives for some rows of ids, padded to the longest."""
+        (found,) = self.session.run([self.output], self.feed(rows))
+        return found
 
     def feed(self, rows: list[list[int]]) -> dict[str, np.ndarray]:
         """A padded batch."""

@@ -371,7 +371,8 @@ def class_weights(corpus: Corpus, plan: Plan) -> torch.Tensor:
     counts = np.bincount([row.label for row in corpus.train], minlength=len(corpus.labels))
     if not plan.class_weights:
         return torch.ones(len(counts))
-    return torch.tensor(counts.sum() / (len(counts) * counts), dtype=torch.float32)
+    # A label of the pipeline file may have no post.
+    return torch.tensor(counts.sum() / (len(counts) * np.maximum(counts, 1)), dtype=torch.float32)
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, rows: list[Row], most: int) -> list[list[int]]:

@@ -1,7 +1,8 @@
 """`--keep-zero-shot`: the embedding folder of the base with learned label vectors beside its graph.
 
 In go posts with labels and the base; out comes a folder that labels the posts of its label set better, and takes any
-other labels as the base does: the graph, the tokenizer and the scales are those of the base.
+other labels as the base does: the graph, the tokenizer and the scales are those of the base. After fine-tuning, the graph
+is that of `tuned.py`.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import numpy as np
 from models.errors import InputError
 from training.embed import Embedder
 from training.posts import Corpus, Row
+from training.proof import write_proof
 from training.report import figures, write_report
 from training.taught import UNKNOWN, self_taught
 from training.vectors import Scales, learn, unit
@@ -25,14 +27,26 @@ from training.words import Label
 Say = Callable[[str], None]
 
 FILE = "label_vectors.json"
-LEFT_OUT = (".*", "manifest.toml", FILE)  # a manifest has the hash of config.json, which changes
+# A manifest has the hash of config.json, which changes; what was verified was the folder of the base.
+LEFT_OUT = (".*", "manifest.toml", "verified.toml", FILE)
 DIGITS = 9  # of a number: each float32 is told from its neighbours
 
 
-def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, say: Say) -> None:
-    """Learn the vectors, judge them, write the folder. Raises `InputError`, and `OSError` where the disk is full."""
+def keep_zero_shot(
+    arguments: argparse.Namespace,
+    corpus: Corpus,
+    base: Path,
+    say: Say,
+    tuned: Path | None = None,
+    runs: dict[int, list[dict]] | None = None,
+) -> None:
+    """Learn the vectors, judge them beside the base's, write the folder.
+
+    `tuned` is the base after fine-tuning, whose curves are `runs`. Raises `InputError`, and `OSError` where the disk is
+    full.
+    """
     begun = time.monotonic()
-    embedder = Embedder(base, arguments.threads)
+    embedder = Embedder(tuned or base, arguments.threads)
     scales = Scales.of(embedder.head)
     texts = [label.texts for label in corpus.words]
     check_texts(texts, corpus.words)
@@ -41,7 +55,7 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
         raise InputError("no post that is held out has gold: collect more gold, or leave out --only-gold")
     train = embedder.vectors([row.text for row in corpus.train], say)
     held = embedder.vectors([row.text for row in judges], say)
-    before, made_of = vectors_in(base, texts), "the learned vectors of the base"
+    before, made_of = vectors_in(tuned or base, texts), "the learned vectors of the base"
     if before is None:
         before, made_of = embedder.of_labels(texts), "the words of the labels"
     target, groups = numbers_of(corpus.train), groups_of(corpus.train)
@@ -54,9 +68,11 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
         weights = class_weights(target, len(texts)) if arguments.class_weights else None
         learned = learn(train, target, before, scales, groups, weights, say=say)
     held_target = numbers_of(judges)
-    by_base = figures(scales.softmax * held @ before.T.astype(np.float32), held_target)
+    if tuned is None:
+        by_base = figures(scales.softmax * held @ before.T.astype(np.float32), held_target)
+    else:
+        by_base, made_of = of_base(base, texts, [row.text for row in judges], held_target, arguments.threads), "the base"
     found = figures(scales.softmax * held @ learned.T, held_target)
-    write_folder(base, arguments.out, corpus.words, learned)
     content = {
         "posts": corpus.digest,
         "labels": corpus.labels,
@@ -66,12 +82,23 @@ def keep_zero_shot(arguments: argparse.Namespace, corpus: Corpus, base: Path, sa
         "held_out": found,
         "held_out_by_base": by_base,
     }
-    write_report(arguments.work, content, {})
+    write_report(arguments.work, content, runs or {})
+    write_folder(tuned or base, arguments.out, corpus.words, learned, base)
     say(
         f"`{arguments.out}`: accuracy {interval_of(found)} of {found['texts']} texts held out, macro-F1 "
         f"{found['macro_f1']:.3f}, calibration error {found['calibration_error']:.3f}; by {made_of} "
         f"{interval_of(by_base)}. Next: topicmill model verify {arguments.out}"
     )
+
+
+def of_base(base: Path, texts: list[list[str]], judges: list[str], target: np.ndarray, threads: int | None) -> dict:
+    """How good the base is without training: by its learned vectors for these labels, or by their words."""
+    embedder = Embedder(base, threads)
+    of_labels = vectors_in(base, texts)
+    if of_labels is None:
+        of_labels = embedder.of_labels(texts)
+    scale = Scales.of(embedder.head).softmax
+    return figures(scale * embedder.vectors(judges) @ of_labels.T.astype(np.float32), target)
 
 
 def vectors_in(folder: Path, texts: list[list[str]]) -> np.ndarray | None:
@@ -122,16 +149,17 @@ def class_weights(target: np.ndarray, labels: int) -> np.ndarray:
     return len(target) / ((counts > 0).sum() * counts[target])
 
 
-def write_folder(base: Path, out: Path, labels: list[Label], vectors: np.ndarray) -> None:
-    """Write the folder of the base with these vectors, or nothing at all."""
+def write_folder(source: Path, out: Path, labels: list[Label], vectors: np.ndarray, base: Path) -> None:
+    """Write the folder `source`, which was made of `base`, with these vectors, or nothing at all."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
         folder = Path(scratch) / "folder"
         try:
-            shutil.copytree(base, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
+            shutil.copytree(source, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
         except shutil.Error as problem:  # a list of all files that failed: the first says why
             raise OSError(f"`{out}`: {problem.args[0][0][2]}") from None
         write_vectors(folder, labels, vectors)
+        write_proof(folder, base)
         folder.replace(out)
 
 

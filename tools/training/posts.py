@@ -21,6 +21,8 @@ ENDINGS = (".csv", ".ndjson", ".jsonl", ".parquet")
 FEWEST = 5  # posts of a label: with fewer, no part of them can judge
 HELD_OUT = 0.1
 SCORE = "score_"
+TEXTS = ("title", "selftext", "text")
+NAMES = ("fullname", "id", "split")
 FULLNAME = "t3_"
 
 
@@ -72,7 +74,7 @@ def read_corpus(path: Path, wishes: Wishes) -> Corpus:
     """Read and check an export. Raises `InputError`."""
     files = files_of(path)
     before = digest_of(files)
-    records = list(records_of(files))
+    records = as_text(list(records_of(files)), (*TEXTS, *NAMES, wishes.label_column), path)
     if digest_of(files) != before:
         raise InputError(f"`{path}` changed while it was read: wait until `topicmill export` is done, and run again")
     if not records:
@@ -167,10 +169,23 @@ def read_file(file: Path) -> Iterator[dict]:
                 yield record
 
 
+def as_text(records: list[dict], columns: tuple[str, ...], path: Path) -> list[dict]:
+    """The same rows with text in these columns; a number counts as its digits."""
+    for place, record in enumerate(records, 1):
+        for column in columns:
+            value = record.get(column)
+            if isinstance(value, int | float):
+                record[column] = str(value)
+            elif value is not None and not isinstance(value, str):
+                kind = type(value).__name__
+                raise InputError(f"row {place} of `{path}` has a {kind} in the column `{column}`: give text there")
+    return records
+
+
 def read_gold(path: Path, notes: list[str]) -> dict[str, str]:
     """What people said, by post: posts on which they do not agree are left out, as `labels evaluate --gold db` does."""
     answers = defaultdict(set)
-    for record in records_of(files_of(path)):
+    for record in as_text(list(records_of(files_of(path))), ("id", "label"), path):
         if "id" not in record or "label" not in record:
             raise InputError(f"`{path}` has no columns `id` and `label`: write it with `topicmill labels gold export`")
         answers[record["id"]].add(record["label"])
@@ -185,7 +200,7 @@ def slugs_of(records: list[dict], column: str, path: Path, gold: dict[str, str])
     if column not in records[0]:
         raise InputError(f"`{path}` has no column `{column}`: name the right one with --label-column")
     scored = [name.removeprefix(SCORE) for name in records[0] if name.startswith(SCORE)]
-    used = {record[column] for record in records if record[column]} | {
+    used = {record[column] for record in records if record.get(column)} | {
         gold[record["fullname"]] for record in records if record.get("fullname") in gold
     }
     if scored and used <= set(scored):
@@ -203,9 +218,12 @@ def soft_scores(records: list[dict], wishes: Wishes, slugs: list[str], notes: li
             name = wishes.teachers[number - 1] if number else "the export"
             raise InputError(f"`{name}` has no column `{SCORE}{lacking[0]}`, so it cannot teach: leave out --soft")
         for record in teacher:
-            values = [record[SCORE + slug] for slug in slugs]
+            values = [record.get(SCORE + slug) for slug in slugs]
             if all(value not in (None, "") for value in values):
-                scores = np.array(values, np.float32)
+                try:
+                    scores = np.array(values, np.float32)
+                except (TypeError, ValueError):
+                    raise InputError(f"a score of `{name_of(record)}` is no number: export the posts again") from None
                 if scores.min() < 0 or not np.isfinite(scores).all() or scores.sum() <= 0:
                     raise InputError("scores are below 0 or no numbers: export them in single mode")
                 sums[name_of(record)].append(scores / scores.sum())
@@ -239,7 +257,7 @@ def rows_of(
     rows, seen, without = [], set(), Counter()
     for record in records:
         name = name_of(record)
-        label = gold.get(record.get("fullname") or record.get("id"), record[wishes.label_column])
+        label = gold.get(record.get("fullname") or record.get("id"), record.get(wishes.label_column))
         whole, title = texts_of(record)
         key = " ".join(whole.lower().split())
         if not label:

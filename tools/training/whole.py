@@ -18,6 +18,7 @@ from training.head import fit_head
 from training.keep import keep_zero_shot
 from training.posts import Corpus, Wishes, read_corpus
 from training.report import best_temperature, figures, write_report, write_test
+from training.tuned import write_tuned
 
 Say = Callable[[str], None]
 
@@ -37,16 +38,20 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     test = write_test(arguments.work, corpus.test)
     if test:
         say(f"{len(corpus.test)} posts of the part test are left for: topicmill labels evaluate --gold {test}")
-    if arguments.keep_zero_shot:
+    if arguments.keep_zero_shot and not base.is_shipped:
+        raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is none")
+    if arguments.keep_zero_shot and arguments.head_only:
         return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
     runs, kept = {}, {}
     for seed in seeds:
         runs[seed], kept[seed] = one_seed(arguments, corpus, base, seed, say)
     best = max(kept, key=lambda seed: kept[seed]["macro_f1"])
-    work = arguments.work / f"seed-{best}" / "hugging-face"
-    source = read_source(work, "classifier")
-    make_folder(source, arguments.out, arguments.graphs.split(","), say)
+    trained = arguments.work / f"seed-{best}" / "hugging-face"
+    if arguments.keep_zero_shot:
+        tuned = arguments.work / "embedding"
+        write_tuned(base.folder, trained, arguments.mix, tuned)
+        return keep_zero_shot(arguments, corpus, base.folder, say, tuned, runs)
     values = [one["macro_f1"] for one in kept.values()]
     content = {
         "posts": corpus.digest,
@@ -60,6 +65,9 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
         "macro_f1_spread": round(float(np.std(values)), 4),
     }
     write_report(arguments.work, content, runs)
+    # Last: what is said of a folder that cannot be written is that there is none.
+    source = read_source(trained, "classifier")
+    make_folder(source, arguments.out, arguments.graphs.split(","), say)
     say(summary(kept, best, arguments.out))
 
 
@@ -80,21 +88,23 @@ def check(arguments: argparse.Namespace) -> list[int]:
         ("max_tokens", 8, 1 << 20),
         ("rate", 1e-9, 1),
         ("dropout", 0, 0.9),
+        ("mix", 0, 1),
         ("freeze_layers", 0, 1000),
+        ("tokens", 1, 1 << 30),
+        ("threads", 1, 4096),
     ):
-        if not least <= getattr(arguments, name) <= most:
-            raise InputError(f"--{name.replace('_', '-')} is {getattr(arguments, name)}: give {least} to {most}")
+        given = getattr(arguments, name)
+        if given is not None and not least <= given <= most:
+            raise InputError(f"--{name.replace('_', '-')} is {given}: give {least} to {most}")
     if (arguments.teacher or arguments.max_entropy < 1) and not arguments.soft:
         raise InputError("--teacher and --max-entropy are about the teacher's scores: add --soft 0.5")
     if arguments.head_only and arguments.soft:
         raise InputError("--head-only learns from labels alone: leave out --soft")
     if arguments.freeze_layers and arguments.train_embeddings:
         raise InputError("--freeze-layers holds the embeddings, too: leave out --train-embeddings")
-    if arguments.keep_zero_shot and not arguments.head_only:
-        raise InputError("--keep-zero-shot trains the vectors of the labels and not the encoder: add --head-only")
     if arguments.keep_zero_shot and not arguments.pipeline:
         raise InputError("--keep-zero-shot needs the words of the labels: add --pipeline with your pipeline file")
-    if arguments.only_gold and not (arguments.keep_zero_shot and arguments.gold):
+    if arguments.only_gold and not (arguments.head_only and arguments.keep_zero_shot and arguments.gold):
         raise InputError("--only-gold is for learned label vectors: add --head-only --keep-zero-shot --gold FILE")
     try:
         return [int(seed) for seed in arguments.seeds.split(",")]

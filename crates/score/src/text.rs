@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use tokenizers::{Encoding, Tokenizer};
 
-use crate::folder::{self, ModelError, ModelFolder};
+use crate::folder::{self, ModelError, ModelFolder, ModelKind};
 
 /// English has four to five characters a token; with eight hardly any text is tokenised twice.
 const CHARS_PER_TOKEN: usize = 8;
@@ -196,10 +196,10 @@ impl Encoder {
         drop(bytes);
         for vector in model.made.iter().flat_map(|made| &made.vectors) {
             let premise = encoder.encode_whole(&vector.premise)?;
-            let Sequence { ids, type_ids } = if model.kind.head().is_some() {
-                encoder.single(&premise)
-            } else {
+            let Sequence { ids, type_ids } = if let ModelKind::Nli(_) = model.kind {
                 encoder.pair(&premise, &encoder.encode_whole(&vector.hypothesis)?)
+            } else {
+                encoder.single(&premise)
             };
             // A model that reads no type ids has none in its manifest.
             let same_types = vector.token_type_ids.is_empty() || vector.token_type_ids == type_ids;

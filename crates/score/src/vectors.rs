@@ -6,6 +6,7 @@
 
 use super::batch::Batch;
 use super::engine::{Engine, EngineError};
+use super::labels::Mode;
 use super::score::{PairLogits, evidence, opposed};
 use super::text::Sequence;
 use crate::folder::ModelKind;
@@ -16,9 +17,10 @@ use crate::folder::manifest::{Made, Vector};
 pub struct Errors {
     /// Largest error of a logit; infinite where one is no number.
     pub logits: f64,
-    /// Largest error of a score, as multi mode makes it; of a classifier as its own function does.
+    /// Largest error of a score, as multi mode makes it; of a classifier as its own function does; of an embedding model
+    /// that of a label whose vector is the one that it should be.
     pub scores: f64,
-    /// Pairs whose most likely class is another than it should be.
+    /// Pairs whose most likely class is another than it should be; none of an embedding model, which has no classes.
     pub other_class: usize,
 }
 
@@ -71,7 +73,7 @@ fn run(
         made.contract.pad_id,
     );
     let found = engine.infer(&batch)?;
-    let classes = kind.width().unwrap_or(found.width);
+    let classes = kind.width().unwrap_or(vectors[0].logits.len());
     if (found.rows, found.width) != (vectors.len(), classes) {
         return Err(EngineError::Shape(format!(
             "it gave {} × {} numbers for {} rows of {classes} classes",
@@ -85,18 +87,20 @@ fn run(
         let (found, wanted) = (found.row(row), vector.logits.as_slice());
         let logits = found.iter().zip(wanted).map(|(a, b)| distance(*a, *b));
         errors.logits = logits.fold(errors.logits, f64::max);
-        for (found, wanted) in scores(kind, found).into_iter().zip(scores(kind, wanted)) {
+        let pairs = scores(kind, found, wanted).into_iter();
+        for (found, wanted) in pairs.zip(scores(kind, wanted, wanted)) {
             let off = (found - wanted).abs();
             // `max` passes over what is no number, which would hide the worst error.
             errors.scores = errors.scores.max(if off.is_nan() { 1.0 } else { off });
         }
-        errors.other_class += usize::from(likeliest(found) != likeliest(wanted));
+        let has_classes = !matches!(kind, ModelKind::Embedding(_));
+        errors.other_class += usize::from(has_classes && likeliest(found) != likeliest(wanted));
     }
     Ok(errors)
 }
 
-/// What a row of logits becomes.
-fn scores(kind: &ModelKind, logits: &[f32]) -> Vec<f64> {
+/// What a row of logits becomes; a vector is compared with the one that it should be.
+fn scores(kind: &ModelKind, logits: &[f32], wanted: &[f32]) -> Vec<f64> {
     match kind {
         ModelKind::Nli(classes) => {
             vec![opposed(
@@ -110,9 +114,23 @@ fn scores(kind: &ModelKind, logits: &[f32]) -> Vec<f64> {
                 .scores(1.0, 0.0)
                 .scores
         }
-        // Has no manifest.
-        ModelKind::Embedding(_) => Vec::new(),
+        ModelKind::Embedding(_) => {
+            let cosine = PairLogits::cosine(cosine(logits, wanted));
+            evidence(kind, Mode::Multi, &[cosine])
+                .scores(1.0, 0.0)
+                .scores
+        }
     }
+}
+
+/// The cosine of two vectors.
+#[expect(clippy::cast_possible_truncation, reason = "a cosine is stored so")]
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let sum = |a: &[f32], b: &[f32]| -> f64 {
+        let products = a.iter().zip(b);
+        products.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    (sum(a, b) / (sum(a, a) * sum(b, b)).sqrt()) as f32
 }
 
 fn sequence(vector: &Vector) -> Sequence {

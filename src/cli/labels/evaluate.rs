@@ -32,7 +32,7 @@ use topicmill_score::folder::ModelFolder;
 Examples:\n\
 \x20 topicmill labels evaluate --gold db\n\
 \x20 topicmill labels evaluate --gold gold.csv --label-set first --label-set trial\n\
-\x20 topicmill labels evaluate --gold gold.csv --model models/old --model models/new --require-better")]
+\x20 topicmill labels evaluate --gold db --model old --model new --require-better")]
 pub struct Evaluate {
     /// Compare labels with these gold labels: `db`, what people answered here; a CSV, TSV, NDJSON, JSON or Parquet file with
     /// `id` and `label` (a slug or the words of a label; empty, none or other means out of scope); or `topic`, the topic that

@@ -5,6 +5,7 @@
 //! changes which labels the views show, and only `drop` takes labels away.
 
 mod against;
+mod better;
 mod calibrate;
 mod diff;
 mod dropped;
@@ -31,6 +32,7 @@ use crate::store::{Cost, LabelSetRow, ModelRow, Store, Table};
 use topicmill_score::folder::{ModelFolder, ModelKind};
 use topicmill_score::{Background, LabelSet, LabelVector};
 
+pub(super) use self::better::BetterFlags;
 pub(super) use self::gold::login;
 pub(super) use self::shown::model_of;
 

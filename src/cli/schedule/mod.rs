@@ -32,7 +32,8 @@ enum Command {
     /// Stay, and run the stages of each schedule when they are due
     ///
     /// A [[schedule]] of the pipeline file says what runs when. Each due time is a row in the database, so that several
-    /// schedulers run it once. A signal lets the stages in hand finish what they have in hand; a second one ends at once.
+    /// schedulers run it once. After a signal, running stages store what they work on, and then it ends; a second
+    /// signal ends it at once.
     Run(Run),
     /// Show when each schedule ran last, when it runs next, and what was late, missed or failed
     List(List),

@@ -58,7 +58,7 @@ pub struct SmallFlags {
     /// others; `bench cascade` measures it
     #[arg(long, value_name = "P", value_parser = certainty)]
     cascade: Option<f64>,
-    /// Use the small model in this folder
+    /// With --shortlist or --cascade: use the small model in this folder
     #[arg(long, alias = "shortlist-model", value_name = "DIR", requires = "small", default_value = SMALL_MODEL)]
     small_model: PathBuf,
     /// Divide the small model's logits by T before its scores are compared with P [default: the pipeline's temperature]

@@ -1,4 +1,4 @@
-//! `manifest.toml`: what `tools/model.py` writes down about the graphs of a folder, and what a verification
+//! `manifest.toml`: what `tools/model.py` and `tools/train.py` write down about the graphs of a folder, and what a verification
 //! found of them.
 //!
 //! The file says which graph is for which device, what a graph is fed, the hash of every file, and for a few
@@ -15,8 +15,9 @@ use super::{MANIFEST_FILE, ModelError, ModelKind, Processor, VERIFIED_FILE, boun
 
 /// Entries of a session that a manifest may make: how the graph is optimised. Others name files to read and to write.
 const SESSION: &str = "optimization.";
-/// Kinds of model that `tools/model.py` makes.
-const KINDS: [&str; 2] = ["nli", "classifier"];
+/// Kinds of model that may have a manifest.
+const KINDS: [&str; 3] = ["nli", "classifier", EMBEDDING];
+const EMBEDDING: &str = "embedding";
 /// The only format there is.
 const FORMAT: u32 = 1;
 /// Share of texts that int8 must label as fp32 does before it is taken unasked.
@@ -29,7 +30,7 @@ pub const ENOUGH_TEXTS: u64 = 200;
 pub struct Manifest {
     format: u32,
     kind: String,
-    /// Names of the classes in the order of the logits.
+    /// Names of the classes in the order of the logits; none of an embedding model.
     pub classes: Vec<String>,
     /// Longest pair, special tokens included.
     pub max_tokens: usize,
@@ -79,12 +80,12 @@ pub struct Graph {
     session: BTreeMap<String, String>,
 }
 
-/// A pair of texts, or for a classifier one text, with what the model says of it.
+/// A pair of texts, or for other models than NLI one text, with what the model says of it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Vector {
     /// First text.
     pub premise: String,
-    /// Second text, made from a label; empty for a classifier.
+    /// Second text, made from a label; empty where the model reads one text.
     #[serde(default)]
     pub hypothesis: String,
     /// Ids of the row, special tokens included.
@@ -92,7 +93,7 @@ pub struct Vector {
     /// Which text an id belongs to; empty where the model does not ask.
     #[serde(default)]
     pub token_type_ids: Vec<u32>,
-    /// Logits of the original model in float32, one a class.
+    /// Logits of the original model in float32, one a class; of an embedding model the vector of the text.
     pub logits: Vec<f32>,
 }
 
@@ -157,7 +158,7 @@ impl Manifest {
             return Err(format!(
                 "its kind is `{}`; only {} have a manifest",
                 manifest.kind,
-                KINDS.join(" and ")
+                KINDS.join(", ")
             ));
         }
         let names = manifest.graphs.values().flat_map(Graph::files);
@@ -193,8 +194,12 @@ impl Manifest {
     fn check_vector(&self, vector: &Vector) -> Result<(), &'static str> {
         let ids = &vector.input_ids;
         let known = |id: &u32| usize::try_from(*id).is_ok_and(|id| id < self.vocab_size);
-        if vector.logits.len() != self.classes.len() {
-            return Err("has not one logit a class");
+        let width = match self.kind.as_str() {
+            EMBEDDING => self.vectors[0].logits.len(),
+            _ => self.classes.len(),
+        };
+        if vector.logits.len() != width {
+            return Err("has not one logit a class, or not as many numbers as the first");
         }
         if !vector.token_type_ids.is_empty() && vector.token_type_ids.len() != ids.len() {
             return Err("has not one type id a token");
@@ -205,7 +210,7 @@ impl Manifest {
         Ok(())
     }
 
-    /// `nli` or `classifier`.
+    /// One of [`KINDS`].
     pub(super) fn kind(&self) -> &str {
         &self.kind
     }
@@ -222,7 +227,9 @@ impl Manifest {
             ModelKind::Classifier(head) => {
                 self.kind == kind.as_str() && self.classes == head.labels
             }
-            ModelKind::Embedding(_) => false,
+            ModelKind::Embedding(head) => {
+                self.kind == kind.as_str() && self.contract.output == head.output
+            }
         }
     }
 

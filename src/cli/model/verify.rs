@@ -1,0 +1,347 @@
+//! `topicmill model verify`: every file of a folder by its hash, and every graph by what it computes.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::super::output::{self, OutputFormat};
+use super::super::setup::{PipelineFlags, Setup};
+use super::super::{CliError, Exit};
+use crate::engines::find_model;
+use crate::files::{FileJob, Reading, WINDOW_ROWS, Writing, score_files};
+use crate::store::Table;
+use crate::telemetry::Progress;
+use topicmill_score::folder::hashes::file_hash;
+use topicmill_score::folder::manifest::{Agreement, Graph, Manifest, Verified};
+use topicmill_score::folder::{Processor, kind_of, name_of};
+use topicmill_score::text::Encoder;
+use topicmill_score::vectors::{self, Errors};
+use topicmill_score::{
+    Cascade, Device, EngineOptions, LabelSet, Labeler, LabelerError, ModelFolder, ModelKind,
+    OnnxError, OpenedEngine,
+};
+
+/// Flags of `model verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:\n\
+\x20 topicmill model verify models/bart-large-mnli\n\
+\x20 topicmill model verify models/made --texts texts.ndjson")]
+pub(super) struct Verify {
+    /// Check the model in this folder
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Also label these texts in float32 and in int8, and record how often both agree
+    #[arg(long, value_name = "FILE")]
+    texts: Option<PathBuf>,
+    /// Compute with this library: auto, onnxruntime or openvino
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    #[command(flatten)]
+    pipeline: PipelineFlags,
+    /// Print in this format
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
+/// What came of one file of the folder.
+#[derive(Default)]
+struct Checked {
+    file: String,
+    hash: &'static str,
+    graph: String,
+    precision: String,
+    errors: Option<Errors>,
+    tolerance: Option<f64>,
+    agreement: Option<Agreement>,
+    state: String,
+    wrong: bool,
+}
+
+impl Checked {
+    fn row(&self) -> Vec<Value> {
+        // Small numbers would be zeros with three digits behind the point.
+        let small = |x: Option<f64>| x.map_or(Value::Null, |x| format!("{x:.1e}").into());
+        let agreement = self
+            .agreement
+            .map(|found| json!(format!("{} of {}", found.agreed, found.texts)));
+        vec![
+            json!(self.file),
+            json!(self.hash),
+            json!(self.graph),
+            json!(self.precision),
+            small(self.errors.map(|errors| errors.logits)),
+            small(self.errors.map(|errors| errors.scores)),
+            small(self.tolerance),
+            agreement.unwrap_or_default(),
+            json!(self.state),
+        ]
+    }
+
+    fn fail(&mut self, state: impl Into<String>) {
+        self.state = state.into();
+        self.wrong = true;
+    }
+}
+
+impl Verify {
+    /// What texts are labelled with.
+    fn label_set(&self, setup: &Setup, folder: &Path) -> Result<LabelSet, CliError> {
+        let ModelKind::Classifier(head) = kind_of(folder)? else {
+            return Ok(setup.pipeline(&self.pipeline)?.label_set);
+        };
+        if head.labels.len() == 1 {
+            return Err(CliError::Usage(
+                "--texts counts how often two graphs choose the same label, and this model has one label: leave it out, \
+                 and use `--precision int8` where the errors in the table are small enough"
+                    .into(),
+            ));
+        }
+        Ok(LabelSet::of_classifier(&name_of(folder), &head))
+    }
+
+    pub(super) async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        let folder = find_model(&self.folder);
+        let engine = self.engine.as_ref();
+        let engine = engine.unwrap_or(&setup.settings().classify.engine);
+        let options = EngineOptions {
+            engine: engine.parse()?,
+            ..setup.engine_options()
+        };
+        let set = match &self.texts {
+            Some(_) => Some(self.label_set(setup, &folder)?),
+            None => None,
+        };
+        let stop = setup.stop.clone();
+        let (texts, format) = (self.texts, self.format);
+        // Computing blocks its thread; the signal handler must not be on it.
+        let checked = tokio::task::spawn_blocking(move || {
+            let mut checked = verify(&folder, &options)?;
+            if let (Some(texts), Some(set)) = (&texts, &set) {
+                let found = agreement(&folder, &options, texts, set, &|| stop.is_cancelled())?;
+                if let Some(row) = checked.iter_mut().find(|row| row.precision == "int8") {
+                    row.agreement = Some(found);
+                }
+            }
+            Ok::<_, CliError>(checked)
+        });
+        let checked = checked
+            .await
+            .map_err(|error| CliError::Usage(format!("the verifying thread ended: {error}")))??;
+        let columns = [
+            "file",
+            "hash",
+            "graph",
+            "precision",
+            "logits off",
+            "scores off",
+            "allowed",
+            "labelled as fp32",
+            "state",
+        ];
+        let table = Table {
+            columns: columns.map(String::from).to_vec(),
+            rows: checked.iter().map(Checked::row).collect(),
+        };
+        output::print_table(&table, format)?;
+        Ok(if checked.iter().any(|row| row.wrong) {
+            Exit::Model
+        } else {
+            Exit::Done
+        })
+    }
+}
+
+/// Looks at every file of a folder and runs every graph that this machine can run.
+fn verify(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
+    let Some(manifest) = Manifest::read(folder)? else {
+        return without_manifest(folder, options);
+    };
+    let verified = Verified::read(folder);
+    let mut checked: Vec<Checked> = Vec::new();
+    for (file, wanted) in &manifest.files {
+        let path = folder.join(file);
+        let mut row = Checked {
+            file: file.clone(),
+            hash: "ok",
+            state: "ok".into(),
+            ..Checked::default()
+        };
+        let of_a_graph = manifest
+            .graphs
+            .values()
+            .any(|graph| graph.files().any(|name| name == file));
+        if !path.is_file() {
+            row.hash = "absent";
+            row.state = "not here".into();
+            row.wrong = !of_a_graph;
+        } else if file_hash(&path)? != *wanted {
+            row.hash = "other";
+            row.fail("damaged or exchanged: copy or make it again");
+        }
+        checked.push(row);
+    }
+    let sound = |files: &[&str], checked: &[Checked]| {
+        let good = |file: &&str| {
+            checked
+                .iter()
+                .any(|row| row.file == **file && row.hash == "ok")
+        };
+        files.iter().all(good)
+    };
+    for (name, graph) in &manifest.graphs {
+        let files: Vec<&str> = graph.files().collect();
+        let whole = sound(&files, &checked) && sound(&["config.json", "tokenizer.json"], &checked);
+        let of_file = |row: &&mut Checked| row.file == graph.file;
+        let Some(row) = checked.iter_mut().find(of_file) else {
+            continue;
+        };
+        let row = if row.graph.is_empty() {
+            row
+        } else {
+            // One file, and a graph for each device.
+            let again = Checked {
+                file: row.file.clone(),
+                hash: row.hash,
+                state: row.state.clone(),
+                wrong: row.wrong,
+                ..Checked::default()
+            };
+            checked.push(again);
+            checked.last_mut().expect("it was just added")
+        };
+        row.graph.clone_from(name);
+        row.precision.clone_from(&graph.precision);
+        row.tolerance = Some(graph.tolerance);
+        row.agreement = verified.as_ref().and_then(|verified| verified.of(name));
+        if whole {
+            try_graph(folder, graph, options, row);
+        } else if row.hash == "ok" {
+            row.state = "not tried: another of its files is wrong".into();
+        }
+    }
+    Ok(checked)
+}
+
+/// Runs a graph on what it is made for, and compares it with the manifest.
+fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Checked) {
+    let (processor, device) = if graph.device == Processor::Cuda.as_str() {
+        (Processor::Cuda, Device::Cuda(0))
+    } else {
+        (Processor::Cpu, Device::Cpu)
+    };
+    let options = EngineOptions {
+        device,
+        ..options.clone()
+    };
+    let tried = || -> Result<Option<Errors>, CliError> {
+        let model = ModelFolder::open_for(folder, processor, Some(&graph.precision))?;
+        Encoder::load(&model).map_err(LabelerError::from)?;
+        let mut engine = OpenedEngine::load_unchecked(&model, &options)?;
+        let Some(made) = &model.made else {
+            return Ok(None);
+        };
+        let errors = vectors::alone_and_together(&mut engine, made, &model.kind);
+        Ok(Some(errors.map_err(LabelerError::from)?))
+    };
+    match tried() {
+        Ok(errors) => {
+            row.errors = errors;
+            if errors.is_some_and(|errors| errors.logits > graph.tolerance) {
+                row.fail("wrong: it computes something else than its model");
+            }
+        }
+        Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => {
+            row.state = format!("not tried: {detail}");
+        }
+        Err(error) => row.fail(error.to_string()),
+    }
+}
+
+/// Without a manifest nobody knows what a graph must say; it can be loaded, and that is all.
+fn without_manifest(folder: &Path, options: &EngineOptions) -> Result<Vec<Checked>, CliError> {
+    let (model, engine) = OpenedEngine::open(folder, None, options)?;
+    let file = model.graph.strip_prefix(folder).unwrap_or(&model.graph);
+    let row = Checked {
+        file: file.display().to_string(),
+        hash: "not known",
+        precision: model.precision.clone(),
+        state: "it loads; without manifest.toml nothing shows whether it is right".into(),
+        ..Checked::default()
+    };
+    Labeler::load(model, Box::new(engine), 1)?.check_learned()?;
+    Ok(vec![row])
+}
+
+/// Labels texts in float32 and in int8, and writes down how often both agree.
+fn agreement(
+    folder: &Path,
+    options: &EngineOptions,
+    texts: &Path,
+    set: &LabelSet,
+    stop: &dyn Fn() -> bool,
+) -> Result<Agreement, CliError> {
+    let options = EngineOptions {
+        device: Device::Cpu,
+        ..options.clone()
+    };
+    let labels = |precision: &str| -> Result<(String, Vec<Value>), CliError> {
+        let (model, engine) = OpenedEngine::open(folder, Some(precision), &options)?;
+        let graph = model.made.as_ref().map(|made| made.graph.clone());
+        let mut cascade = Cascade::from(Labeler::load(model, Box::new(engine), 1_024)?);
+        // Nobody else may foresee the name, or read what is in it.
+        let scratch = tempfile::tempdir().map_err(|source| CliError::Write {
+            path: std::env::temp_dir().display().to_string(),
+            source,
+        })?;
+        let output = scratch.path().join("labels.ndjson");
+        let job = FileJob {
+            inputs: vec![texts.to_owned()],
+            output: output.clone(),
+            reading: Reading::default(),
+            writing: Writing {
+                drop_columns: true,
+                ..Writing::default()
+            },
+            overwrite: true,
+            window_rows: WINDOW_ROWS,
+        };
+        let bar = Progress::counter("verify", "texts");
+        let mut shown = 0;
+        let report = score_files(&job, &mut cascade, set, stop, &mut |done, _| {
+            bar.add(done.saturating_sub(shown));
+            shown = done;
+        })?;
+        let written = std::fs::read_to_string(&output).unwrap_or_default();
+        if report.stopped {
+            return Err(CliError::Usage(
+                "stopped before all texts were labelled".into(),
+            ));
+        }
+        let label =
+            |line| serde_json::from_str::<Value>(line).map_or(Value::Null, |v| v["label"].clone());
+        Ok((
+            graph.unwrap_or_default(),
+            written.lines().map(label).collect(),
+        ))
+    };
+    let (_, exact) = labels("fp32")?;
+    let (graph, fast) = labels("int8")?;
+    // Of a text without a label in float32 there is nothing to agree with.
+    let pairs = || exact.iter().zip(&fast).filter(|(a, _)| a.is_string());
+    let found = Agreement {
+        texts: pairs().count() as u64,
+        agreed: pairs().filter(|(a, b)| a == b).count() as u64,
+        labels: set.labels.len() as u64,
+    };
+    let path = Verified::record(folder, &graph, found)?;
+    tracing::info!(
+        texts = found.texts,
+        agreed = found.agreed,
+        enough = found.is_enough(),
+        "written to {}",
+        path.display()
+    );
+    Ok(found)
+}

@@ -1,0 +1,189 @@
+//! Rows of which the fit is known, and what is refused.
+
+use std::sync::Arc;
+
+use super::*;
+use topicmill_score::folder::{EmbeddingHead, ModelKind};
+use topicmill_score::score::evidence;
+use topicmill_score::{Mode, PairLogits};
+
+/// A row whose logits under the softmax are these.
+fn row(key: usize, logits: &[f32], right: &[usize], mode: Mode) -> Known {
+    let kind = ModelKind::Embedding(EmbeddingHead {
+        output: "v".into(),
+        softmax_scale: 1.0,
+        sigmoid_scale: 1.0,
+        sigmoid_bias: 0.0,
+        learned: Arc::default(),
+    });
+    let pairs: Vec<PairLogits> = logits
+        .iter()
+        .map(|x| PairLogits {
+            entailment: *x,
+            contradiction: None,
+            neutral: None,
+        })
+        .collect();
+    Known {
+        text_hash: TextHash::of(&key.to_string()),
+        evidence: evidence(&kind, mode, &pairs),
+        right: right.to_vec(),
+    }
+}
+
+fn close(found: f64, expected: f64) {
+    assert!((found - expected).abs() < 1e-4, "{found} is not {expected}");
+}
+
+/// Rows of which the first of two labels is right in `right` of `all`.
+fn two_labels(logit: f32, right: usize, all: usize) -> Vec<Known> {
+    (0..all)
+        .map(|i| row(i, &[logit, 0.0], &[usize::from(i >= right)], Mode::Single))
+        .collect()
+}
+
+#[test]
+fn the_temperature_makes_the_score_what_the_share_of_right_labels_is() {
+    // 80 of 100 right at a logit of 4: sigmoid(4 / T) = 0.8, so T = 4 / ln 4 = 2.8854.
+    let rows = two_labels(4.0, 80, 100);
+    let all: Vec<&Known> = rows.iter().collect();
+    close(fit_temperature(&all).unwrap(), 2.8854);
+    // 60 of 100 at a logit of 0.1: T = 0.1 / ln 1.5 = 0.2466.
+    let rows = two_labels(0.1, 60, 100);
+    close(
+        fit_temperature(&rows.iter().collect::<Vec<_>>()).unwrap(),
+        0.2466,
+    );
+}
+
+#[test]
+fn a_single_label_learns_from_none_of_these_and_a_softmax_does_not() {
+    // One label, a logit of 2, right in 70 of 100: T = 2 / ln(7/3) = 2.3604.
+    let rows: Vec<Known> = (0..100)
+        .map(|i| row(i, &[2.0], if i < 70 { &[0] } else { &[] }, Mode::Single))
+        .collect();
+    close(
+        fit_temperature(&rows.iter().collect::<Vec<_>>()).unwrap(),
+        2.3604,
+    );
+    let none = [row(0, &[1.0, 2.0], &[], Mode::Single)];
+    assert_eq!(fit_temperature(&[&none[0]]), None);
+    assert_eq!(fit_temperature(&[]), None);
+}
+
+#[test]
+fn rows_that_are_all_right_end_at_the_edge() {
+    let rows = two_labels(1.0, 50, 50);
+    close(
+        fit_temperature(&rows.iter().collect::<Vec<_>>()).unwrap(),
+        TEMPERATURES.0,
+    );
+}
+
+/// Twenty rows of two labels: of scores 0.5 to 0.98 the ten lower ones right every other time.
+fn ladder() -> Vec<Known> {
+    (0..20)
+        .map(|i| {
+            #[expect(clippy::cast_precision_loss, reason = "small")]
+            let logit = i as f32 * 0.2;
+            let right = i >= 10 || i % 2 == 1;
+            row(i, &[logit, 0.0], &[usize::from(!right)], Mode::Single)
+        })
+        .collect()
+}
+
+#[test]
+fn the_threshold_is_the_smallest_with_the_precision_that_is_wanted() {
+    let rows = ladder();
+    let all: Vec<&Known> = rows.iter().collect();
+    let score = |i: f64| 1.0 / (1.0 + (-0.2 * i).exp());
+    // Wrong are 0, 2, 4, 6 and 8. All 20: 15 right, 0.75. From 1 on 15 of 19 = 0.789; from 3 on 14 of 17 =
+    // 0.824; from 5 on 13 of 15 = 0.867; from 7 on 12 of 13 = 0.923; from 9 on 11 of 11.
+    for (wanted, from) in [(0.78, 1.0), (0.8, 3.0), (0.85, 5.0), (0.9, 7.0), (1.0, 9.0)] {
+        let threshold = fit_threshold(&all, 1.0, wanted).unwrap();
+        assert!(
+            score(from - 1.0) < threshold && threshold <= score(from),
+            "{wanted}: {threshold}"
+        );
+    }
+    assert_eq!(fit_threshold(&all, 1.0, 0.75), Some(0.0));
+    assert_eq!(fit_threshold(&all[..9], 1.0, 0.1), None, "too few rows");
+    let wrong = two_labels(1.0, 0, 50);
+    assert_eq!(
+        fit_threshold(&wrong.iter().collect::<Vec<_>>(), 1.0, 0.5),
+        None
+    );
+    // All of one score: they pass together or not at all.
+    let even = two_labels(1.0, 25, 50);
+    assert_eq!(
+        fit_threshold(&even.iter().collect::<Vec<_>>(), 1.0, 0.6),
+        None
+    );
+}
+
+#[test]
+fn a_short_number_stays_in_its_gap() {
+    assert_eq!(short_between(0.4, 0.6).to_string(), "0.5");
+    assert_eq!(short_between(0.123_451, 0.123_459).to_string(), "0.123455");
+    let (low, high) = (0.5, 0.5 + f64::EPSILON);
+    assert_eq!(short_between(low, high).to_bits(), high.to_bits());
+}
+
+#[test]
+fn shares_have_wilsons_interval() {
+    let share = Share::new(8, 10);
+    close(share.low, 0.490_16);
+    close(share.high, 0.943_32);
+    assert_eq!(share.share, Some(0.8));
+    let all = Share::new(10, 10);
+    close(all.low, 0.722_47);
+    close(all.high, 1.0);
+    let none = Share::new(0, 0);
+    assert_eq!((none.share, none.low, none.high), (None, 0.0, 1.0));
+}
+
+#[test]
+fn scores_are_judged_in_bins() {
+    // At a logit of 4 the score is 0.982, and 80 of 100 are right.
+    let rows = two_labels(4.0, 80, 100);
+    let before = Setting {
+        temperature: 1.0,
+        threshold: 0.0,
+    };
+    let found = calibrate(&rows, before, 0.75).unwrap();
+    let score = 1.0 / (1.0 + (-4f64).exp());
+    close(found.before.ece, score - 0.8);
+    close(found.before.bins[9].mean_score, score);
+    assert_eq!(found.before.bins[9].right, Share::new(80, 100));
+    assert_eq!(found.before.bins[0].right.all, 0);
+    close(
+        found.before.loss,
+        -(0.8 * score.ln() + 0.2 * (1.0 - score).ln()),
+    );
+    close(found.after.ece, 0.0);
+    close(found.after.loss, -(0.8 * 0.8f64.ln() + 0.2 * 0.2f64.ln()));
+    assert_eq!(found.threshold, Some(0.0));
+    assert_eq!(found.after.coverage, Share::new(100, 100));
+    assert_eq!(found.held_out.accuracy, Share::new(80, 100));
+    assert_eq!(calibrate(&rows, before, 0.85).unwrap().threshold, None);
+}
+
+#[test]
+fn rows_are_held_out_with_their_equals_and_judged_by_a_fit_to_the_others() {
+    // One text a fold is right and the others are not: whoever sees only the others must call it unlikely.
+    let mut rows = two_labels(3.0, 90, 100);
+    for row in &mut rows {
+        let right = fold_of(row) != 0;
+        row.right = vec![usize::from(!right)];
+    }
+    let wrong = rows.iter().filter(|row| fold_of(row) == 0).count();
+    let before = Setting {
+        temperature: 1.0,
+        threshold: 0.0,
+    };
+    let found = calibrate(&rows, before, 0.7).unwrap();
+    assert!(wrong > 10, "{wrong}");
+    // To the fit on the other folds all was right, so it is sure of the fold that is wrong.
+    assert!(found.held_out.loss > 2.0 * found.after.loss, "{found:?}");
+    assert_eq!(found.held_out.accuracy, found.after.accuracy);
+}

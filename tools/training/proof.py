@@ -1,0 +1,100 @@
+"""`manifest.toml` of an embedding folder: the hash of each file, and texts with the vectors that the graph gives them.
+
+In goes a finished folder; out comes its manifest, by which the program notices a file that was exchanged or damaged, a
+tokenizer that gives other ids, and a processor or a library that computes something else. The vectors are those of the
+graph as it stands in the file, without what ONNX Runtime makes of it to be faster.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from models.errors import GraphError, InputError
+from models.inputs import MASKED
+from models.manifest import FILE, FORMAT, sha256, toml, two_digits
+from models.texts import VECTORS
+from parity.reference import short, versions
+from training.embed import Embedder
+
+GRAPH = "model.onnx"
+TOLERANCE = 1e-4  # of a number of a vector: a wrong graph is off by a thousand times that
+DEVICES = ("cpu", "cuda")  # the same file: without a manifest, the program takes it on either
+INTEGER_KINDS = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "DynamicQuantizeLinear", "QuantizeLinear")
+
+
+def write_proof(folder: Path, base: Path) -> float | None:
+    """Write the manifest of a folder made of `base`; returns how far the optimised graph is off the one as it stands.
+
+    None, and no manifest, where the graph lies in a folder below or computes in whole numbers: the program looks at such
+    a graph itself. Raises `GraphError` where the optimised graph gives other vectors.
+    """
+    if not (folder / GRAPH).is_file():
+        return None
+    graph = onnx.load(folder / GRAPH, load_external_data=False)
+    if any(node.op_type in INTEGER_KINDS for node in graph.graph.node):
+        return None
+    embedder, plain = Embedder(folder), Embedder(folder, optimized=False)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    texts = [text for text, _ in VECTORS]
+    encodings = [embedder.tokenizer.encode(text) for text in texts]
+    vectors = np.concatenate([plain.raw([encoding.ids]) for encoding in encodings])
+    rows = [encoding.ids for encoding in encodings]
+    found = [embedder.raw(rows), *(embedder.raw([row]) for row in rows)]
+    error = float(np.nan_to_num(np.abs(found[0] - vectors), nan=np.inf).max())
+    error = max(error, *(float(np.abs(one - vectors[place]).max()) for place, one in enumerate(found[1:])))
+    if not error <= TOLERANCE:
+        raise GraphError(f"`{folder / GRAPH}`: ONNX Runtime gives vectors that are {error:.2g} off the graph's own")
+    content = {
+        "format": FORMAT,
+        "kind": "embedding",
+        "source": base.resolve().name,
+        "family": config.get("model_type", "unknown"),
+        "classes": [],
+        "max_tokens": most_tokens(embedder, config),
+        "vocab_size": int(config.get("vocab_size") or embedder.tokenizer.get_vocab_size()),
+        "made_with": versions(),
+        "files": {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
+        "contract": {"output": embedder.output, "pad_id": int(config.get("pad_token_id") or 0), "masked": MASKED},
+        "graphs": {f"{device}-fp32": graph_table(graph, device, sorted(embedder.inputs), error) for device in DEVICES},
+        "vectors": [
+            {
+                "premise": text,
+                "input_ids": encoding.ids,
+                **({"token_type_ids": encoding.type_ids} if "token_type_ids" in embedder.inputs else {}),
+                "logits": [short(number) for number in vector],
+            }
+            for text, encoding, vector in zip(texts, encodings, vectors, strict=True)
+        ],
+    }
+    (folder / FILE).write_text(toml(content), encoding="utf-8")
+    return error
+
+
+def most_tokens(embedder: Embedder, config: dict) -> int:
+    """The most ids that the program may give the graph; it takes less where the folder says less elsewhere."""
+    return int(embedder.head.get("max_length") or config.get("max_position_embeddings") or 512)
+
+
+def graph_table(graph: onnx.ModelProto, device: str, inputs: list[str], error: float) -> dict:
+    """The table of the graph on one device."""
+    outside = {
+        entry.value
+        for tensor in graph.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    if any("/" in name for name in outside):
+        raise InputError(f"`{GRAPH}` has weights in another folder: put them beside it")
+    return {
+        "file": GRAPH,
+        "data": sorted(outside),
+        "device": device,
+        "precision": "fp32",
+        "inputs": inputs,
+        "tolerance": TOLERANCE,
+        "error": two_digits(error),
+        "depends_on_batch": False,
+    }
