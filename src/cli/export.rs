@@ -188,7 +188,10 @@ impl Export {
             let ended = away.end(exported.is_ok()).await;
             // What went wrong first is told.
             if exported.is_ok() {
-                ended?;
+                match ended {
+                    Err(CliError::Export(export::ExportError::Stopped)) => return Ok(Exit::Done),
+                    ended => ended?,
+                }
             }
         }
         match exported {

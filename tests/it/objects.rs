@@ -11,7 +11,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use topicmill::clock::{ManualClock, SharedClock, SystemClock};
 use topicmill::hub::HubSource;
-use topicmill::objects::{Address, ObjectError, Objects, Version};
+use topicmill::objects::{Address, ObjectError, Objects, Upload, Version};
 
 use crate::support::bucket::{Bucket, Fault, SECRET};
 use crate::support::dataset::DataSet;
@@ -196,7 +196,9 @@ async fn files_of_any_size_are_written_whole() {
             bucket.injure(Method::PUT, "file", Fault::Status(503, "SlowDown", None), 1);
             bucket.injure(Method::POST, "uploadId", Fault::LostAnswer, 1);
         }
-        output.put_file("file", &path, &lock).unwrap();
+        output
+            .put_file("file", &path, &lock, &Upload::replacing())
+            .unwrap();
         assert!(bucket.get("out/file").await.unwrap() == content(length));
     }
     assert_eq!(bucket.waiting(), 0);
