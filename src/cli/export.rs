@@ -183,6 +183,7 @@ impl Export {
         };
         let progress = Progress::counter("export", "posts");
         let heard = move |rows| progress.add(rows);
+        let purged = store.count_purged().await?;
         let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
         if let Some(away) = away {
             let ended = away.end(exported.is_ok()).await;
@@ -197,7 +198,12 @@ impl Export {
         match exported {
             // The exit code says that a signal came.
             Err(export::ExportError::Stopped) => Ok(Exit::Done),
-            exported => self.told(&exported?),
+            exported => {
+                let counts = exported?;
+                // After the data set is in its place: whoever purges later purges what is exported already.
+                let meanwhile = store.count_purged().await?.saturating_sub(purged);
+                self.told(&counts, meanwhile)
+            }
         }
     }
 
@@ -312,7 +318,7 @@ impl Export {
         })
     }
 
-    fn told(&self, counts: &Counts) -> Result<Exit, CliError> {
+    fn told(&self, counts: &Counts, purged: u64) -> Result<Exit, CliError> {
         let path = Path::new(&self.out).display();
         if self.json {
             let value = json!({
@@ -320,6 +326,7 @@ impl Export {
                 "other": counts.other, "unsure": counts.unsure, "unlabelled": counts.unlabelled,
                 "labels": counts.labels, "topics": counts.topics,
                 "first": counts.first, "last": counts.last, "cut": counts.cut, "groups": counts.groups,
+                "purged_meanwhile": purged,
                 "parts": counts.parts.iter().map(|part| json!({
                     "name": part.name, "wanted_percent": part.wanted, "rows": part.rows, "outcomes": part.outcomes,
                 })).collect::<Vec<_>>(),
@@ -332,6 +339,12 @@ impl Export {
                 posts = counts.rows,
                 bytes = counts.bytes,
                 "the data set is in `{path}`"
+            );
+        }
+        if purged > 0 {
+            tracing::warn!(
+                posts = purged,
+                "posts were purged while the export ran, and `{path}` may have them: delete it, or export again with --overwrite"
             );
         }
         if counts.cut > 0 {
