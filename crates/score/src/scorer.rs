@@ -11,7 +11,7 @@ use crate::opened::OpenedEngine;
 use crate::score::Outcome;
 
 /// Padded tokens of a batch on a CPU for each thread that computes it: small sorted batches stay in its caches and have
-/// little padding, and fewer tokens do not fill the units of a thread (benches/results/budgets.md).
+/// little padding, and fewer tokens do not fill the units of a thread (benches/results/python.md).
 pub const THREAD_BATCH_TOKENS: usize = 256;
 /// Padded tokens of a batch on a CPU, however many threads: more are slower (benches/results/sweep.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
@@ -266,5 +266,17 @@ impl Scorer {
             })
         });
         scored.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_grows_with_the_threads_that_compute_it() {
+        let tokens = [0, 1, 2, 4, 64].map(|threads| batch_tokens_for(Device::Cpu, threads));
+        assert_eq!(tokens, [256, 256, 512, 1_024, 1_024]);
+        assert_eq!(batch_tokens_for(Device::Cuda(0), 1), CUDA_BATCH_TOKENS);
     }
 }
