@@ -23,6 +23,11 @@ test: lint onnxruntime openvino ## Lint, then run all tests, with a real Postgre
 		echo "No object store: nothing is tested with one (it needs Python 3.11 or newer)." >&2
 	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked
 
+.PHONY: check-stores
+check-stores: rust ## Test az:// with Azurite, an Azure Blob Storage on this machine (needs Node and npm)
+	npm install --silent --no-audit --no-fund --no-save --prefix .tools/azurite azurite@3.37.0
+	TOPICMILL_TEST_STORE=az cargo test --locked --test it -- stores::
+
 .PHONY: check-exports
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets, Excel's format and Datasette
 	@scripts/venv .venv-exports requirements-exports.txt --no-deps --require-hashes
@@ -86,9 +91,10 @@ wheel: rust ## Build the Python wheel with the program and the default model (di
 check-python: rust ## Test the Python package: scores, tables, processes, types, Dask
 	cargo clippy --locked --package topicmill-python -- -D warnings
 	@scripts/venv .venv-python python/requirements-test.txt --no-deps --require-hashes
+	@scripts/venv .venv-python requirements-openvino.txt --no-deps --require-hashes
 	mkdir -p python/topicmill.data
 	cd python && VIRTUAL_ENV="$(CURDIR)/.venv-python" ../.venv-python/bin/maturin develop --locked --quiet
-	cd python && ../.venv-python/bin/python -m pytest --quiet
+	cd python && TOPICMILL_OPENVINO_TESTS=must ../.venv-python/bin/python -m pytest --quiet
 
 .PHONY: check-clusters
 check-clusters: rust ## Run the package in Dask, Ray, Spark (needs Java 17) and Daft, and kill workers

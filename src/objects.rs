@@ -249,6 +249,25 @@ async fn unless_ended(
     }
 }
 
+/// How a file of this machine becomes an object.
+#[derive(Debug, Clone)]
+pub struct Upload {
+    /// Whether it may take the place of an object.
+    pub replaces: bool,
+    /// Ends it.
+    pub stop: CancellationToken,
+}
+
+impl Upload {
+    /// One that takes the place of whatever is there, and that nobody ends.
+    pub fn replacing() -> Self {
+        Self {
+            replaces: true,
+            stop: CancellationToken::new(),
+        }
+    }
+}
+
 /// What a small object was when it was read.
 #[derive(Debug, Clone)]
 pub struct Version(Standing);
@@ -328,10 +347,18 @@ impl Output {
     /// Writes a file of this machine; `lock` is renewed before it appears under its name.
     ///
     /// # Errors
-    /// See [`ObjectError`].
-    pub fn put_file(&self, name: &str, file: &Path, lock: &Lock) -> Result<(), ObjectError> {
+    /// [`ObjectError::Exists`] where something is there that it may not replace, [`ObjectError::Stopped`], and those of
+    /// the store.
+    pub fn put_file(
+        &self,
+        name: &str,
+        file: &Path,
+        lock: &Lock,
+        upload: &Upload,
+    ) -> Result<(), ObjectError> {
         let key = self.key(name);
-        let put = async || self.store.put_file(&key, file, || lock.renew()).await;
+        let renew = async || lock.renewed().await;
+        let put = async || self.store.put_file(&key, file, renew, upload).await;
         self.objects.wait(put)
     }
 

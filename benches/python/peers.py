@@ -19,6 +19,7 @@ TEXTS in the environment is the number of texts. Workers are warm: each has load
 one, which other programs on the machine disturb less.
 """
 
+import json
 import os
 import random
 import statistics
@@ -169,12 +170,14 @@ def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
 class Sentences:
     """What an actor of Ray does with sentence-transformers: the label whose vector is nearest."""
 
-    def __init__(self, checkpoint: str, labels: list[str]) -> None:
+    def __init__(self, checkpoint: str, labels: list[str], max_tokens: int) -> None:
         import torch
         from sentence_transformers import SentenceTransformer
 
         torch.set_num_threads(1)
         self.model = SentenceTransformer(checkpoint, device="cpu")
+        # As many as topicmill reads; the checkpoint's own number may be another, and then both do other work.
+        self.model.max_seq_length = max_tokens
         self.labels = np.array(labels)
         self.vectors = self.model.encode(labels, normalize_embeddings=True, show_progress_bar=False)
 
@@ -209,7 +212,8 @@ def sentences(folder: Path, model: str, checkpoint: str, rounds: int) -> None:
         return time.perf_counter() - half
 
     ours = {"model": model, "labels": list(labels), "threads": 1, "device": "cpu"}
-    theirs = {"checkpoint": checkpoint, "labels": list(labels)}
+    max_tokens = json.loads((Path(model) / "config.json").read_text())["zero_shot"]["max_length"]
+    theirs = {"checkpoint": checkpoint, "labels": list(labels), "max_tokens": max_tokens}
     times = {"sentence-transformers": [], "Labeler": []}
     for _ in range(rounds):
         times["sentence-transformers"].append(run(Sentences, theirs))

@@ -6,8 +6,9 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use rayon::ThreadPoolBuilder;
 use topicmill_score::labeler::Ended;
+use topicmill_score::onnx::Library;
 use topicmill_score::scorer::batch_tokens_for;
-use topicmill_score::{Labeler, OnnxEngine};
+use topicmill_score::{EngineName, Labeler, OpenedEngine};
 
 use crate::Error;
 use crate::rows::{Model, Rows};
@@ -33,6 +34,7 @@ struct About {
     precision: String,
     device: String,
     reason: String,
+    engine: &'static str,
     threads: usize,
 }
 
@@ -155,6 +157,12 @@ impl Scorer {
         &self.about.reason
     }
 
+    /// What computes: `onnxruntime` or `openvino`.
+    #[getter]
+    fn engine(&self) -> &str {
+        self.about.engine
+    }
+
     /// Threads that compute a batch.
     #[getter]
     fn threads(&self) -> usize {
@@ -175,7 +183,7 @@ impl Drop for Scorer {
 fn load(settings: &Settings) -> PyResult<Scorer> {
     let options = settings.engine()?;
     let precision = settings.precision.as_deref();
-    let opened = OnnxEngine::open(&settings.model, precision, &options);
+    let opened = OpenedEngine::open(&settings.model, precision, &options);
     let (folder, engine) = opened.map_err(|error| of_onnx(&error))?;
     let set = settings.label_set(&folder)?;
     let (chosen, threads) = (engine.chosen().clone(), engine.threads());
@@ -187,11 +195,15 @@ fn load(settings: &Settings) -> PyResult<Scorer> {
         precision: folder.precision.clone(),
         device: chosen.device.to_string(),
         reason: chosen.reason,
+        engine: match engine.library() {
+            Library::OnnxRuntime => EngineName::OnnxRuntime.as_str(),
+            Library::OpenVino => EngineName::OpenVino.as_str(),
+        },
         threads,
     };
     let tokens = settings
         .batch_tokens
-        .unwrap_or_else(|| batch_tokens_for(chosen.device));
+        .unwrap_or_else(|| batch_tokens_for(chosen.device, threads));
     let pool = ThreadPoolBuilder::new()
         .num_threads(settings.threads.unwrap_or(0))
         .thread_name(|thread| format!("topicmill-tokens-{thread}"))

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Deserialize;
+use topicmill_score::onnx::Library;
 use topicmill_score::{
-    Device, EngineOptions, Label, LabelSet, LabelerError, Mode, ModelFolder, OnnxError,
+    Device, EngineName, EngineOptions, Label, LabelSet, LabelerError, Mode, ModelFolder, OnnxError,
 };
 
 use crate::Error;
@@ -32,6 +33,8 @@ pub struct Settings {
     pub threads: Option<usize>,
     pub batch_tokens: Option<usize>,
     pub library: Option<PathBuf>,
+    pub engine: String,
+    pub openvino: Option<PathBuf>,
 }
 
 /// The part of a pipeline's file that says what texts are labelled with.
@@ -56,6 +59,7 @@ impl Settings {
     /// How the engine is to be opened.
     pub fn engine(&self) -> PyResult<EngineOptions> {
         let device: Device = self.device.parse().map_err(value_error)?;
+        let engine: EngineName = self.engine.parse().map_err(value_error)?;
         if self.threads == Some(0) {
             return Err(PyValueError::new_err(
                 "`threads` is 0: give a number from 1 on, or None for one thread a core",
@@ -65,7 +69,10 @@ impl Settings {
             device,
             threads: self.threads,
             library: self.library.clone(),
-            ..EngineOptions::default()
+            engine,
+            openvino: self.openvino.clone(),
+            // The only engine of these settings in this process.
+            weights: None,
         })
     }
 
@@ -137,10 +144,16 @@ fn value_error(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
 
-/// The model or ONNX Runtime, in words.
+/// The model or the library that computes, in words.
 pub fn of_onnx(error: &OnnxError) -> PyErr {
     let hint = match error {
+        OnnxError::NotFound {
+            library: Library::OpenVino,
+            ..
+        } => "; install topicmill[openvino], or give engine=\"onnxruntime\"",
         OnnxError::NotFound { .. } => "; install the package `onnxruntime` beside topicmill",
+        OnnxError::CpuOnly(_) => "; give device=\"cpu\", or engine=\"onnxruntime\"",
+        OnnxError::NoBf16 => "; give engine=\"openvino\", or precision=\"fp32\"",
         OnnxError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
         }

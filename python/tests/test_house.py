@@ -36,6 +36,7 @@ assert_type(labeler.scores(["text", None]), NDArray[np.float32])
 batch: dict[str, list[str]] = {"text": ["x"]}
 assert_type(labeler.label_batch(batch), dict[str, list[str]])
 labeler.load().labels[0].upper()
+assert_type(topicmill.Labeler(engine="openvino").engine, str)
 """
 
 

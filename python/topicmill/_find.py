@@ -1,4 +1,4 @@
-"""Where the model and the library of ONNX Runtime are."""
+"""Where the model is, and the libraries that compute."""
 
 from __future__ import annotations
 
@@ -73,12 +73,21 @@ def library() -> str | None:
     """The library of the package `onnxruntime`, which is not imported; `None` where the search goes on elsewhere."""
     if os.environ.get("ORT_DYLIB_PATH"):
         return None
-    spec = importlib.util.find_spec("onnxruntime")
+    # `libonnxruntime_providers_shared.so` lies beside it.
+    return _in_package("onnxruntime", "capi", "libonnxruntime.", "onnxruntime.dll")
+
+
+def openvino() -> str | None:
+    """The library of the package `openvino`, in the same way."""
+    return _in_package("openvino", "libs", "libopenvino_c.", "openvino_c.dll")
+
+
+def _in_package(package: str, below: str, unix: str, windows: str) -> str | None:
+    """The library in a folder of an installed package."""
+    spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations if spec else None) or []
     for folder in folders:
-        for file in sorted((Path(folder) / "capi").glob("*onnxruntime.*"), reverse=True):
-            name = file.name
-            # `libonnxruntime_providers_shared.so` lies beside it.
-            if name.startswith("libonnxruntime.") or name == "onnxruntime.dll":
+        for file in sorted((Path(folder) / below).glob("*"), reverse=True):
+            if file.name.startswith(unix) or file.name == windows:
                 return str(file)
     return None

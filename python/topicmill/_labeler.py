@@ -50,6 +50,7 @@ class _Settings:
     precision: str | None
     threads: int | None
     batch_tokens: int | None
+    engine: str
 
     def load(self) -> Scorer:
         # The library reads this when it starts.
@@ -62,13 +63,19 @@ class _Settings:
                 "template": self.template,
                 "mode": self.mode,
                 "threshold": self.threshold,
-                "device": _find.device(self.device),
+                "device": self.device if self._is_for_cpus() else _find.device(self.device),
                 "precision": self.precision,
                 "threads": self.threads,
                 "batch_tokens": self.batch_tokens,
                 "library": _find.library(),
+                "engine": self.engine,
+                "openvino": _find.openvino(),
             }
         )
+
+    def _is_for_cpus(self) -> bool:
+        """Whether OpenVINO computes in any case, which knows no GPU here."""
+        return self.engine == "openvino" or (self.engine == "auto" and self.precision == "bf16")
 
 
 class _Loaded:
@@ -136,6 +143,9 @@ class Labeler:
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
     :param threshold: A text whose best score is lower gets no label.
     :param batch_tokens: Padded tokens that a batch may hold; None for what suits the device.
+    :param engine: The library that computes: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
+        "auto" for ONNX Runtime, and for OpenVINO where precision is "bf16" or ONNX Runtime is nowhere. Both give the same
+        scores in float32.
     :param text: The column of texts that `label_batch` reads; several are joined with a blank line.
     :param label_scores: Whether `label_batch` adds a column with the score of each label.
     :param logits: Whether `label_batch` adds a column with the logit of each label.
@@ -163,6 +173,7 @@ class Labeler:
         template: str | None = None,
         threshold: float = 0.0,
         batch_tokens: int | None = None,
+        engine: Literal["auto", "onnxruntime", "openvino"] = "auto",
         text: str | Sequence[str] = "text",
         label_scores: bool = False,
         logits: bool = False,
@@ -172,6 +183,8 @@ class Labeler:
             raise ValueError(f"`mode` is {mode!r}: give 'single', 'multi', or for a classifier 'raw'")
         if threads is not None and threads < 1:
             raise ValueError(f"`threads` is {threads}: give a number from 1 on, or None for one a core")
+        if engine not in ("auto", "onnxruntime", "openvino"):
+            raise ValueError(f"`engine` is {engine!r}: give 'auto', 'onnxruntime' or 'openvino'")
         if batch_tokens is not None and batch_tokens < 1:
             raise ValueError(f"`batch_tokens` is {batch_tokens}: give a number from 1 on, or None")
         settings = _Settings(
@@ -184,6 +197,7 @@ class Labeler:
             precision=None if precision == "auto" else precision,
             threads=threads,
             batch_tokens=batch_tokens,
+            engine=engine,
         )
         columns = _tables.Columns(
             text=(text,) if isinstance(text, str) else tuple(text),
@@ -239,8 +253,16 @@ class Labeler:
         """What the model runs on, such as "cpu" or "cuda:0". Loads the model."""
         return self._scorer().device
 
+    @property
+    def engine(self) -> str:
+        """The library that computes: "onnxruntime" or "openvino". Loads the model."""
+        return self._scorer().engine
+
     def load(self) -> Labeler:
-        """Loads the model now rather than at the first call, and returns the labeler."""
+        """Loads the model now rather than at the first call, and returns the labeler.
+
+        :raises Error: if the model, the library or the device cannot be used; the message says what to do.
+        """
         self._scorer()
         return self
 

@@ -189,18 +189,27 @@ impl Export {
         };
         let progress = Progress::counter("export", "posts");
         let heard = move |rows| progress.add(rows);
+        let purged = store.count_purged().await?;
         let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
         if let Some(away) = away {
             let ended = away.end(exported.is_ok()).await;
             // What went wrong first is told.
             if exported.is_ok() {
-                ended?;
+                match ended {
+                    Err(CliError::Export(export::ExportError::Stopped)) => return Ok(Exit::Done),
+                    ended => ended?,
+                }
             }
         }
         match exported {
             // The exit code says that a signal came.
             Err(export::ExportError::Stopped) => Ok(Exit::Done),
-            exported => self.told(&exported?),
+            exported => {
+                let counts = exported?;
+                // After the data set is in its place: whoever purges later purges what is exported already.
+                let meanwhile = store.count_purged().await?.saturating_sub(purged);
+                self.told(&counts, meanwhile)
+            }
         }
     }
 
@@ -315,7 +324,7 @@ impl Export {
         })
     }
 
-    fn told(&self, counts: &Counts) -> Result<Exit, CliError> {
+    fn told(&self, counts: &Counts, purged: u64) -> Result<Exit, CliError> {
         let path = Path::new(&self.out).display();
         if self.json {
             let value = json!({
@@ -323,6 +332,7 @@ impl Export {
                 "other": counts.other, "unsure": counts.unsure, "unlabelled": counts.unlabelled,
                 "labels": counts.labels, "topics": counts.topics,
                 "first": counts.first, "last": counts.last, "cut": counts.cut, "groups": counts.groups,
+                "purged_meanwhile": purged,
                 "parts": counts.parts.iter().map(|part| json!({
                     "name": part.name, "wanted_percent": part.wanted, "rows": part.rows, "outcomes": part.outcomes,
                 })).collect::<Vec<_>>(),
@@ -335,6 +345,12 @@ impl Export {
                 posts = counts.rows,
                 bytes = counts.bytes,
                 "the data set is in `{path}`"
+            );
+        }
+        if purged > 0 {
+            tracing::warn!(
+                posts = purged,
+                "posts were purged while the export ran, and `{path}` may have them: delete it, or export again with --overwrite"
             );
         }
         if counts.cut > 0 {

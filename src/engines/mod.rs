@@ -202,8 +202,8 @@ impl ModelChoice {
             };
             chosen.reason = format!("{by}, {why}");
         }
-        let default = batch_tokens_for(chosen.device);
         let threads = engine.threads();
+        let default = batch_tokens_for(chosen.device, threads);
         // All that the best size depends on. What was found on one machine or for one model says nothing about
         // another.
         let key = Key {

@@ -81,6 +81,12 @@ pub enum ObjectError {
          on, and nothing is lost"
     )]
     Lost(String),
+    /// Somebody ended it.
+    #[error(
+        "stopped while `{0}` was being sent: the whole object is there, or what was there before; see which, then give the \
+         same command again"
+    )]
+    Stopped(String),
     /// What no store can do.
     #[error("write to `{0}`: it can only be read; write to a local file or an object store")]
     ReadOnly(String),

@@ -105,6 +105,11 @@ impl Lock {
         self.objects.wait(async || self.held.renew(false).await)
     }
 
+    /// The same for whoever does not block.
+    pub(super) async fn renewed(&self) -> Result<(), ObjectError> {
+        self.held.renew(false).await
+    }
+
     fn end(&mut self) {
         self.held.end.cancel();
         if let Some(renewing) = self.renewing.take() {

@@ -24,7 +24,7 @@ use object_store::{
 };
 
 use super::wire::{Connector, Fault, Kind, Skew};
-use super::{Address, ObjectError, Scheme};
+use super::{Address, ObjectError, Scheme, Upload};
 use crate::clock::SharedClock;
 use crate::source::http::backoff;
 
@@ -394,7 +394,8 @@ impl Store {
         &self,
         key: &str,
         file: &FilePath,
-        may_end: impl Fn() -> Result<(), ObjectError>,
+        may_end: impl AsyncFn() -> Result<(), ObjectError>,
+        upload: &Upload,
     ) -> Result<(), ObjectError> {
         let failed = |source| ObjectError::File {
             path: file.display().to_string(),
@@ -406,27 +407,58 @@ impl Store {
         if size <= part {
             let mut content = Vec::new();
             opened.read_to_end(&mut content).map_err(failed)?;
-            may_end()?;
-            self.put(key, content.into(), &Standing::Anything).await?;
-            return Ok(());
+            let standing = if upload.replaces {
+                Standing::Anything
+            } else {
+                Standing::Nothing
+            };
+            let put = async {
+                may_end().await?;
+                self.put(key, content.into(), &standing).await.map(drop)
+            };
+            return self.unless_stopped(key, upload, put).await;
         }
         let path = self.path(key)?;
-        let id = self
-            .tried(key, async || self.parts.create_multipart(&path).await)
-            .await?;
-        let sent = self.put_parts(key, &id, &mut opened, (size, part)).await;
-        let done = match sent {
-            Ok(parts) => match may_end() {
-                Ok(()) => self.complete(key, &id, parts, size).await,
-                Err(error) => Err(error),
-            },
-            Err(error) => Err(error),
+        let begun = self.tried(key, async || self.parts.create_multipart(&path).await);
+        let id = self.unless_stopped(key, upload, begun).await?;
+        let done = async {
+            let parts = self.put_parts(key, &id, &mut opened, (size, part)).await?;
+            may_end().await?;
+            // Large objects are completed without a condition, so this is as late as it can be looked at.
+            if !upload.replaces && self.is_there(key).await? {
+                return Err(ObjectError::Exists(self.address.shown(key)));
+            }
+            self.complete(key, &id, parts, size).await
         };
+        let done = self.unless_stopped(key, upload, done).await;
         if done.is_err() {
             // Parts that nobody completes are paid for. That this fails, too, changes nothing for the caller.
             let _ = self.parts.abort_multipart(&path, &id).await;
         }
         done
+    }
+
+    /// Whether an object is there.
+    async fn is_there(&self, key: &str) -> Result<bool, ObjectError> {
+        match self.head(key).await {
+            Ok(_) => Ok(true),
+            Err(ObjectError::Missing(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Ends with the work, or as soon as nobody wants it any more.
+    async fn unless_stopped<T>(
+        &self,
+        key: &str,
+        upload: &Upload,
+        work: impl Future<Output = Result<T, ObjectError>>,
+    ) -> Result<T, ObjectError> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = upload.stop.cancelled() => Err(ObjectError::Stopped(self.address.shown(key))),
+        }
     }
 
     async fn put_parts(

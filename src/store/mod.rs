@@ -319,6 +319,8 @@ face! {
     fn text_hashes(&self, posts: &[Fullname]) -> Vec<(String, TextHash)>;
     /// Those of some posts that are stored, with their labels under a target.
     fn look_up(&self, target: Option<Target>, posts: &[Fullname]) -> Vec<LookedUp>;
+    /// How many posts were purged so far, or have lost their texts.
+    fn count_purged(&self) -> u64;
     /// How many of some posts were purged and have a tombstone.
     fn count_tombstones(&self, posts: &[Fullname]) -> u64;
     /// Up to `limit` posts that have a topic, with it, by fullname from the one after `after` on.

@@ -10,7 +10,10 @@ use crate::onnx::{EngineOptions, OnnxError};
 use crate::opened::OpenedEngine;
 use crate::score::Outcome;
 
-/// Padded tokens of a batch on a CPU: small sorted batches stay in its caches (benches/results/sweep.md).
+/// Padded tokens of a batch on a CPU for each thread that computes it: small sorted batches stay in its caches and have
+/// little padding, and fewer tokens do not fill the units of a thread (benches/results/python.md).
+pub const THREAD_BATCH_TOKENS: usize = 256;
+/// Padded tokens of a batch on a CPU, however many threads: more are slower (benches/results/sweep.md).
 pub const CPU_BATCH_TOKENS: usize = 1_024;
 /// Padded tokens of a batch on a GPU: enough work to hide what a launch costs.
 pub const CUDA_BATCH_TOKENS: usize = 16_384;
@@ -166,7 +169,7 @@ impl ScorerBuilder {
             };
         }
         set.mode = mode.unwrap_or(set.mode);
-        let default = batch_tokens_for(engine.chosen().device);
+        let default = batch_tokens_for(engine.chosen().device, engine.threads());
         let tokens = batch_tokens.unwrap_or(default);
         let mut labeler = Labeler::load(folder, Box::new(engine), tokens)?;
         let prepared = labeler.prepare(&set)?;
@@ -178,10 +181,13 @@ impl ScorerBuilder {
     }
 }
 
-/// Padded tokens of a batch where nobody says how many.
-pub fn batch_tokens_for(device: Device) -> usize {
+/// Padded tokens of a batch where nobody says how many; `threads` compute it.
+pub fn batch_tokens_for(device: Device, threads: usize) -> usize {
     match device {
-        Device::Cpu | Device::Auto => CPU_BATCH_TOKENS,
+        Device::Cpu | Device::Auto => {
+            let of_threads = threads.max(1).saturating_mul(THREAD_BATCH_TOKENS);
+            of_threads.min(CPU_BATCH_TOKENS)
+        }
         Device::Cuda(_) => CUDA_BATCH_TOKENS,
     }
 }
@@ -260,5 +266,17 @@ impl Scorer {
             })
         });
         scored.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_grows_with_the_threads_that_compute_it() {
+        let tokens = [0, 1, 2, 4, 64].map(|threads| batch_tokens_for(Device::Cpu, threads));
+        assert_eq!(tokens, [256, 256, 512, 1_024, 1_024]);
+        assert_eq!(batch_tokens_for(Device::Cuda(0), 1), CUDA_BATCH_TOKENS);
     }
 }

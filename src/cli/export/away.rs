@@ -1,20 +1,26 @@
 //! `export` to an object store: the data set is made on this machine, and becomes an object once it is whole.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 use crate::classify::worker_name;
 use crate::cli::CliError;
 use crate::cli::score::stores;
 use crate::cli::setup::Setup;
+use crate::clock::SharedClock;
 use crate::export::{ExportError, Format};
 use crate::files::FilesError;
-use crate::objects::{Address, Lock, ObjectError, Output};
+use crate::objects::{Address, Lock, ObjectError, Output, Upload};
 use crate::placing;
 
 /// What is put behind the name of an object for its lock.
 const LOCK: &str = ".lock";
+
+/// How long the store is tidied up after a signal: as long as nobody minds to wait.
+const TIDIED_FOR: Duration = Duration::from_secs(1);
 
 /// An object that a data set is to become. Nobody else exports to it meanwhile.
 pub(super) struct Away {
@@ -22,6 +28,9 @@ pub(super) struct Away {
     name: String,
     lock: Lock,
     folder: TempDir,
+    overwrite: bool,
+    stop: CancellationToken,
+    clock: SharedClock,
 }
 
 impl Away {
@@ -54,6 +63,7 @@ impl Away {
             return Err(CliError::Usage(usage));
         }
         let objects = stores(setup);
+        let (stop, clock) = (setup.stop.clone(), setup.clock.clone());
         blocking(move || {
             let (parent, name) = address.key.rsplit_once('/').unwrap_or(("", &address.key));
             let mut folder = address.clone();
@@ -71,6 +81,9 @@ impl Away {
                 output,
                 name: name.to_owned(),
                 folder,
+                overwrite,
+                stop,
+                clock,
             };
             // Behind the lock: whoever exported there meanwhile is done.
             let there = if overwrite {
@@ -110,22 +123,57 @@ impl Away {
         self.folder.path().join(&self.name)
     }
 
-    /// Puts the data set into the store, if it is whole.
+    /// Puts the data set into the store, if it is whole. A signal ends that, too.
     pub(super) async fn end(self, is_whole: bool) -> Result<(), CliError> {
-        blocking(move || {
-            let path = self.path();
+        let path = self.path();
+        let Self {
+            output,
+            name,
+            lock,
+            folder,
+            overwrite,
+            stop,
+            clock,
+        } = self;
+        let upload = Upload {
+            replaces: overwrite,
+            stop: stop.clone(),
+        };
+        let shown = output.shown(&name);
+        let sent = blocking(move || {
             let put = if is_whole {
-                self.output.put_file(&self.name, &path, &self.lock)
+                output.put_file(&name, &path, &lock, &upload)
             } else {
                 Ok(())
             };
             // The object is whole all the same, and the lock ends by itself.
-            if let Err(error) = self.lock.remove() {
+            if let Err(error) = lock.remove() {
                 tracing::warn!("the lock beside the object stays for a minute: {error}");
             }
-            put
-        })
-        .await
+            Ok(put)
+        });
+        let tidied = async {
+            stop.cancelled().await;
+            clock.sleep(TIDIED_FOR).await;
+        };
+        let put = tokio::select! {
+            sent = sent => sent?,
+            () = tidied => {
+                tracing::warn!("the lock beside the object stays for a minute");
+                Err(ObjectError::Stopped(shown.clone()))
+            }
+        };
+        // What is sent lies there: nobody needs it any more, or the signal takes it away.
+        drop(folder);
+        match put {
+            Err(error @ ObjectError::Stopped(_)) => {
+                // The exit code says that a signal came.
+                tracing::warn!("{error}");
+                Err(ExportError::Stopped.into())
+            }
+            Err(ObjectError::Exists(_)) => Err(ExportError::Exists(shown.into()).into()),
+            put => Ok(put.map_err(FilesError::from)?),
+        }
     }
 }
 

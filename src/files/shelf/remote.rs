@@ -17,7 +17,7 @@ use super::{Hold, Holder, Shelf, Taken};
 use crate::files::FilesError;
 use crate::files::error::write_error;
 use crate::files::inputs::Input;
-use crate::objects::{Lock, ObjectError, Output, Version};
+use crate::objects::{Lock, ObjectError, Output, Upload, Version};
 use crate::placing::{self, Standing};
 
 /// What is put behind the name of a journal for its lock.
@@ -246,7 +246,8 @@ impl Hold for Held {
 
     fn place(&mut self, draft: &Path, name: &str) -> Result<(), FilesError> {
         self.lock.check()?;
-        self.output().put_file(name, draft, &self.lock)?;
+        self.output()
+            .put_file(name, draft, &self.lock, &Upload::replacing())?;
         // It may be as large as the disk.
         fs::remove_file(draft).map_err(write_error(draft))
     }

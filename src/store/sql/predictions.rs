@@ -85,6 +85,17 @@ where
         Ok(found)
     }
 
+    pub(in crate::store) async fn count_purged(&self) -> Result<u64> {
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT (SELECT COUNT(*) FROM tombstones) \
+                  + (SELECT COUNT(*) FROM posts WHERE text_purged_at IS NOT NULL)",
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map(i64::unsigned_abs)
+        .doing("count what was purged")
+    }
+
     pub(in crate::store) async fn count_tombstones(&self, posts: &[Fullname]) -> Result<u64> {
         const WHAT: &str = "look for tombstones";
         let mut found = 0;

@@ -1,6 +1,8 @@
-//! A real object store on the loopback interface: moto's S3, behind a proxy of our own that injures what it is told to.
+//! A real object store on the loopback interface, behind a proxy of our own that injures what it is told to: moto's S3, or
+//! Azurite, which is an Azure Blob Storage, where `TOPICMILL_TEST_STORE` is `az`.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -8,10 +10,11 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
 use chrono::TimeDelta;
 use futures_util::stream;
+use topicmill::objects::Address;
 
 /// Starts the store, says where it is, and lives as long as somebody writes to its stdin.
 const SERVER: &str = "\
@@ -26,6 +29,30 @@ sys.stdin.read()
 /// What nobody may ever read anywhere but in the environment.
 pub const SECRET: &str = "hunter2/AN+OBJECT/SECRET/xyzzy";
 
+/// Azurite's only account, and its key, which its manual has.
+const ACCOUNT: &str = "devstoreaccount1";
+const ACCOUNT_KEY: &str =
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
+
+/// A shared access signature of that account, which permits everything: of these words, with that key.
+const PASS: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac\
+    &se=2099-01-01T00:00:00Z&sig=YKAtmJudHaH98kax9IHOYkiCF9veHhGg4TBHNwluLXo%3D";
+
+/// What is spoken with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spoken {
+    S3,
+    Azure,
+}
+
+/// By what some requests are known.
+pub struct Words {
+    /// A list of objects.
+    pub list: &'static str,
+    /// What makes an object of its parts.
+    pub complete: (Method, &'static str),
+}
+
 /// What happens to a request in place of its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -37,16 +64,27 @@ pub enum Fault {
     Short,
     /// The store does what it is asked, and its answer is lost.
     LostAnswer,
+    /// The store does nothing and says nothing.
+    Silence,
 }
 
 /// Which requests are injured, how, and how often.
 #[derive(Debug, Clone)]
 pub struct Injury {
     pub method: Method,
-    /// A part of the path with its query.
+    /// A part of the path with its query; with a `$` after it, the end of the path without its query.
     pub path: &'static str,
     pub fault: Fault,
     pub times: usize,
+}
+
+impl Injury {
+    fn is_of(&self, path: &str) -> bool {
+        match self.path.strip_suffix('$') {
+            Some(end) => path.split('?').next().unwrap_or_default().ends_with(end),
+            None => path.contains(self.path),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -65,6 +103,7 @@ struct Orders {
 pub struct Bucket {
     /// Where clients ask.
     pub url: String,
+    spoken: Spoken,
     orders: Arc<Mutex<Orders>>,
     server: Child,
     client: reqwest::Client,
@@ -81,69 +120,101 @@ impl Drop for Bucket {
 impl Bucket {
     /// None where moto is not installed, and nobody said that it must be: `make test` installs it.
     pub async fn start() -> Option<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let python = root.join(".venv-objects/bin/python");
-        if !python.is_file() {
-            assert!(
-                std::env::var_os("CI").is_none(),
-                "no object store: scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes"
-            );
-            // Not `eprintln`: the test harness keeps that to itself where a test passes.
-            let told = "\n*** NOT TESTED ON AN OBJECT STORE: `make test` installs one ***\n";
-            std::io::stderr()
-                .write_all(told.as_bytes())
-                .expect("stderr is open");
-            return None;
-        }
+        let azure = std::env::var("TOPICMILL_TEST_STORE").is_ok_and(|store| store == "az");
         topicmill::source::http::install_tls();
-        let mut server = Command::new(python)
-            .args(["-c", SERVER])
-            .env("AWS_ACCESS_KEY_ID", "moto")
-            .env("AWS_SECRET_ACCESS_KEY", "moto")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        let stdout = server.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut said).unwrap();
+        let spoken = if azure { Spoken::Azure } else { Spoken::S3 };
+        let (server, address) = match spoken {
+            Spoken::S3 => moto()?,
+            Spoken::Azure => azurite(),
+        };
         let orders = Arc::new(Mutex::new(Orders {
-            server: said.trim().to_owned(),
+            server: address,
             ..Orders::default()
         }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        // Moto asks nobody for a right signature, and gives nothing to whoever has none.
-        let somebody = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aws4_request, \
-                        SignedHeaders=host, Signature=0";
-        let headers = [(header::AUTHORIZATION, somebody.parse().unwrap())];
-        let client = reqwest::Client::builder()
-            .no_gzip()
-            .default_headers(headers.into_iter().collect())
-            .build()
-            .unwrap();
-        let state = (Arc::clone(&orders), client.clone());
-        let router = Router::new().fallback(passed).with_state(state);
+        let mut headers = HeaderMap::new();
+        if spoken == Spoken::S3 {
+            // Moto asks nobody for a right signature, and gives nothing to whoever has none.
+            let somebody = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aws4_request, \
+                            SignedHeaders=host, Signature=0";
+            headers.insert(header::AUTHORIZATION, somebody.parse().unwrap());
+        }
+        let builder = reqwest::Client::builder().no_gzip();
+        let direct = builder.default_headers(headers).build().unwrap();
+        let client = reqwest::Client::builder().no_gzip().build().unwrap();
+        let router = Router::new()
+            .fallback(passed)
+            .with_state((Arc::clone(&orders), client));
         tokio::spawn(async move { axum::serve(listener, router).await });
         let bucket = Self {
             url,
+            spoken,
             orders,
             server,
-            client,
+            client: direct,
         };
-        bucket.put("", Vec::new()).await;
+        match spoken {
+            Spoken::S3 => bucket.put("", Vec::new()).await,
+            Spoken::Azure => bucket.put("?restype=container", Vec::new()).await,
+        }
         Some(bucket)
     }
 
+    /// Where a key is.
     fn at(&self, key: &str) -> String {
         let server = &self.orders.lock().unwrap().server;
-        format!("http://{server}/box/{key}")
+        match self.spoken {
+            Spoken::S3 => format!("http://{server}/box/{key}"),
+            Spoken::Azure => {
+                let (key, query) = key.split_once('?').unwrap_or((key, ""));
+                let slash = if key.is_empty() { "" } else { "/" };
+                format!("http://{server}/{ACCOUNT}/box{slash}{key}?{query}&{PASS}")
+            }
+        }
+    }
+
+    /// An address in it, as people write it.
+    pub fn address(&self, key: &str) -> Address {
+        let scheme = match self.spoken {
+            Spoken::S3 => "s3",
+            Spoken::Azure => "az",
+        };
+        Address::parse(&format!("{scheme}://box/{key}")).unwrap()
+    }
+
+    /// By what some requests are known.
+    pub fn words(&self) -> Words {
+        match self.spoken {
+            Spoken::S3 => Words {
+                list: "list-type=2",
+                complete: (Method::POST, "uploadId"),
+            },
+            Spoken::Azure => Words {
+                list: "comp=list",
+                complete: (Method::PUT, "comp=blocklist"),
+            },
+        }
+    }
+
+    /// Whether an upload in parts was begun and neither completed nor taken back.
+    pub async fn has_begun(&self) -> bool {
+        match self.spoken {
+            Spoken::S3 => {
+                let begun = self.get("?uploads").await.unwrap();
+                String::from_utf8(begun).unwrap().contains("<Upload>")
+            }
+            // Azure lets parts go by itself.
+            Spoken::Azure => false,
+        }
     }
 
     /// Puts an object into the bucket, past the proxy.
     pub async fn put(&self, key: &str, content: impl Into<Vec<u8>>) {
-        let put = self.client.put(self.at(key)).body(content.into());
+        let mut put = self.client.put(self.at(key)).body(content.into());
+        if self.spoken == Spoken::Azure && !key.starts_with('?') {
+            put = put.header("x-ms-blob-type", "BlockBlob");
+        }
         assert!(put.send().await.unwrap().status().is_success(), "{key}");
     }
 
@@ -159,9 +230,13 @@ impl Bucket {
 
     /// The keys of the bucket, in order.
     pub async fn keys(&self) -> Vec<String> {
-        let list = self.get("?list-type=2").await.unwrap();
+        let (list, name) = match self.spoken {
+            Spoken::S3 => ("?list-type=2", "<Key>"),
+            Spoken::Azure => ("?restype=container&comp=list", "<Name>"),
+        };
+        let list = self.get(list).await.unwrap();
         let list = String::from_utf8(list).unwrap();
-        let keys = list.split("<Key>").skip(1);
+        let keys = list.split(name).skip(1);
         keys.map(|key| key.split_once('<').unwrap().0.to_owned())
             .collect()
     }
@@ -197,16 +272,94 @@ impl Bucket {
 
     /// What a client needs in its environment.
     pub fn variables(&self) -> Vec<(String, String)> {
-        let of = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        [
-            ("AWS_ENDPOINT_URL", self.url.as_str()),
-            ("AWS_ACCESS_KEY_ID", "AKIATESTTESTTEST"),
-            ("AWS_SECRET_ACCESS_KEY", SECRET),
-            ("AWS_REGION", "us-east-1"),
-        ]
-        .map(of)
-        .to_vec()
+        let endpoint = format!("{}/{ACCOUNT}", self.url);
+        let variables = match self.spoken {
+            Spoken::S3 => vec![
+                ("AWS_ENDPOINT_URL", self.url.as_str()),
+                ("AWS_ACCESS_KEY_ID", "AKIATESTTESTTEST"),
+                ("AWS_SECRET_ACCESS_KEY", SECRET),
+                ("AWS_REGION", "us-east-1"),
+            ],
+            Spoken::Azure => vec![
+                ("AZURE_STORAGE_ENDPOINT", endpoint.as_str()),
+                ("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT),
+                ("AZURE_STORAGE_ACCOUNT_KEY", ACCOUNT_KEY),
+            ],
+        };
+        let variables = variables.into_iter();
+        variables
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
     }
+}
+
+/// Moto's S3, and where it is.
+fn moto() -> Option<(Child, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = root.join(".venv-objects/bin/python");
+    if !python.is_file() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "no object store: scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes"
+        );
+        // Not `eprintln`: the test harness keeps that to itself where a test passes.
+        let told = "\n*** NOT TESTED ON AN OBJECT STORE: `make test` installs one ***\n";
+        std::io::stderr()
+            .write_all(told.as_bytes())
+            .expect("stderr is open");
+        return None;
+    }
+    let mut server = Command::new(python)
+        .args(["-c", SERVER])
+        .env("AWS_ACCESS_KEY_ID", "moto")
+        .env("AWS_SECRET_ACCESS_KEY", "moto")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    let stdout = server.stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut said).unwrap();
+    Some((server, said.trim().to_owned()))
+}
+
+/// Azurite, and where it is.
+fn azurite() -> (Child, String) {
+    let program = "node_modules/azurite/dist/src/blob/main.js";
+    let program = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(".tools/azurite")
+        .join(program);
+    assert!(
+        program.is_file(),
+        "Azurite is not installed: `make check-stores` does it"
+    );
+    // Free again when Azurite asks for it.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let mut server = Command::new("node")
+        .arg(program)
+        .args(["--blobPort", &port.to_string()])
+        .args([
+            "--inMemoryPersistence",
+            "--skipApiVersionCheck",
+            "--disableTelemetry",
+            "--silent",
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let listens = lines.any(|line| line.unwrap().contains("successfully listens"));
+    assert!(listens, "Azurite ended before it listened");
+    // Whoever writes to a pipe that nobody reads dies.
+    std::thread::spawn(move || lines.for_each(drop));
+    (server, format!("127.0.0.1:{port}"))
 }
 
 async fn passed(
@@ -223,7 +376,7 @@ async fn passed(
         let hit = orders
             .injuries
             .iter()
-            .position(|injury| injury.method == method && path.contains(injury.path));
+            .position(|injury| injury.method == method && injury.is_of(&path));
         let fault = hit.map(|at| {
             let injury = &mut orders.injuries[at];
             injury.times -= 1;
@@ -243,6 +396,9 @@ async fn passed(
         }
         return answer.body(Body::from(body)).unwrap();
     }
+    if fault == Some(Fault::Silence) {
+        std::future::pending::<()>().await;
+    }
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     let mut headers = parts.headers;
@@ -259,6 +415,10 @@ async fn passed(
         .unwrap();
     let mut answer = Response::builder().status(sent.status());
     *answer.headers_mut().unwrap() = sent.headers().clone();
+    // How Azurite's connection went on says nothing of ours.
+    for name in [header::TRANSFER_ENCODING, header::CONNECTION] {
+        answer.headers_mut().unwrap().remove(name);
+    }
     let date = sent.headers()[header::DATE].to_str().unwrap();
     let date = chrono::DateTime::parse_from_rfc2822(date).unwrap() + TimeDelta::seconds(ahead);
     let date = date.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
@@ -269,7 +429,7 @@ async fn passed(
     let body = sent.bytes().await.unwrap();
     let half = body.slice(..body.len() / 2);
     let body = match fault {
-        None | Some(Fault::Status(..)) => Body::from(body),
+        None | Some(Fault::Status(..) | Fault::Silence) => Body::from(body),
         // The header names all of it, so the server breaks the connection off.
         Some(Fault::Cut) => {
             Body::from_stream(stream::iter([Ok(half), Err(std::io::Error::other("cut"))]))
