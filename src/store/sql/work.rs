@@ -641,7 +641,7 @@ where
             // replace.
             on_conflict: "ON CONFLICT DO NOTHING",
         };
-        let stored = if apart && insert.rows >= DB::MANY_NEW {
+        let stored = if DB::LOGITS_APART && apart && insert.rows >= DB::MANY_NEW {
             DB::insert_new(&mut *tx, insert).await
         } else {
             DB::insert(&mut *tx, insert).await
