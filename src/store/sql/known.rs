@@ -9,7 +9,7 @@ use sqlx::{
 
 use super::super::dialect::Dialect;
 use super::super::{Result, Upserted};
-use super::posts::{insert_posts, names};
+use super::arriving::{insert_posts, names};
 use super::{Doing, SqlStore};
 
 /// A block of a file has more posts than this, and a page of a listing fewer. Where all of them are new, so many are inserted
