@@ -53,14 +53,14 @@ class Program:
 
     @staticmethod
     def read() -> "Program":
-        lane, work = "src/classify/lane.rs", "src/store/sql/work.rs"
+        lane, claiming = "src/classify/lane.rs", "src/store/sql/claiming.rs"
         return Program(
             lease_secs=constant("config/topicmill.toml", r"^lease_secs = (\d+)"),
             window=int(constant(lane, r"^const WINDOW_POSTS: usize = ([\d_]+);")),
             windows_in_flight=int(constant(lane, r"^const WINDOWS_IN_FLIGHT: usize = ([\d_]+);")),
             write_posts=int(constant(lane, r"^const WRITE_POSTS: usize = ([\d_]+);")),
             write_secs=constant(lane, r"^const WRITE_EVERY: Duration = Duration::from_secs\((\d+)\);"),
-            suspects=int(constant(work, r"Ok\(deaths\) if deaths < ALONE_AFTER => ([\d_]+) >> \(2 \* deaths\)")),
+            suspects=int(constant(claiming, r"Ok\(deaths\) if deaths < ALONE_AFTER => ([\d_]+) >> \(2 \* deaths\)")),
         )
 
 

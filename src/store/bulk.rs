@@ -7,6 +7,7 @@
 
 mod wire;
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ use self::wire::Pieces;
 /// Rows of one statement of SQLite, the largest first: with at most 63 columns its 32,766 parameters are not
 /// exceeded.
 const SQLITE_ROWS: [usize; 4] = [512, 64, 8, 1];
+/// From how many rows on a statement of SQLite shares the values that all of its rows have.
+const SHARING_ROWS: usize = 64;
 
 /// The values of one column, one a row.
 pub enum Values<'a> {
@@ -46,6 +49,30 @@ impl Values<'_> {
     pub fn all(value: i64, rows: usize) -> Self {
         Self::Integer(vec![Some(value); rows])
     }
+
+    /// Whether each row has the same value. Of numbers with a fraction it is not asked: zero has two signs.
+    fn are_one(&self) -> bool {
+        fn one<T: PartialEq>(values: &[T]) -> bool {
+            values.iter().skip(1).all(|value| *value == values[0])
+        }
+        match self {
+            Self::Text(values) => one(values),
+            Self::Integer(values) => one(values),
+            Self::Flag(values) => one(values),
+            Self::Time(values) => one(values),
+            Self::Real(_) | Self::Short(_) | Self::Bytes(_) | Self::Reals(_) => false,
+        }
+    }
+}
+
+/// How rows enter a table of SQLite.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keys {
+    /// A key may be there: [`Insert::on_conflict`] says what becomes of it.
+    MayBeThere,
+    /// A key that is there is an error, behind which the transaction must be rolled back: the rows before it stay in. So
+    /// SQLite notes no page that a failing statement would put back, which is a sixth of its work.
+    AreNew,
 }
 
 /// Rows that go into a table. None of them may have the key of another one.
@@ -61,11 +88,6 @@ pub struct Insert<'a> {
 }
 
 impl Insert<'_> {
-    fn head(&self) -> String {
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        format!("INSERT INTO {} ({}) ", self.table, names.join(", "))
-    }
-
     /// Inserts the rows into a table of PostgreSQL, in their order.
     ///
     /// # Errors
@@ -74,7 +96,9 @@ impl Insert<'_> {
         if self.rows == 0 {
             return Ok(());
         }
-        let mut sql = self.head() + "SELECT ";
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        let mut sql = format!("INSERT INTO {} ({names}) SELECT ", self.table);
         for (n, (name, values)) in self.columns.iter().enumerate() {
             let comma = if n == 0 { "" } else { ", " };
             // An array of arrays would come apart into its numbers: they travel as texts.
@@ -98,9 +122,7 @@ impl Insert<'_> {
             let comma = if n == 0 { "" } else { ", " };
             write!(sql, "{comma}${}::{kind}[]", n + 1).expect("a String takes all");
         }
-        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
-        write!(sql, ") AS rows ({}) {}", names.join(", "), self.on_conflict)
-            .expect("a String takes all");
+        write!(sql, ") AS rows ({names}) {}", self.on_conflict).expect("a String takes all");
         let mut query = sqlx::query(AssertSqlSafe(sql));
         for (_, values) in self.columns {
             query = match values {
@@ -162,7 +184,11 @@ impl Insert<'_> {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn into_sqlite(self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    pub async fn into_sqlite(
+        self,
+        connection: &mut SqliteConnection,
+        keys: Keys,
+    ) -> Result<(), sqlx::Error> {
         let mut parts = Vec::new();
         let mut start = 0;
         for size in SQLITE_ROWS {
@@ -177,17 +203,27 @@ impl Insert<'_> {
         let Some(mut part) = parts.next() else {
             return Ok(());
         };
+        let shared: Vec<bool> = match part.len() {
+            SHARING_ROWS.. => self.columns.iter().map(|(_, all)| all.are_one()).collect(),
+            _ => vec![false; self.columns.len()],
+        };
         let mut text: (usize, Arc<str>) = (0, "".into());
-        let mut arguments = self.arguments(part.clone())?;
+        let mut arguments = self.arguments(part.clone(), &shared)?;
         loop {
             if text.0 != part.len() {
-                text = (part.len(), self.sqlite_text(part.len()).into());
+                let shared = shared_in(part.len(), &shared);
+                text = (
+                    part.len(),
+                    self.sqlite_text(part.len(), &shared, keys).into(),
+                );
             }
             let query = sqlx::query_with(AssertSqlSafe(text.1.clone()), arguments);
             let next = parts.next();
             // SQLite has a thread of its own: while it stores one part, the next one is made ready.
             let (done, ready) = tokio::join!(query.execute(&mut *connection), async {
-                next.clone().map(|next| self.arguments(next)).transpose()
+                next.clone()
+                    .map(|next| self.arguments(next, &shared))
+                    .transpose()
             });
             done?;
             let (Some(next), Some(ready)) = (next, ready?) else {
@@ -197,47 +233,204 @@ impl Insert<'_> {
         }
     }
 
-    fn sqlite_text(&self, rows: usize) -> String {
-        let row = format!("({})", vec!["?"; self.columns.len()].join(", "));
+    /// Each row has a parameter for each column; but what all rows have is one parameter, which they name. SQLite copies each
+    /// parameter, and half of a post's are the same in all posts of a block.
+    ///
+    /// sqlx gives a parameter without a name the next argument, and `$N` the N-th one.
+    fn sqlite_text(&self, rows: usize, shared: &[bool], keys: Keys) -> String {
+        let own = rows * shared.iter().filter(|shared| !**shared).count();
+        let mut last = own;
+        let marks: Vec<String> = shared
+            .iter()
+            .map(|shared| {
+                if !*shared {
+                    return "?".to_owned();
+                }
+                last += 1;
+                format!("${last}")
+            })
+            .collect();
+        let row = format!("({})", marks.join(", "));
         let all = vec![row.as_str(); rows].join(", ");
-        format!("{}VALUES {all} {}", self.head(), self.on_conflict)
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let (how, then) = match keys {
+            Keys::MayBeThere => ("INSERT", self.on_conflict),
+            Keys::AreNew => ("INSERT OR FAIL", ""),
+        };
+        let (table, names) = (self.table, names.join(", "));
+        format!("{how} INTO {table} ({names}) VALUES {all} {then}")
     }
 
-    fn arguments(&self, rows: Range<usize>) -> Result<SqliteArguments, sqlx::Error> {
+    fn arguments(
+        &self,
+        rows: Range<usize>,
+        shared: &[bool],
+    ) -> Result<SqliteArguments, sqlx::Error> {
+        let shared = shared_in(rows.len(), shared);
         let mut arguments = SqliteArguments::default();
         arguments.reserve(rows.len() * self.columns.len(), 0);
+        let first = rows.start;
         // Most times of a column are the same as the one before: written out once.
         let mut times: Vec<Option<(DateTime<Utc>, Arc<str>)>> = vec![None; self.columns.len()];
         for row in rows {
-            for ((_, values), written) in self.columns.iter().zip(&mut times) {
-                let added = match values {
-                    Values::Text(values) => arguments.add(values[row]),
-                    Values::Integer(values) => arguments.add(values[row]),
-                    Values::Real(values) => arguments.add(values[row]),
-                    Values::Short(values) => arguments.add(values[row].map(f64::from)),
-                    Values::Flag(values) => arguments.add(values[row]),
-                    Values::Bytes(values) => arguments.add(values[row]),
-                    Values::Reals(lists) => arguments.add(json(lists[row])),
-                    Values::Time(values) => {
-                        let text = values[row].map(|time| match written {
-                            Some((known, text)) if *known == time => text.clone(),
-                            _ => {
-                                // As sqlx writes times, and reads them.
-                                let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
-                                written.insert((time, text.into())).1.clone()
-                            }
-                        });
-                        arguments.add(text)
-                    }
-                };
-                added.map_err(sqlx::Error::Encode)?;
+            for (n, (_, values)) in self.columns.iter().enumerate() {
+                if !shared[n] {
+                    add(&mut arguments, values, row, &mut times[n])?;
+                }
+            }
+        }
+        for (n, (_, values)) in self.columns.iter().enumerate() {
+            if shared[n] {
+                add(&mut arguments, values, first, &mut times[n])?;
             }
         }
         Ok(arguments)
     }
 }
 
+/// Which columns a statement of so many rows shares, of those that have one value in all rows: few rows are not worth another
+/// text to prepare.
+fn shared_in(rows: usize, shared: &[bool]) -> Cow<'_, [bool]> {
+    if rows >= SHARING_ROWS {
+        Cow::Borrowed(shared)
+    } else {
+        Cow::Owned(vec![false; shared.len()])
+    }
+}
+
+/// Adds the value of a row as an argument for SQLite. `written` is the last time of the column.
+fn add(
+    arguments: &mut SqliteArguments,
+    values: &Values<'_>,
+    row: usize,
+    written: &mut Option<(DateTime<Utc>, Arc<str>)>,
+) -> Result<(), sqlx::Error> {
+    let added = match values {
+        Values::Text(values) => arguments.add(values[row]),
+        Values::Integer(values) => arguments.add(values[row]),
+        Values::Real(values) => arguments.add(values[row]),
+        Values::Short(values) => arguments.add(values[row].map(f64::from)),
+        Values::Flag(values) => arguments.add(values[row]),
+        Values::Bytes(values) => arguments.add(values[row]),
+        Values::Reals(lists) => arguments.add(json(lists[row])),
+        Values::Time(values) => {
+            let text = values[row].map(|time| match written {
+                Some((known, text)) if *known == time => text.clone(),
+                _ => {
+                    // As sqlx writes times, and reads them.
+                    let text = time.to_rfc3339_opts(SecondsFormat::AutoSi, false);
+                    written.insert((time, text.into())).1.clone()
+                }
+            });
+            arguments.add(text)
+        }
+    };
+    added.map_err(sqlx::Error::Encode)
+}
+
 /// Numbers as a JSON array; each reads back as the same number.
 fn json(list: &[f64]) -> String {
     serde_json::to_string(list).expect("numbers are JSON")
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlx::{Connection, Row};
+
+    use super::*;
+
+    /// Rows of which all but the first column are the same, or not, in many rows and few.
+    fn rows(names: &[String], other: Option<i64>) -> Insert<'_> {
+        let n = names.len();
+        let mut numbers = vec![Some(7); n];
+        numbers[n - 1] = other;
+        let time = DateTime::from_timestamp(1_700_000_000, 0);
+        Insert {
+            table: "t",
+            rows: n,
+            columns: vec![
+                ("nil", Values::Text(vec![None; n])),
+                (
+                    "name",
+                    Values::Text(names.iter().map(|name| Some(name.as_str())).collect()),
+                ),
+                ("number", Values::Integer(numbers)),
+                ("yes", Values::Flag(vec![true; n])),
+                ("at", Values::Time(vec![time; n])),
+                ("part", Values::Real(vec![Some(-0.0); n])),
+            ],
+            on_conflict: "ON CONFLICT (name) DO UPDATE SET number = excluded.number",
+        }
+    }
+
+    async fn table() -> SqliteConnection {
+        let mut connection = SqliteConnection::connect("sqlite::memory:").await.unwrap();
+        sqlx::query("CREATE TABLE t (name TEXT PRIMARY KEY, nil, number, yes, at, part)")
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        connection
+    }
+
+    /// How many rows are as they should be: all of them, and the last one with its number.
+    async fn right(connection: &mut SqliteConnection, last: i64) -> i64 {
+        sqlx::query(
+            "SELECT COUNT(*) FROM t WHERE nil IS NULL AND yes = 1 AND at = '2023-11-14T22:13:20+00:00' \
+               AND typeof(part) = 'real' \
+               AND number = CASE WHEN name = (SELECT MAX(name) FROM t) THEN $1 ELSE 7 END",
+        )
+        .bind(last)
+        .fetch_one(connection)
+        .await
+        .unwrap()
+        .get(0)
+    }
+
+    #[tokio::test]
+    async fn what_all_rows_have_reaches_each_of_them() {
+        for n in [1, 2, 63, 64, 65, 511, 600, 1_100] {
+            let names: Vec<String> = (0..n).map(|i| format!("{i:05}")).collect();
+            for keys in [Keys::MayBeThere, Keys::AreNew] {
+                for last in [7, 8] {
+                    let mut connection = table().await;
+                    let rows = rows(&names, Some(last));
+                    rows.into_sqlite(&mut connection, keys).await.unwrap();
+                    assert_eq!(right(&mut connection, last).await, n, "{n} rows");
+                }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_there_is_replaced_or_refused() {
+        let names: Vec<String> = (0..100).map(|i| format!("{i:05}")).collect();
+        let mut connection = table().await;
+        let known = rows(&names[50..51], Some(1));
+        known
+            .into_sqlite(&mut connection, Keys::AreNew)
+            .await
+            .unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        let again = rows(&names, Some(9)).into_sqlite(&mut tx, Keys::AreNew);
+        let error = again.await.unwrap_err();
+        assert!(error.as_database_error().unwrap().is_unique_violation());
+        tx.rollback().await.unwrap();
+        assert_eq!(right(&mut connection, 1).await, 1);
+        let again = rows(&names, Some(9)).into_sqlite(&mut connection, Keys::MayBeThere);
+        again.await.unwrap();
+        assert_eq!(right(&mut connection, 9).await, 100);
+    }
+
+    #[test]
+    fn few_rows_share_nothing() {
+        let names = ["a".to_owned(), "b".to_owned()];
+        let insert = rows(&names, Some(7));
+        assert_eq!(
+            insert.sqlite_text(2, &[true, false, true, true, true, false], Keys::AreNew),
+            "INSERT OR FAIL INTO t (nil, name, number, yes, at, part) VALUES \
+             ($5, ?, $6, $7, $8, ?), ($5, ?, $6, $7, $8, ?) "
+        );
+        assert_eq!(*shared_in(SHARING_ROWS - 1, &[true]), [false]);
+        assert_eq!(*shared_in(SHARING_ROWS, &[true]), [true]);
+    }
 }

@@ -13,7 +13,7 @@ use sqlx::{
     AssertSqlSafe, ConnectOptions, Database, Executor, PgConnection, Pool, Postgres, Sqlite,
 };
 
-use super::bulk::Insert;
+use super::bulk::{Insert, Keys};
 use super::failure::{connect_hint, is_busy, is_missing_database, known_failure};
 use super::{Access, Result, Step, StoreError};
 use crate::domain::redact_url;
@@ -115,6 +115,8 @@ pub trait Dialect: Database {
     const LOCK_EDITS: Option<&'static str>;
     /// From how many new rows on they are inserted by [`insert_new`](Self::insert_new), apart from those that are known.
     const MANY_NEW: usize;
+    /// Whether that is so of logits, too, which another worker may have stored meanwhile.
+    const LOGITS_APART: bool;
     /// What `IN` compares with: the texts of a JSON array, which is the statement's only parameter. However
     /// many they are, the statement stays the same.
     const AMONG: &'static str;
@@ -211,8 +213,10 @@ impl Dialect for Sqlite {
     const HOLD_POSTS: &'static str = "";
     const LOCK_POSTS: &'static str = "";
     const LOCK_EDITS: Option<&'static str> = None;
-    // The same statement for all rows: nothing is faster here.
-    const MANY_NEW: usize = usize::MAX;
+    // As in PostgreSQL: a page of a listing stays one statement.
+    const MANY_NEW: usize = 200;
+    // They have foreign keys, for which SQLite notes what a statement would have to undo in any case.
+    const LOGITS_APART: bool = false;
     const AMONG: &'static str = "(SELECT value FROM json_each($1))";
     const COUNT_BACKLOG: Option<&'static str> = None; // Its plans do not depend on what it knows.
     // The form in which sqlx writes times, so that it reads them back, and so that they sort as texts.
@@ -245,14 +249,14 @@ impl Dialect for Sqlite {
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> Result<(), sqlx::Error> {
-        insert.into_sqlite(connection).await
+        insert.into_sqlite(connection, Keys::MayBeThere).await
     }
 
     async fn insert_new(
         connection: &mut Self::Connection,
         insert: Insert<'_>,
     ) -> Result<(), sqlx::Error> {
-        insert.into_sqlite(connection).await
+        insert.into_sqlite(connection, Keys::AreNew).await
     }
 
     fn rows_affected(done: &Self::QueryResult) -> u64 {
@@ -386,6 +390,7 @@ impl Dialect for Postgres {
         Some("SELECT pg_advisory_xact_lock(8389209302837815660)");
     // A page of a listing has at most 100 posts, and stays one statement; blocks of files have thousands.
     const MANY_NEW: usize = 200;
+    const LOGITS_APART: bool = true;
     const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
     const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
     const NOW: &'static str = "CURRENT_TIMESTAMP";

@@ -66,6 +66,8 @@ fn of_sqlite(code: u32) -> Meaning {
     match code {
         // I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
         778 | 1034 | 1546 | 4874 => Meaning::Refused,
+        // SQLITE_CONSTRAINT_PRIMARYKEY.
+        1555 => Meaning::Taken,
         // Extended codes carry the primary one in their low byte.
         _ => match code & 0xff {
             // SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
@@ -118,7 +120,7 @@ pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::Busy
 }
 
-/// Whether another writer stored a key first, in PostgreSQL.
+/// Whether another writer stored a key first.
 pub(super) fn is_taken(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if meaning_of(source) == Meaning::Taken)
 }

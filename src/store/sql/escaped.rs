@@ -11,7 +11,7 @@ use sqlx::{
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::{Decoded, Result};
-use super::posts::names;
+use super::arriving::names;
 use super::{Doing, SqlStore};
 use crate::domain::{TextHash, post_text, unescaped};
 

@@ -2,16 +2,19 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`,
-//! `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `looking`,
+//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`,
+//! `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`, `looking`,
 //! `outlook`, `browsing`, `report`.
 
+mod arriving;
 mod browsing;
+mod claiming;
 mod dropping;
 mod escaped;
 mod gaps;
 mod gold;
 mod known;
+mod labelling;
 mod looking;
 mod models;
 mod outlook;
@@ -19,6 +22,8 @@ mod posts;
 mod predictions;
 mod purging;
 mod quotas;
+mod read_so_far;
+mod refusing;
 mod renaming;
 mod report;
 mod runs;

@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, 
 
 use super::super::dialect::Dialect;
 use super::super::{About, Beside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target};
-use super::work::most_deaths;
+use super::claiming::most_deaths;
 use super::{Doing, SqlStore, at};
 use crate::domain::{RunStatus, Stage, Timestamp};
 

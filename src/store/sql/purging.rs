@@ -12,7 +12,7 @@ use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::upkeep::REWRITE_DUE;
 use super::super::{Checked, Due, Purged, Result, RunId, StoreError};
-use super::posts::names;
+use super::arriving::names;
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
 
