@@ -52,6 +52,7 @@ mod source;
 mod spans;
 mod status;
 mod store;
+mod successors;
 mod suggest;
 mod support;
 mod tables;
