@@ -13,7 +13,8 @@ use serde::Serialize;
 use crate::domain::{RunStatus, Timestamp};
 use crate::pipeline;
 use crate::store::{
-    Beside, Failure, Gap, LastRun, Newest, RunRow, StageRuns, Standing, Store, StoreError,
+    Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, StageRuns, Standing, Store,
+    StoreError,
 };
 
 pub use self::limits::{Limits, Problem};
@@ -60,6 +61,8 @@ pub struct Outlook {
     pub failures: Vec<Failure>,
     /// Label sets that posts wait for beside the current one.
     pub beside: Vec<Beside>,
+    /// The labels beside the current ones that the newest waiting posts have, if each of them has one.
+    pub labelled_beside: Option<LabelledBeside>,
     /// Times of which posts are missing.
     pub gaps: Vec<Gap>,
     /// The latest runs.
@@ -142,6 +145,11 @@ impl Outlook {
             Vec::new()
         };
         let posts_per_sec = store.pace(PACED).await?;
+        let labelled_beside = if backlog.unlabelled > 0 {
+            store.labelled_beside().await?
+        } else {
+            None
+        };
         Ok(Self {
             now: now.into(),
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
@@ -156,6 +164,7 @@ impl Outlook {
             failed_slots: failed_slots(store, now).await?,
             failures,
             beside: store.beside().await?,
+            labelled_beside,
             gaps: store.gaps().await?,
             runs,
             is_rewrite_due: store.is_rewrite_due().await?,

@@ -21,6 +21,7 @@ const MOST_ROWS: usize = 100;
 pub struct Facts {
     model: String,
     precision: String,
+    model_hash: String,
     label_set: String,
     version: String,
     mode: String,
@@ -38,14 +39,16 @@ impl Facts {
         let model = models
             .into_iter()
             .find(|(id, _)| *id == subject.target.model);
-        let (model, precision) = model
-            .map(|(_, row)| (row.name, row.precision))
+        let (model, precision, model_hash) = model
+            .map(|(_, row)| (row.name, row.precision, row.manifest_hash))
             .unwrap_or_default();
+        let model_hash = model_hash.get(..12).unwrap_or_default().to_owned();
         let set = &subject.set;
         let version = set.hash().get(..12).unwrap_or_default().to_owned();
         Ok(Self {
             model,
             precision,
+            model_hash,
             label_set: set.name.clone(),
             version,
             mode: set.mode.to_string(),
@@ -167,7 +170,7 @@ fn table(counts: &Counts, facts: &Facts) -> String {
     );
     format!(
         "| what | value |\n|---|---|\n\
-         | posts | {} |\n| posted | {} to {} |\n| model | {} ({}) |\n| label set | {}, version {} |\n\
+         | posts | {} |\n| posted | {} to {} |\n| model | {} ({}), hash {} |\n| label set | {}, version {} |\n\
          | mode | {} |\n| threshold | {} |\n| posts that belong to none of the labels (`other`) | {} |\n\
          | posts without a label that is sure enough (`unsure`) | {} |\n\
          | posts not labelled yet | {} |\n| last comparison with deletions on Reddit | {reconciled} |\n\n",
@@ -176,6 +179,7 @@ fn table(counts: &Counts, facts: &Facts) -> String {
         day(counts.last),
         cell(&facts.model),
         cell(&facts.precision),
+        facts.model_hash,
         cell(&facts.label_set),
         facts.version,
         facts.mode,

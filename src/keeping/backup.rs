@@ -1,14 +1,14 @@
 //! A whole copy of a database in one file, as of one moment, whoever else writes.
 
 use std::fs::{self, OpenOptions};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::server::dump;
 use super::tools::find;
 use super::{KeepError, at, settle, settle_folder, with_suffix};
-use crate::store::{Address, Store};
+use crate::store::{Address, Store, StoreError};
 
 /// Who may read a copy of what a server keeps: whoever made it.
 const PRIVATE: u32 = 0o600;
@@ -47,7 +47,11 @@ pub async fn backup(
     let copied = match address {
         // SQLite would say of a folder that is missing that it cannot open a database.
         Address::File(from) => match create(&part, mode(from)).map_err(at(WHAT, file)) {
-            Ok(()) => store.backup(&part).await.map_err(KeepError::from),
+            Ok(()) => store.backup(&part).await.map_err(|error| match error {
+                // The copy's disk, not the database's: SQLite does not say which.
+                StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
+                error => error.into(),
+            }),
             Err(error) => Err(error),
         },
         Address::Server(variables) => {
@@ -67,15 +71,16 @@ pub async fn backup(
         match fs::hard_link(&part, file) {
             _ if overwrite => fs::rename(&part, file),
             Ok(()) => fs::remove_file(&part),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(error),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
             Err(_) => fs::rename(&part, file),
         }
         .map_err(at(WHAT, file))?;
         settle_folder(file).map_err(at(WHAT, file))
     });
     if ended.is_err() {
-        // What is half written is of no use; why it is, the error says.
+        // What is half written is of no use; why it is, the error says. SQLite leaves its journal on a full disk.
         let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(with_suffix(&part, "-journal"));
     }
     ended
 }

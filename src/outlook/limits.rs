@@ -4,6 +4,7 @@ use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::Outlook;
+use super::next::use_them;
 use crate::domain::{RunStatus, Stage, Timestamp, ago};
 
 /// How old things may be; what has no limit is not looked at.
@@ -116,6 +117,14 @@ impl Limits {
                 "a post waits for a label that was stored",
                 "",
             )
+        });
+        let waiting = waiting.map(|mut problem| {
+            if let Some(beside) = &outlook.labelled_beside {
+                problem.problem += "; the newest that wait have labels beside the current ones: `";
+                problem.problem += &use_them(beside);
+                problem.problem += "` shows these";
+            }
+            problem
         });
         found.into_iter().chain([waiting]).flatten().collect()
     }

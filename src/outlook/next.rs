@@ -4,20 +4,21 @@ use serde::Serialize;
 
 use super::Outlook;
 use crate::domain::{RunStatus, Stage};
+use crate::store::LabelledBeside;
 
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Next {
     /// The command; none where nothing is to be done, or something is under way.
-    pub command: Option<&'static str>,
+    pub command: Option<String>,
     /// Why, in a sentence without its full stop.
     pub why: String,
 }
 
 impl Next {
-    fn run(command: &'static str, why: impl Into<String>) -> Self {
+    fn run(command: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
-            command: Some(command),
+            command: Some(command.into()),
             why: why.into(),
         }
     }
@@ -38,15 +39,7 @@ impl Outlook {
         }
         let waiting = self.waiting();
         if waiting > 0 && !self.runs_now(Stage::Classify.as_str()) {
-            let posts = if waiting == 1 {
-                "post waits"
-            } else {
-                "posts wait"
-            };
-            return Next::run(
-                "topicmill classify",
-                format!("{waiting} {posts} for a label, and nobody is labelling"),
-            );
+            return self.label(waiting);
         }
         if standing.set_aside > 0 {
             return Next::run(
@@ -67,6 +60,29 @@ impl Outlook {
             );
         }
         self.at_leisure()
+    }
+
+    /// Posts wait, and nobody labels.
+    fn label(&self, waiting: i64) -> Next {
+        let posts = if waiting == 1 {
+            "post waits"
+        } else {
+            "posts wait"
+        };
+        if let Some(theirs) = &self.labelled_beside {
+            return Next::run(
+                use_them(theirs),
+                format!(
+                    "{waiting} {posts} for a label of the current model and label set, but the newest have one by {} \
+                     under {}: show those labels, or run `topicmill classify` with the current model and pipeline file",
+                    theirs.model, theirs.label_set
+                ),
+            );
+        }
+        Next::run(
+            "topicmill classify",
+            format!("{waiting} {posts} for a label, and nobody is labelling"),
+        )
     }
 
     /// A stage whose last run failed, while none of that stage is under way.
@@ -111,4 +127,15 @@ impl Outlook {
         };
         Next { command: None, why }
     }
+}
+
+/// The command that shows labels which stand beside the current ones. `classify` went on with another model or label set:
+/// however often it runs, the posts wait for the current ones.
+pub(super) fn use_them(beside: &LabelledBeside) -> String {
+    let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
+    format!(
+        "topicmill labels use {} --model {}",
+        short(&beside.label_set_hash),
+        short(&beside.model_hash)
+    )
 }

@@ -276,23 +276,16 @@ impl Dialect for Sqlite {
     }
 
     async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
-        let path = url.trim_start_matches("sqlite:").trim_start_matches("//");
-        let path = path.split_once('?').map_or(path, |(path, _)| path);
-        let hint = if Path::new(path).is_dir() {
-            "that is a directory; name a file in it".to_owned()
-        } else if access == Access::Create {
-            "check that its folder exists and that you may write there".to_owned()
-        } else {
-            "there is no such file, or you may not read it; `topicmill db create` makes one"
-                .to_owned()
-        };
         let options = SqliteConnectOptions::from_str(url)
             .map_err(malformed(
                 url,
-                "the URL is not well formed: behind `?` it takes mode, cache, immutable and vfs",
+                "the URL is not well formed: behind `?` it takes mode, cache, immutable and vfs; in a name, write `?` as \
+                 `%3F`, `#` as `%23` and `%` as `%25`",
             ))?
             .busy_timeout(BUSY_TIMEOUT)
             .foreign_keys(true);
+        let path = options.get_filename().to_owned();
+        let hint = unopened(&path, access).to_owned();
         // Statements hold what users write, and their lists of parameters are long.
         let options = options.disable_statement_logging();
         let options = match access {
@@ -328,7 +321,7 @@ impl Dialect for Sqlite {
         let connected = match connect_in_turn(&pool, &options).await {
             // Even a reader keeps notes beside the file; where it may not, and no log waits to be read, the
             // file can be taken as it is.
-            Err(_) if access == Access::ReadOnly && is_settled(Path::new(path)) => {
+            Err(_) if access == Access::ReadOnly && is_settled(&path) => {
                 pool.connect_with(options.immutable(true)).await
             }
             connected => connected,
@@ -337,6 +330,21 @@ impl Dialect for Sqlite {
             Some(failure) => failure,
             None => open_error(url, hint)(source),
         })
+    }
+}
+
+/// What to do about a file that cannot be opened.
+fn unopened(path: &Path, access: Access) -> &'static str {
+    if path.is_dir() {
+        "that is a directory; name a file in it"
+    } else if path.is_file() && access == Access::ReadOnly {
+        "you may not read it; check its permissions and those of its folder"
+    } else if path.is_file() {
+        "you may not write to it or to its folder; check their permissions, and that the disk is not mounted read-only"
+    } else if access == Access::Create {
+        "check that its folder exists and that you may write there"
+    } else {
+        "there is no such file, or you may not look into its folder; `topicmill db create` makes one"
     }
 }
 
@@ -607,5 +615,18 @@ mod tests {
         assert!(backend("mysql://host/db").is_err());
         assert!(backend("topicmill.db").is_err());
         assert!(backend("postgres:db").is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_not_called_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.db");
+        assert!(unopened(&file, Access::Existing).contains("no such file"));
+        std::fs::write(&file, "").unwrap();
+        for access in [Access::Existing, Access::AnySchema, Access::Create] {
+            assert!(unopened(&file, access).contains("may not write"));
+        }
+        assert!(unopened(&file, Access::ReadOnly).contains("may not read"));
+        assert!(unopened(folder.path(), Access::Create).contains("directory"));
     }
 }

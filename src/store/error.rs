@@ -7,7 +7,8 @@ use super::failure;
 pub enum StoreError {
     /// The URL names no database that topicmill knows.
     #[error(
-        "`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`"
+        "`{0}` is no database URL: use `sqlite:PATH` or `postgres://user:password@host/database`; in a PATH, write `?` as \
+         `%3F`, `#` as `%23` and `%` as `%25`"
     )]
     Url(String),
     /// The database cannot be reached or opened.
@@ -71,7 +72,7 @@ pub enum StoreError {
     )]
     Refused(#[source] sqlx::Error),
     /// A statement failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", failure::advice(.source))]
     Statement {
         /// What was being done.
         what: &'static str,

@@ -179,6 +179,18 @@ pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
+/// What to do about a statement that failed; nothing where nobody knows.
+pub(super) fn advice(error: &sqlx::Error) -> &'static str {
+    match error {
+        sqlx::Error::Io(_) => LOST,
+        error if meaning_of(error) == Meaning::Unavailable => LOST,
+        _ => "",
+    }
+}
+
+/// Each stage continues from what it has stored, and each transaction is whole or was never there.
+const LOST: &str = "; the connection to the server is lost: check that the server runs; the command may be run again";
+
 /// What to do where a server lets nobody in.
 pub(super) fn connect_hint(error: &sqlx::Error) -> &'static str {
     match meaning_of(error) {
@@ -193,6 +205,15 @@ pub(super) fn connect_hint(error: &sqlx::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_connection_is_told_with_what_to_do() {
+        let what = "store posts";
+        let told = |source| StoreError::Statement { what, source }.to_string();
+        let lost = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
+        assert!(told(lost).ends_with("may be run again"));
+        assert!(told(sqlx::Error::RowNotFound).ends_with(&sqlx::Error::RowNotFound.to_string()));
+    }
 
     #[tokio::test]
     async fn a_server_that_closes_while_one_connects_is_tried_again() {

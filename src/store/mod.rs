@@ -42,7 +42,7 @@ use self::browsed::{ListedPost, News, WholePost};
 pub use self::changed::{Dropped, Hanging, Renamed, Thinned};
 pub use self::error::StoreError;
 pub use self::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
-pub use self::outlook::{About, Beside, LastRun, MixPart, Newest, StageRuns};
+pub use self::outlook::{About, Beside, LabelledBeside, LastRun, MixPart, Newest, StageRuns};
 pub use self::query::{
     Answered, Batch, Batches, Cell, ColumnCells, ColumnType, Incoming, Inquiry, Part, Parts,
     Reading, Table, Values, batches, parts, weight,
@@ -372,6 +372,8 @@ face! {
     fn recent_mix(&self, newer: u32, older: u32) -> Vec<MixPart>;
     /// Label sets that posts wait for beside the current one, the latest first.
     fn beside(&self) -> Vec<Beside>;
+    /// The labels beside the current ones that the newest posts without a current one have, if each of them has one.
+    fn labelled_beside(&self) -> Option<LabelledBeside>;
     /// The runs of each stage that began at a time or later, summed up.
     fn runs_since(&self, since: Timestamp) -> Vec<StageRuns>;
     /// How each stage ended last, of those that ever ran.

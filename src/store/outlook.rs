@@ -47,6 +47,19 @@ pub struct Beside {
     pub posts: i64,
 }
 
+/// Labels beside the current ones that posts have which wait for a current one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LabelledBeside {
+    /// Name of the model.
+    pub model: String,
+    /// The hash of its files, by which models of one name are told apart.
+    pub model_hash: String,
+    /// Name of the label set.
+    pub label_set: String,
+    /// Its version.
+    pub label_set_hash: String,
+}
+
 /// The runs of a stage since some time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StageRuns {

@@ -55,6 +55,7 @@ mod spans;
 mod status;
 mod store;
 mod stores;
+mod successors;
 mod suggest;
 mod support;
 mod tables;

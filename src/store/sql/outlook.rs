@@ -6,7 +6,9 @@ use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
 
 use super::super::dialect::Dialect;
-use super::super::{About, Beside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target};
+use super::super::{
+    About, Beside, LabelledBeside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target,
+};
 use super::claiming::most_deaths;
 use super::{Doing, SqlStore, at};
 use crate::domain::{RunStatus, Stage, Timestamp};
@@ -18,6 +20,10 @@ const COUNTED: i64 = 200_000;
 const SAMPLE: i64 = 2_000;
 /// The newest posts, among which those wait that nobody got round to.
 const NEWEST: i64 = 4_000;
+/// Posts stored last, among which those are that came since another model or label set labels.
+const STORED_LAST: i64 = 1_000;
+/// Posts of them that are looked at under each model and label set.
+const LOOKED_AT: i64 = 20;
 /// Posts of a backlog beyond which nobody counts.
 const MOST_WAITING: i64 = 100_000;
 /// Runs that are looked back upon: a week of one each minute.
@@ -291,6 +297,40 @@ where
         .await
         .and_then(|rows| rows.iter().map(decode).collect())
         .doing("read what waits beside the current label set")
+    }
+
+    pub(in crate::store) async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
+        let decode = |row: DB::Row| -> Result<LabelledBeside, sqlx::Error> {
+            Ok(LabelledBeside {
+                model: row.try_get(0)?,
+                model_hash: row.try_get(1)?,
+                label_set: row.try_get(2)?,
+                label_set_hash: row.try_get(3)?,
+            })
+        };
+        sqlx::query::<DB>(
+            "WITH stored_last AS ( \
+               SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL \
+                ORDER BY collected_at DESC LIMIT $1), \
+             waiting AS ( \
+               SELECT p.fullname, p.text_hash FROM stored_last p JOIN current_target t ON TRUE \
+                WHERE NOT EXISTS (SELECT 1 FROM classifications c WHERE c.model_id = t.model_id \
+                      AND c.label_set_id = t.label_set_id AND c.fullname = p.fullname AND c.text_hash = p.text_hash) \
+                ORDER BY p.collected_at DESC LIMIT $2) \
+             SELECT m.name, m.manifest_hash, s.name, s.hash \
+               FROM waiting w CROSS JOIN label_sets s CROSS JOIN models m \
+               JOIN classifications c ON c.model_id = m.id AND c.label_set_id = s.id \
+                    AND c.fullname = w.fullname AND c.text_hash = w.text_hash \
+              GROUP BY m.id, m.name, m.manifest_hash, s.id, s.name, s.hash \
+             HAVING COUNT(*) = (SELECT COUNT(*) FROM waiting) \
+              ORDER BY MAX(c.classified_at) DESC, s.id DESC, m.id DESC LIMIT 1",
+        )
+        .bind(STORED_LAST)
+        .bind(LOOKED_AT)
+        .fetch_optional(&self.pool)
+        .await
+        .and_then(|row| row.map(decode).transpose())
+        .doing("read which labels waiting posts have beside the current ones")
     }
 
     pub(in crate::store) async fn runs_since(&self, since: Timestamp) -> Result<Vec<StageRuns>> {

@@ -96,8 +96,8 @@ fn two_parts(names: [&Names; 2], held: &Held, compared: &Compared) -> Vec<(Strin
         "{} posts with gold labels. First: {}. Second: {}. {INTERVALS} The interval of the difference of outcomes is \
          the adjusted Wald interval for pairs.",
         held.posts.len(),
-        names[0].line(),
-        names[1].line()
+        names[0].line_beside(names[1]),
+        names[1].line_beside(names[0])
     );
     let difference = &compared.difference;
     let chance = format!(

@@ -33,6 +33,16 @@ impl Names<'_> {
         format!("{set} ({}), by {}", short(&hash), self.model)
     }
 
+    /// The same; the hash tells a model from another one that has its name, such as the one before it.
+    pub(super) fn line_beside(&self, other: &Self) -> String {
+        let line = self.line();
+        if self.model == other.model && self.model_hash != other.model_hash {
+            format!("{line} ({})", short(&self.model_hash))
+        } else {
+            line
+        }
+    }
+
     pub(super) fn json(&self) -> Value {
         json!({
             "label_set": settings_json(self.set),

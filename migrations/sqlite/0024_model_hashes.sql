@@ -1,0 +1,67 @@
+-- Two models may share name and precision, as a model that ships and the one that shipped before it. The views of all labels
+-- tell them apart: by the first letters of the hash, which `labels list` and --model use, too.
+DROP VIEW labeled_posts_all;
+CREATE VIEW labeled_posts_all AS
+SELECT p.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.precision,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       p.subreddit,
+       p.topic,
+       p.title,
+       CASE WHEN c.abstained THEN NULL ELSE l.label END AS label,
+       CASE WHEN c.abstained THEN NULL ELSE c.label END AS label_topic,
+       c.score,
+       c.margin,
+       c.abstained,
+       p.reddit_score,
+       p.num_comments,
+       p.created_at,
+       c.classified_at,
+       p.selftext,
+       p.url,
+       p.permalink,
+       p.author,
+       p.source,
+       p.crosspost_parent,
+       CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END AS outcome,
+       substr(m.manifest_hash, 1, 12) AS model_hash
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
+ CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash
+  LEFT JOIN labels l ON l.label_set_id = c.label_set_id AND l.slug = c.label;
+DROP VIEW post_scores_all;
+CREATE VIEW post_scores_all AS
+SELECT p.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.precision,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       l.slug AS label_topic,
+       l.label,
+       e.value AS score,
+       substr(m.manifest_hash, 1, 12) AS model_hash
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN packed_scores p ON p.model_id = m.id AND p.label_set_id = s.id
+ CROSS JOIN json_each(p.scores) e
+ CROSS JOIN labels l ON l.label_set_id = s.id AND l.position = e.key;
+DROP VIEW deciding_models;
+CREATE VIEW deciding_models AS
+SELECT c.fullname,
+       s.name AS label_set,
+       substr(s.hash, 1, 12) AS version,
+       m.name AS model,
+       m.precision,
+       EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id AND t.label_set_id = s.id) AS is_current,
+       c.by_small,
+       CASE WHEN c.by_small THEN m.small ELSE COALESCE(m.large, m.name) END AS decided_by,
+       substr(m.manifest_hash, 1, 12) AS model_hash
+  FROM label_sets s
+ CROSS JOIN models m
+ CROSS JOIN classifications c NOT INDEXED ON c.model_id = m.id AND c.label_set_id = s.id
+ CROSS JOIN posts p ON p.fullname = c.fullname AND p.text_hash = c.text_hash;

@@ -1,0 +1,239 @@
+//! A model that comes after another one of its name: the views, tables and screens tell the labels of both apart.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use serde_json::{Value, json};
+
+use crate::migrations::execute;
+use crate::support::engine::{repository, runtime_is_here};
+use crate::support::postgres::databases;
+use crate::support::program::{Program, Ran};
+
+const SHIPPED: &str = "models/minilm-reddit-topics";
+const TITLES: [&str; 4] = [
+    "a new boss fight in this game",
+    "how long to roast a chicken",
+    "my band recorded a song",
+    "three days in Lisbon without a plan",
+];
+
+/// The model that ships, by the name of `mine` in a folder, with its learned label vectors or without.
+fn model(program: &Program, folder: &str, is_learned: bool) -> String {
+    let dir = program.folder.path().join(folder).join("mine");
+    fs::create_dir_all(&dir).unwrap();
+    for file in [
+        "model.onnx",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "label_vectors.json",
+    ] {
+        symlink(repository(SHIPPED).join(file), dir.join(file)).unwrap();
+    }
+    let config = fs::read(repository(SHIPPED).join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_slice(&config).unwrap();
+    if !is_learned {
+        let block = config["zero_shot"].as_object_mut().unwrap();
+        block.remove("label_vectors").unwrap();
+    }
+    fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    dir.display().to_string()
+}
+
+/// The program on a database.
+struct Scene<'a> {
+    program: &'a Program,
+    url: &'a str,
+}
+
+impl Scene<'_> {
+    fn ok(&self, words: &[&str]) -> Ran {
+        self.program
+            .ok(&[&["--database", self.url], words].concat())
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let ran = self.ok(&[words, &["--format", "json"]].concat());
+        serde_json::from_str(&ran.stdout).unwrap()
+    }
+
+    fn import(&self, from: usize, posts: usize) {
+        let posts = (from..from + posts).map(|at| {
+            let post = json!({
+                "id": format!("s{at}"), "title": TITLES[at % TITLES.len()], "selftext": format!("post {at}"),
+                "subreddit": "gaming", "created_utc": 1_700_000_000 + at, "topic": "gaming",
+            });
+            format!("{post}\n")
+        });
+        let posts = posts.collect::<String>();
+        let file = self.program.write("posts.ndjson", posts);
+        self.ok(&["import", &file]);
+    }
+
+    /// What `status` says to do next.
+    fn next(&self) -> (String, String) {
+        let next = self.json(&["status"])["next"].take();
+        let word = |name: &str| next[name].as_str().unwrap_or_default().to_owned();
+        (word("command"), word("why"))
+    }
+}
+
+#[test]
+fn labels_of_two_models_of_one_name_are_told_apart() {
+    if !runtime_is_here("two models of one name") {
+        return;
+    }
+    let program = Program::new();
+    let (former, latter) = (
+        model(&program, "former", false),
+        model(&program, "latter", true),
+    );
+    for database in databases() {
+        let scene = Scene {
+            program: &program,
+            url: &database.url,
+        };
+        scene.import(0, 4);
+        scene.ok(&["classify", "--model", &former]);
+        scene.ok(&["classify", "--model", &latter]);
+        let models = scene.json(&[
+            "sql",
+            "SELECT DISTINCT name, substr(manifest_hash, 1, 12) AS hash FROM models ORDER BY 1, 2",
+        ]);
+        let hashes: Vec<&str> = models
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["hash"].as_str().unwrap())
+            .collect();
+        assert_eq!(hashes.len(), 2, "{models}");
+        assert_eq!(models[0]["name"], models[1]["name"]);
+
+        for (view, rows) in [
+            ("labeled_posts_all", 4),
+            ("deciding_models", 4),
+            ("post_scores_all", 4 * 16),
+        ] {
+            let counted = format!(
+                "SELECT label_set, version, model, model_hash, COUNT(*) AS posts FROM {view} GROUP BY 1, 2, 3, 4 ORDER BY 4"
+            );
+            let counted = scene.json(&["sql", &counted]);
+            assert_eq!(counted.as_array().unwrap().len(), 2, "{view}: {counted}");
+            for (row, hash) in counted.as_array().unwrap().iter().zip(&hashes) {
+                assert_eq!(
+                    (&row["model_hash"], &row["posts"]),
+                    (&json!(hash), &json!(rows)),
+                    "{view}: {counted}"
+                );
+            }
+        }
+        // A row for each model: no post counts twice.
+        let sets = scene.json(&["sql", "--named", "label-sets"]);
+        let rows: Vec<(&Value, &Value)> = sets
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| (&row["posts"], &row["current"]))
+            .collect();
+        assert_eq!(
+            rows,
+            [(&json!(4), &json!("")), (&json!(4), &json!("yes"))],
+            "{sets}"
+        );
+
+        let current = scene.json(&[
+            "sql",
+            "SELECT model_hash FROM deciding_models WHERE is_current LIMIT 1",
+        ]);
+        let current = current[0]["model_hash"].as_str().unwrap();
+        let beside = hashes.iter().find(|hash| **hash != current).unwrap();
+        let told = scene.ok(&[
+            "labels", "evaluate", "--gold", "topic", "--model", current, "--model", beside,
+        ]);
+        let head: String = told
+            .stdout
+            .split_whitespace()
+            .take(40)
+            .collect::<Vec<_>>()
+            .join(" ");
+        assert!(
+            head.contains(&format!("by mine ({current})"))
+                && head.contains(&format!("by mine ({beside})")),
+            "{head}"
+        );
+        scene.ok(&["export", "data-set", "--overwrite"]);
+        let card = fs::read_to_string(program.folder.path().join("data-set/README.md")).unwrap();
+        assert!(
+            card.contains(&format!("| model | mine (fp32), hash {current} |")),
+            "{card}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn posts_that_only_a_later_model_labels_do_not_wait_for_classify_for_ever() {
+    if !runtime_is_here("a model after another one") {
+        return;
+    }
+    let program = Program::new();
+    let (former, latter) = (
+        model(&program, "former", false),
+        model(&program, "latter", true),
+    );
+    for database in databases() {
+        let scene = Scene {
+            program: &program,
+            url: &database.url,
+        };
+        scene.import(0, 4);
+        scene.ok(&["classify", "--model", &former]);
+        scene.ok(&["classify", "--model", &latter]);
+        assert_eq!(scene.next().0, "", "every post has both");
+        // What comes afterwards is labelled by the new model alone.
+        scene.import(4, 2);
+        assert_eq!(
+            scene.next().0,
+            "topicmill classify",
+            "nobody labelled these"
+        );
+        scene.ok(&["classify", "--model", &latter]);
+        let (command, why) = scene.next();
+        assert!(
+            command.starts_with("topicmill labels use "),
+            "{command}: {why}"
+        );
+        assert!(
+            why.starts_with("2 posts wait for a label of the current model"),
+            "{why}"
+        );
+        // A monitor hears the same.
+        let late = ["status", "--check", "--max-age-unlabelled", "1h"];
+        execute(
+            &database.url,
+            "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00'",
+        )
+        .await;
+        let late = program.run(&[&["--database", database.url.as_str()], &late[..]].concat());
+        assert_eq!(late.code, 1, "{}", late.stderr);
+        assert!(late.stdout.contains(&command), "{}", late.stdout);
+        // One more, and it is true again that `classify` is what is missing.
+        scene.import(6, 1);
+        assert_eq!(scene.next().0, "topicmill classify");
+        scene.ok(&["classify", "--model", &latter]);
+
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        scene.ok(&words);
+        assert_eq!(scene.next().0, "");
+        let labelled = scene.json(&["sql", "SELECT COUNT(label) AS n FROM labeled_posts"]);
+        assert_eq!(labelled[0]["n"], 7);
+        // And back: the other way round, the former model lacks three.
+        let other = "SELECT substr(manifest_hash, 1, 12) AS hash FROM models m \
+                     WHERE NOT EXISTS (SELECT 1 FROM current_target t WHERE t.model_id = m.id)";
+        let other = scene.json(&["sql", other]);
+        let other = other[0]["hash"].as_str().unwrap();
+        scene.ok(&["labels", "use", "sixteen-topics", "--model", other]);
+        assert!(scene.next().0.starts_with("topicmill labels use "));
+        scene.ok(&["classify", "--model", &former]);
+        assert_eq!(scene.next().0, "");
+    }
+}
