@@ -117,9 +117,9 @@ fn an_embedding_folder_that_is_not_what_its_manifest_says_is_refused() {
         ),
         (
             "manifest.toml",
-            "input_ids = [101, ",
-            "input_ids = [101, 7, ",
-            "token",
+            "premise = \"politics\"",
+            "premise = \"finance\"",
+            "the tokenizer",
         ),
         (
             "manifest.toml",
