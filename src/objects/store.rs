@@ -508,13 +508,13 @@ impl Store {
                 .await
         });
         match done.await {
-            // The first try worked, and its answer was lost.
-            Err(ObjectError::Missing(object)) if tries > 1 => {
+            // The first try worked, and its answer was lost: S3 has no such upload any more, Azure has no such blocks.
+            Err(error @ (ObjectError::Missing(_) | ObjectError::Settings { .. })) if tries > 1 => {
                 let there = self.head(key).await?;
                 if there.size == size {
                     Ok(())
                 } else {
-                    Err(ObjectError::Missing(object))
+                    Err(error)
                 }
             }
             done => done.map(drop),

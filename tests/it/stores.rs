@@ -203,7 +203,9 @@ async fn a_store_that_heeds_no_conditions_is_found_out() {
     let Some(bucket) = Bucket::start().await else {
         return;
     };
-    bucket.be_deaf();
+    if !bucket.be_deaf() {
+        return;
+    }
     let objects = objects(&bucket, clock());
     let output = objects.output(&bucket.address("out")).unwrap();
     let error = output.lock("s.lock", "somebody", "one").err().unwrap();

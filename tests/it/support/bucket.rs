@@ -250,9 +250,10 @@ impl Bucket {
         });
     }
 
-    /// From now on no condition of a write is heeded.
-    pub fn be_deaf(&self) {
+    /// From now on no condition of a write is heeded. False where conditions are signed, so that nobody can take them off.
+    pub fn be_deaf(&self) -> bool {
         self.orders.lock().unwrap().deaf = true;
+        self.spoken == Spoken::S3
     }
 
     /// Moves the store's clock on.
