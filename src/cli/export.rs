@@ -207,7 +207,15 @@ impl Export {
             exported => {
                 let counts = exported?;
                 // After the data set is in its place: whoever purges later purges what is exported already.
-                let meanwhile = store.count_purged().await?.saturating_sub(purged);
+                let meanwhile = match store.count_purged().await {
+                    Ok(now) => Some(now.saturating_sub(purged)),
+                    Err(error) => {
+                        tracing::warn!(
+                            "whether posts were purged while the export ran is not known: {error}"
+                        );
+                        None
+                    }
+                };
                 self.told(&counts, meanwhile)
             }
         }
@@ -324,7 +332,7 @@ impl Export {
         })
     }
 
-    fn told(&self, counts: &Counts, purged: u64) -> Result<Exit, CliError> {
+    fn told(&self, counts: &Counts, purged: Option<u64>) -> Result<Exit, CliError> {
         let path = Path::new(&self.out).display();
         if self.json {
             let value = json!({
@@ -347,9 +355,9 @@ impl Export {
                 "the data set is in `{path}`"
             );
         }
-        if purged > 0 {
+        if let Some(posts) = purged.filter(|posts| *posts > 0) {
             tracing::warn!(
-                posts = purged,
+                posts,
                 "posts were purged while the export ran, and `{path}` may have them: delete it, or export again with --overwrite"
             );
         }

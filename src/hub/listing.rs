@@ -30,6 +30,7 @@ const NEEDED: &[&str] = &["config.json", "tokenizer.json"];
 const WELCOME: &[&str] = &[
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "label_vectors.json",
     MANIFEST_FILE,
     "LICENSE",
     "LICENSE.txt",

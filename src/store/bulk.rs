@@ -71,7 +71,8 @@ pub enum Keys {
     /// A key may be there: [`Insert::on_conflict`] says what becomes of it.
     MayBeThere,
     /// A key that is there is an error, behind which the transaction must be rolled back: the rows before it stay in. So
-    /// SQLite notes no page that a failing statement would put back, which is a sixth of its work.
+    /// SQLite notes no page that a failing statement would put back, which is a sixth of its work. Where the disk is full,
+    /// SQLite rolls the transaction back itself.
     AreNew,
 }
 

@@ -10,7 +10,8 @@ use sqlx::pool::{PoolConnection, PoolOptions};
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Database, Executor, PgConnection, Pool, Postgres, Sqlite,
+    AssertSqlSafe, ConnectOptions, Connection, Database, Executor, PgConnection, Pool, Postgres,
+    Sqlite, SqliteConnection,
 };
 
 use super::bulk::{Insert, Keys};
@@ -316,6 +317,13 @@ impl Dialect for Sqlite {
         };
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
+            // A full disk ends a transaction in SQLite itself. The rollback that follows fails, so sqlx goes on counting
+            // that transaction, and no other one could begin on the connection. It was pinged just before, so what
+            // was sent to it is done.
+            .before_acquire(|connection: &mut SqliteConnection, _| {
+                let is_free = !connection.is_in_transaction();
+                Box::pin(async move { Ok(is_free) })
+            })
             // Who waits for a connection waits for calls that wait for the lock, so it is as patient as they are.
             .acquire_timeout(BUSY_TIMEOUT);
         let connected = match connect_in_turn(&pool, &options).await {
@@ -615,6 +623,32 @@ mod tests {
         assert!(backend("mysql://host/db").is_err());
         assert!(backend("topicmill.db").is_err());
         assert!(backend("postgres:db").is_err());
+    }
+
+    #[tokio::test]
+    async fn a_transaction_begins_after_a_full_disk_has_ended_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("a.db").display());
+        let pool = <Sqlite as Dialect>::open(&url, Access::Create)
+            .await
+            .unwrap();
+        let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
+        let made = "CREATE TABLE many (row BLOB); PRAGMA max_page_count = 100";
+        sqlx::raw_sql(made).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
+        let many = "INSERT OR FAIL INTO many WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 1000) \
+                    SELECT randomblob(4000) FROM n";
+        let full = sqlx::query(many).execute(&mut *tx).await.unwrap_err();
+        assert_eq!(known_failure(&full).map(|_| ()), Some(()), "{full}");
+        drop(tx);
+        let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
+        let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM many")
+            .fetch_one(&mut *tx)
+            .await
+            .unwrap();
+        assert_eq!(rows, 0);
+        tx.commit().await.unwrap();
     }
 
     #[test]

@@ -66,10 +66,10 @@ fn of_sqlite(code: u32) -> Meaning {
     match code {
         // I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
         778 | 1034 | 1546 | 4874 => Meaning::Refused,
-        // SQLITE_CONSTRAINT_PRIMARYKEY.
-        1555 => Meaning::Taken,
         // Extended codes carry the primary one in their low byte.
         _ => match code & 0xff {
+            // SQLITE_CONSTRAINT: a key that is there, or one that a trigger of the user's would have passed over.
+            19 => Meaning::Taken,
             // SQLITE_BUSY and SQLITE_LOCKED; READONLY; CORRUPT and NOTADB; FULL.
             5 | 6 => Meaning::Busy,
             8 => Meaning::ReadOnly,

@@ -168,7 +168,7 @@ fn what_is_wrong_with_a_model_is_told_before_a_text_is_scored() {
     });
     refused(
         "labels in another order",
-        "its classes are not those of `config.json`",
+        "its kind, classes or output are not those of `config.json`",
         &|dir| {
             change(dir, "config.json", true, |text| {
                 let mut config: Value = serde_json::from_slice(text).unwrap();

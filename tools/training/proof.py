@@ -22,16 +22,28 @@ from training.embed import Embedder
 GRAPH = "model.onnx"
 TOLERANCE = 1e-4  # of a number of a vector: a wrong graph is off by a thousand times that
 DEVICES = ("cpu", "cuda")  # the same file: without a manifest, the program takes it on either
+# What `topicmill model pull` fetches beside graphs: a manifest that lists more calls a pulled folder incomplete.
+FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "label_vectors.json",
+    "LICENSE",
+    "LICENSE.txt",
+    "LICENSE.md",
+    "NOTICE",
+)
 INTEGER_KINDS = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "DynamicQuantizeLinear", "QuantizeLinear")
 
 
 def write_proof(folder: Path, base: Path) -> float | None:
     """Write the manifest of a folder made of `base`; returns how far the optimised graph is off the one as it stands.
 
-    None, and no manifest, where the graph lies in a folder below or computes in whole numbers: the program looks at such
-    a graph itself. Raises `GraphError` where the optimised graph gives other vectors.
+    None, and no manifest, where the graph lies in a folder below, has others beside it, or computes in whole numbers:
+    the program looks at such graphs itself. Raises `GraphError` where the optimised graph gives other vectors.
     """
-    if not (folder / GRAPH).is_file():
+    if [path.relative_to(folder).as_posix() for path in folder.rglob("*.onnx")] != [GRAPH]:
         return None
     graph = onnx.load(folder / GRAPH, load_external_data=False)
     if any(node.op_type in INTEGER_KINDS for node in graph.graph.node):
@@ -56,7 +68,8 @@ def write_proof(folder: Path, base: Path) -> float | None:
         "max_tokens": most_tokens(embedder, config),
         "vocab_size": int(config.get("vocab_size") or embedder.tokenizer.get_vocab_size()),
         "made_with": versions(),
-        "files": {path.name: sha256(path) for path in sorted(folder.iterdir()) if path.is_file()},
+        "files": {name: sha256(folder / name) for name in sorted(FILES) if (folder / name).is_file()}
+        | {name: sha256(folder / name) for name in sorted({GRAPH, *outside_of(graph)})},
         "contract": {"output": embedder.output, "pad_id": int(config.get("pad_token_id") or 0), "masked": MASKED},
         "graphs": {f"{device}-fp32": graph_table(graph, device, sorted(embedder.inputs), error) for device in DEVICES},
         "vectors": [
@@ -78,8 +91,8 @@ def most_tokens(embedder: Embedder, config: dict) -> int:
     return int(embedder.head.get("max_length") or config.get("max_position_embeddings") or 512)
 
 
-def graph_table(graph: onnx.ModelProto, device: str, inputs: list[str], error: float) -> dict:
-    """The table of the graph on one device."""
+def outside_of(graph: onnx.ModelProto) -> set[str]:
+    """Names of the files that have weights of the graph. Raises `InputError` where one is in another folder."""
     outside = {
         entry.value
         for tensor in graph.graph.initializer
@@ -88,9 +101,14 @@ def graph_table(graph: onnx.ModelProto, device: str, inputs: list[str], error: f
     }
     if any("/" in name for name in outside):
         raise InputError(f"`{GRAPH}` has weights in another folder: put them beside it")
+    return outside
+
+
+def graph_table(graph: onnx.ModelProto, device: str, inputs: list[str], error: float) -> dict:
+    """The table of the graph on one device."""
     return {
         "file": GRAPH,
-        "data": sorted(outside),
+        "data": sorted(outside_of(graph)),
         "device": device,
         "precision": "fp32",
         "inputs": inputs,

@@ -280,7 +280,7 @@ impl ModelFolder {
             if !manifest.agrees(&kind) {
                 return Err(ModelError::Manifest {
                     path: dir.join(MANIFEST_FILE),
-                    detail: "its classes are not those of `config.json`; make the folder again with tools/model.py".to_owned(),
+                    detail: "its kind, classes or output are not those of `config.json`; make the folder again with tools/model.py or tools/train.py".to_owned(),
                 });
             }
             max_tokens = max_tokens.min(manifest.max_tokens);

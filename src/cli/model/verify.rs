@@ -255,6 +255,10 @@ fn try_graph(folder: &Path, graph: &Graph, options: &EngineOptions, row: &mut Ch
         Err(CliError::Onnx(OnnxError::Cuda { detail, .. })) => {
             row.state = format!("not tried: {detail}");
         }
+        // An engine that knows no GPU.
+        Err(CliError::Onnx(error @ OnnxError::CpuOnly(_))) => {
+            row.state = format!("not tried: {error}");
+        }
         Err(error) => row.fail(error.to_string()),
     }
 }
