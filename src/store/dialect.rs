@@ -626,28 +626,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_transaction_begins_after_a_full_disk_has_ended_one() {
+    async fn a_transaction_begins_after_sqlite_has_ended_one_itself() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("a.db").display());
         let pool = <Sqlite as Dialect>::open(&url, Access::Create)
             .await
             .unwrap();
         let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
-        let made = "CREATE TABLE many (row BLOB); PRAGMA max_page_count = 100";
-        sqlx::raw_sql(made).execute(&mut *tx).await.unwrap();
-        tx.commit().await.unwrap();
-        let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
-        let many = "INSERT OR FAIL INTO many WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n LIMIT 1000) \
-                    SELECT randomblob(4000) FROM n";
-        let full = sqlx::query(many).execute(&mut *tx).await.unwrap_err();
-        assert_eq!(known_failure(&full).map(|_| ()), Some(()), "{full}");
+        // What SQLite does where the disk is full in the middle of a statement.
+        sqlx::raw_sql("ROLLBACK").execute(&mut *tx).await.unwrap();
         drop(tx);
+        while pool.num_idle() == 0 {
+            tokio::task::yield_now().await;
+        }
         let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();
-        let rows: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM many")
-            .fetch_one(&mut *tx)
+        sqlx::raw_sql("CREATE TABLE one (row INTEGER)")
+            .execute(&mut *tx)
             .await
             .unwrap();
-        assert_eq!(rows, 0);
         tx.commit().await.unwrap();
     }
 
