@@ -7,17 +7,10 @@ use super::labels::BetterFlags;
 use super::metrics::MetricsFlags;
 use super::output::{self, OutputFormat};
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
-use super::{CliError, Exit};
-use crate::advice;
-use crate::classify::{self, LabelStep, Options};
+use super::{CliError, Exit, labelling};
+use crate::classify::{self, Options};
 use crate::engines::estimate::{Estimate, EstimatedCost};
-use crate::engines::{Budget, EnginePool, cores};
-use crate::gpu::GpuWatch;
-use crate::pipeline::Context;
-use crate::record::{Alike, BudgetOrigin, Labelled, RunSettings};
-use crate::store::{Access, Missing, Store, Table};
-use crate::telemetry::{Progress, tenths};
-use topicmill_score::{Cascade, Device, LabelSet, ModelFolder, hypothesis};
+use crate::store::{Access, Missing, Table};
 
 /// Flags of `classify`.
 #[derive(Debug, Args)]
@@ -110,7 +103,7 @@ impl Classify {
             return Ok(Exit::Partial);
         }
         let metrics = self.metrics.start(setup).await?;
-        let labelled = label(&context, engines, &set, &options).await;
+        let labelled = labelling::label(&context, engines, &set, &options).await;
         if let Some(metrics) = metrics {
             metrics.close().await;
         }
@@ -145,181 +138,5 @@ fn table((missing, cost): &(Missing, EstimatedCost)) -> Table {
     Table {
         columns: vec!["dry run".into(), "value".into()],
         rows,
-    }
-}
-
-/// Cascades with the best token budget, as far as it is known or worth searching for, and where it comes from.
-/// What is found is kept in the database, so that it is known wherever there is nowhere else to keep it.
-async fn tuned(
-    context: &Context,
-    mut cascades: Vec<Cascade>,
-    budget: &Budget,
-    set: &LabelSet,
-    limit: Option<u64>,
-) -> Result<(Vec<Cascade>, BudgetOrigin), CliError> {
-    let key = match budget {
-        Budget::Open(key) => format!("batch tokens of {}", key.line()),
-        Budget::Fixed => return Ok((cascades, BudgetOrigin::Set)),
-        Budget::OfModel => return Ok((cascades, BudgetOrigin::Model)),
-        Budget::Remembered(_) => return Ok((cascades, BudgetOrigin::Searched)),
-    };
-    tracing::debug!(key, "looking for the best size of a batch");
-    let kept = context.store.kept(&key).await?;
-    let kept = kept.and_then(|kept| kept.parse().ok());
-    let (batch_tokens, origin) = if let Some(kept) = kept.filter(|tokens| *tokens > 0) {
-        (kept, BudgetOrigin::Searched)
-    } else {
-        let first = cascades.remove(0);
-        let (first, found) =
-            classify::tune(&context.store, &context.clock, first, set, limit).await?;
-        let batch_tokens = first.large.batch_tokens();
-        // Back in its place: the engines keep the order of their devices.
-        cascades.insert(0, first);
-        // What a search found that was cut short holds for this run only.
-        if found.is_some_and(|found| found.whole) {
-            tracing::info!(batch_tokens, "found the best size of a batch");
-            context.store.keep(&key, &batch_tokens.to_string()).await?;
-            if let Err(why) = budget.remember(batch_tokens) {
-                tracing::debug!("only this database keeps the size of a batch: {why}");
-            }
-            (batch_tokens, BudgetOrigin::Searched)
-        } else {
-            (batch_tokens, BudgetOrigin::Default)
-        }
-    };
-    for cascade in &mut cascades {
-        cascade.large.set_batch_tokens(batch_tokens);
-    }
-    Ok((cascades, origin))
-}
-
-/// Labels the backlog of a store, with a bar, and tells what to exit with.
-pub async fn label(
-    context: &Context,
-    engines: EnginePool,
-    set: &LabelSet,
-    options: &Options,
-) -> Result<Exit, CliError> {
-    let EnginePool {
-        cascades,
-        devices,
-        threads,
-        runtime,
-        budget,
-    } = engines;
-    warn_of_twins(cascades[0].large.folder(), set);
-    let (cascades, batch_tokens_from) =
-        tuned(context, cascades, &budget, set, options.limit).await?;
-    let settings = RunSettings {
-        devices: devices.iter().map(Device::to_string).collect(),
-        precision: cascades[0].large.folder().precision.clone(),
-        batch_tokens_from,
-        runtime,
-        threads,
-        cores: cores(),
-        database: match context.store {
-            Store::Sqlite(_) => "sqlite".to_owned(),
-            Store::Postgres(_) => "postgres".to_owned(),
-        },
-        ..RunSettings::default()
-    };
-    let options = Options {
-        settings,
-        gpus: GpuWatch::over(&devices),
-        ..options.clone()
-    };
-    if let Some(note) = options.gpus.note() {
-        tracing::warn!("GPU figures are missing or doubtful: {note}");
-    }
-    let bar = Progress::start("classify", "posts", 0);
-    let heard = |step: LabelStep| match step {
-        LabelStep::Expect(n) => bar.expect(options.limit.map_or(n, |limit| limit.min(n))),
-        LabelStep::Done(n) => bar.add(n),
-        LabelStep::Gpu(line) => bar.note(&line),
-        LabelStep::Gpus(_) | LabelStep::Counted(_) => {}
-    };
-    let labelled = context.classify(cascades, set, &options, &heard).await;
-    drop(bar);
-    let (done, _) = labelled?;
-    told(&done);
-    Ok(match done {
-        _ if done.failed > 0 || done.set_aside > 0 => Exit::Partial,
-        // As many as were asked for.
-        _ if options.limit.is_some_and(|limit| done.posts >= limit) => Exit::Done,
-        // Someone else at work on all that is left is no failure, but not the end either.
-        _ if done.held_elsewhere > 0 => Exit::TryAgain,
-        _ => Exit::Done,
-    })
-}
-
-/// Warns of labels that always get the same score from this model.
-pub fn warn_of_twins(folder: &ModelFolder, set: &LabelSet) {
-    for (a, b) in hypothesis::twins(&folder.kind, set) {
-        tracing::warn!(
-            "`{}` reads the same words for the labels `{a}` and `{b}`: their scores are always equal; change one, as \
-             `topicmill labels validate` asks",
-            folder.name
-        );
-    }
-}
-
-/// Logs what labelling did.
-fn told(done: &Labelled) {
-    let Labelled {
-        posts,
-        pairs,
-        failed,
-        held_elsewhere,
-        set_aside,
-        ..
-    } = *done;
-    let some = |n: u64| Some(n).filter(|n| *n > 0);
-    let (refused, held) = (some(done.refused), some(held_elsewhere));
-    let known = some(done.pairs_reused);
-    let (other, unsure) = (some(done.other), some(done.unsure));
-    let by_small = some(done.by_small);
-    tracing::info!(
-        posts,
-        labelled = other
-            .or(unsure)
-            .map(|_| posts.saturating_sub(done.other + done.unsure)),
-        other,
-        unsure,
-        by_small,
-        pairs,
-        known,
-        failed,
-        refused,
-        held_elsewhere = held,
-        posts_per_sec = tenths(done.posts_per_sec),
-        "classifying done"
-    );
-    if let Some(Alike { posts, same }) = done.without_shortlist.filter(|alike| alike.posts > 0) {
-        tracing::info!(
-            posts,
-            same,
-            "of the posts that the large model labelled alone, too, this many have the same label"
-        );
-    }
-    if let (Some((idle, blocked)), Some(limit)) = (done.stages.waiting(), done.stages.slow()) {
-        let percent = |part: f64| format!("{:.1} %", 100.0 * part);
-        #[expect(clippy::cast_precision_loss, reason = "a share for people")]
-        let padding = 1.0 - done.tokens as f64 / (done.padded_tokens as f64).max(1.0);
-        tracing::debug!(
-            engine_idle = %percent(idle), engine_blocked = %percent(blocked), padding = %percent(padding),
-            "the limit is {limit}"
-        );
-    }
-    for gpu in &done.gpu {
-        tracing::info!("{}", advice::line(gpu));
-    }
-    if advice::verdict(done).on_target == Some(false) {
-        tracing::info!("`topicmill doctor --bottleneck` tells what to change");
-    }
-    if set_aside > 0 {
-        tracing::warn!(
-            posts = set_aside,
-            "set aside after failing too often: `topicmill status` has the errors, `classify --select failed` tries again"
-        );
     }
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use super::collect::{Collecting, What};
 use super::report::database_name;
 use super::setup::{ModelFlags, Setup};
-use super::{CliError, Exit, classify, output};
+use super::{CliError, Exit, labelling, output};
 use crate::config::Origin;
 use crate::domain::redact_url;
 use crate::report::{self, ReportOptions};
@@ -49,7 +49,7 @@ impl Demo {
         if collected != Exit::Done || setup.stop.is_cancelled() {
             return Ok(collected);
         }
-        let labelled = classify::label(&context, engines, &set, &setup.backlog()).await?;
+        let labelled = labelling::label(&context, engines, &set, &setup.backlog()).await?;
         if setup.stop.is_cancelled() {
             return Ok(labelled);
         }

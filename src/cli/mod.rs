@@ -18,6 +18,7 @@ mod equip;
 mod error;
 mod export;
 mod import;
+mod labelling;
 mod labels;
 mod man;
 mod metrics;

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::collect::{Collecting, What};
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
-use super::{CliError, Exit, classify};
+use super::{CliError, Exit, labelling};
 use crate::classify::Options;
 use crate::store::Access;
 
@@ -50,7 +50,7 @@ impl Run {
                 make_current: self.current.make_current(),
                 ..setup.backlog()
             };
-            let labelled = classify::label(&context, engines, &set, &options).await?;
+            let labelled = labelling::label(&context, engines, &set, &options).await?;
             Ok(match collected? {
                 Exit::Done => labelled,
                 collected => collected,

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 
 use self::places::Places;
 pub(in crate::cli) use self::places::{local, stores};
-use super::classify::warn_of_twins;
+use super::labelling::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags};
 use super::{CliError, Exit};
 use crate::files::shards::{ROW_GROUP_ROWS, Shard};

@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::super::output::{self, OutputFormat};
 use super::super::setup::{ModelFlags, Setup};
-use super::super::{CliError, Exit, classify};
+use super::super::{CliError, Exit, labelling};
 use super::named_model;
 use super::{
     Named, WhichModel, against, find_model, key_of, label_vectors, nothing_current, short,
@@ -228,7 +228,7 @@ impl Side {
             make_current: MakeCurrent::Never,
             ..setup.backlog()
         };
-        let exit = classify::label(context, engines, &self.set, &options).await?;
+        let exit = labelling::label(context, engines, &self.set, &options).await?;
         self.stored = key_of(&context.store.label_sets().await?, &self.set);
         let row = find_model(&context.store, folder).await?;
         self.model = row.map(|id| (id, model_row(folder)));

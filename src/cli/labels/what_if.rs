@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::output::{self, OutputFormat};
 use super::super::setup::{RunFlags, Setup};
-use super::super::{CliError, Exit, classify};
+use super::super::{CliError, Exit, labelling};
 use super::{
     Found, WhichModel, against, cost, facts, find_model, key_of, label_vectors, moves_json,
     moves_tables, nothing_current, settings_json, short, told_apart, verdict,
@@ -93,7 +93,7 @@ impl WhatIf {
                 make_current: MakeCurrent::Never,
                 ..setup.backlog()
             };
-            exit = classify::label(&context, engines, &set, &options).await?;
+            exit = labelling::label(&context, engines, &set, &options).await?;
         }
         let wanted = before.as_ref().map(Before::wanted);
         let answer = self
