@@ -153,7 +153,7 @@ pub fn of_onnx(error: &OnnxError) -> PyErr {
         } => "; install topicmill[openvino], or give engine=\"onnxruntime\"",
         OnnxError::NotFound { .. } => "; install the package `onnxruntime` beside topicmill",
         OnnxError::CpuOnly(_) => "; give device=\"cpu\", or engine=\"onnxruntime\"",
-        OnnxError::NoBf16 => "; give engine=\"openvino\", or precision=\"fp32\"",
+        OnnxError::NoRounding(_) => "; give engine=\"openvino\", or precision=\"fp32\"",
         OnnxError::Cuda { .. } => {
             "; install topicmill[cuda] in an environment without `onnxruntime`, or give device=\"cpu\""
         }

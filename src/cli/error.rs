@@ -211,7 +211,7 @@ impl CliError {
             | Self::Notify(NotifyError::Nobody | NotifyError::Address | NotifyError::Start(..))
             | Self::Word { .. }
             | Self::Usage(_)
-            | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoBf16)
+            | Self::Onnx(OnnxError::CpuOnly(_) | OnnxError::NoRounding(_))
             | Self::EngineName(_)
             | Self::Closeness(_)
             | Self::Serve(

@@ -54,7 +54,7 @@ pub fn on_onnx(error: &OnnxError) -> &'static str {
             ..
         } => "; try `--engine onnxruntime`",
         OnnxError::CpuOnly(_) => ": use `--device cpu`, or `--engine onnxruntime`",
-        OnnxError::NoBf16 => ": use `--engine openvino`, or `--precision fp32`",
+        OnnxError::NoRounding(_) => ": use `--engine openvino`, or `--precision fp32`",
         OnnxError::Missing { .. } => {
             "; correct `onnxruntime.library` or `ORT_DYLIB_PATH`, or leave it out and run `topicmill setup`"
         }

@@ -41,6 +41,13 @@ pub enum Shapes {
         /// Tokens that the model reads at most: no batch is wider.
         window: usize,
     },
+    /// Only rows of one width, which a row's own length decides, so that its score does not depend on its batch mates.
+    OneWidth {
+        /// As of `Few`.
+        window: usize,
+        /// How many rows a batch has at least; fewer are filled up.
+        least: usize,
+    },
 }
 
 /// Widths in each doubling, from 64 on: so a width is filled up by an eighth at most. benches/results/shapes.md has what
@@ -48,6 +55,13 @@ pub enum Shapes {
 const STEPS: usize = 8;
 /// No width is filled up to less than a multiple of this many tokens: the units of a GPU multiply blocks of eight.
 const BLOCK: usize = 8;
+/// Where rows of one width go together, widths are multiples of so many tokens: enough rows share one, and little is
+/// filled up.
+const STEP: usize = 4;
+/// … and no narrower than this: a product of four rows or fewer has a kernel of its own, which adds up in another order.
+const NARROWEST: usize = 16;
+/// For the same reason: rows of a batch where the last layers read one token of each row.
+pub(crate) const LEAST_ROWS: usize = 8;
 
 impl Shapes {
     /// How wide a batch is whose longest row has so many tokens.
@@ -58,7 +72,16 @@ impl Shapes {
                 let step = (longest.next_power_of_two() / (2 * STEPS)).max(BLOCK);
                 longest.next_multiple_of(step).min(window).max(longest)
             }
+            Self::OneWidth { window, .. } => {
+                let width = longest.max(NARROWEST).next_multiple_of(STEP);
+                width.min(window).max(longest)
+            }
         }
+    }
+
+    /// Whether two rows of so many tokens may share a batch.
+    fn may_share(self, one: usize, other: usize) -> bool {
+        !matches!(self, Self::OneWidth { .. }) || self.width(one) == self.width(other)
     }
 
     /// How many rows a batch has that so many rows are put in.
@@ -66,6 +89,7 @@ impl Shapes {
         match self {
             Self::Any => rows,
             Self::Few { .. } => rows.next_power_of_two(),
+            Self::OneWidth { least, .. } => rows.max(least),
         }
     }
 
@@ -73,7 +97,7 @@ impl Shapes {
     fn most_rows(self, width: usize, budget: usize) -> usize {
         let most = (budget / width.max(1)).max(1);
         match self {
-            Self::Any => most,
+            Self::Any | Self::OneWidth { .. } => most,
             Self::Few { .. } => 1 << most.ilog2(),
         }
     }
@@ -87,7 +111,7 @@ impl Shapes {
     pub(crate) fn of(self, batch: &Batch) -> Fixed {
         match self {
             Self::Any => Fixed::default(),
-            Self::Few { .. } => Fixed {
+            Self::Few { .. } | Self::OneWidth { .. } => Fixed {
                 rows: Some(self.rows(batch.rows())),
                 width: Some(self.width(batch.width)),
             },
@@ -120,7 +144,8 @@ pub fn plan(
             // The first row of a batch is its longest.
             Some(batch)
                 if batch.len() < shapes.most_rows(shapes.width(batch[0].len), budget)
-                    && (grouping == Grouping::Mixed || batch[0].text == row.text) =>
+                    && (grouping == Grouping::Mixed || batch[0].text == row.text)
+                    && shapes.may_share(batch[0].len, row.len) =>
             {
                 batch.push(row);
             }
@@ -231,6 +256,26 @@ mod tests {
                             || batch.iter().all(|row| row.text == batch[0].text)
                     );
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_one_width_go_together_and_no_others() {
+        let window = 510;
+        let shapes = Shapes::OneWidth { window, least: 1 };
+        for seed in 0..20 {
+            let mut rows = rows(40, 3, seed);
+            for row in &mut rows {
+                row.len = row.len.min(window);
+            }
+            let batches = plan(rows.clone(), 900, Grouping::Mixed, shapes);
+            assert_eq!(batches.iter().flatten().count(), rows.len());
+            for batch in &batches {
+                let width = shapes.width(batch[0].len);
+                assert!(width == window || width.is_multiple_of(STEP), "{width}");
+                assert!(batch.iter().all(|row| shapes.width(row.len) == width));
+                assert!(batch.len() == 1 || width * batch.len() <= 900);
             }
         }
     }

@@ -9,6 +9,7 @@
 //! labels out). Nothing here runs a model.
 
 pub mod bounds;
+mod choice;
 pub mod classifier;
 mod config;
 mod error;
@@ -17,6 +18,7 @@ pub mod hashes;
 pub mod learned;
 pub mod manifest;
 mod names;
+mod rounding;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,17 +26,19 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+use self::choice::{Choice, precision_in};
 pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
-use self::graph::Facts;
+pub use self::graph::Facts;
 pub use self::graph::Fixed;
 pub use self::hashes::hex;
 use self::hashes::{file_hash, known_hash};
 pub use self::learned::{LearnedLabel, LearnedLabels};
 use self::manifest::{Made, Manifest};
+use self::names::external_data;
 pub use self::names::graph_names;
-use self::names::{choose_graph, external_data, precision_of};
+pub use self::rounding::Rounding;
 
 /// Name of the manifest in a model folder.
 pub const MANIFEST_FILE: &str = "manifest.toml";
@@ -97,15 +101,14 @@ pub struct ModelFolder {
     pub made: Option<Made>,
     /// The sizes that the graph fixes, as a rule none.
     pub fixed: Fixed,
-    /// Whether the graph in float32 is computed in bfloat16, which has a mantissa of 8 bits. Then `precision` is `bf16`.
-    pub rounds_to_bf16: bool,
+    /// How the graph in float32 is computed with fewer digits. Then `precision` is its name.
+    pub rounding: Rounding,
 }
 
-/// The precision of a graph in float32 that is computed in bfloat16.
-pub const BF16: &str = "bf16";
-/// How far a logit in bfloat16 may be off, as a share of how far the logits of the vectors lie apart (their standard
-/// deviation): that was 0.16 to 0.35 with random weights of BART's shape, and a wrong graph is off by more than 1.
-const BF16_SPREAD: f64 = 0.5;
+/// How far a logit may be off where numbers are rounded, as a share of how far the logits of the vectors lie apart (their
+/// standard deviation): in bfloat16 that was 0.16 to 0.35 with random weights of BART's shape, and a wrong graph is off by
+/// more than 1.
+const ROUNDED_SPREAD: f64 = 0.5;
 
 /// How a model scores a label.
 #[derive(Debug, Clone, PartialEq)]
@@ -234,7 +237,7 @@ impl ModelFolder {
         let Choice {
             made,
             graph,
-            rounds_to_bf16,
+            rounding,
         } = Choice::of(dir, manifest.as_ref(), processor, precision)?;
         let said = manifest.as_ref().map(Manifest::kind);
         let (kind, label_vectors) = kind_in(dir, &config, said)?;
@@ -265,7 +268,7 @@ impl ModelFolder {
         }
         // Only now: what is damaged is told by its hash, where that is known.
         let facts = graph::facts(&graph)?;
-        let precision = precision_in(&graph, made.as_ref(), &facts, rounds_to_bf16, precision)?;
+        let precision = precision_in(&graph, made.as_ref(), &facts, rounding, precision)?;
         if let Some(made) = &made
             && let Some(name) = facts.weights.iter().find(|name| !made.data.contains(name))
         {
@@ -286,9 +289,9 @@ impl ModelFolder {
             max_tokens = max_tokens.min(manifest.max_tokens);
             hasher.update(made.identity(max_tokens));
         }
-        if rounds_to_bf16 {
+        if !rounding.is_exact() {
             // The same graph, and other scores.
-            hasher.update("bf16\n");
+            hasher.update(format!("{rounding}\n"));
         }
         let fixed = Fixed::of(&facts.ids);
         // A longer text would not fit, so it is cut as by a model that reads no more.
@@ -311,13 +314,13 @@ impl ModelFolder {
             kind,
             made,
             fixed,
-            rounds_to_bf16,
+            rounding,
         })
     }
 
     /// How far a logit of the manifest's vectors may be off.
     pub fn tolerance(&self, made: &Made) -> f64 {
-        if !self.rounds_to_bf16 {
+        if self.rounding.is_exact() {
             return made.tolerance;
         }
         let logits = made.vectors.iter().flat_map(|vector| &vector.logits);
@@ -326,89 +329,24 @@ impl ModelFolder {
         let count = logits.len() as f64;
         let mean = logits.iter().sum::<f64>() / count;
         let spread = logits.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-        made.tolerance.max(BF16_SPREAD * spread.sqrt())
+        made.tolerance.max(ROUNDED_SPREAD * spread.sqrt())
     }
 
-    /// Whether a score depends on what else is in its batch: dynamic int8 has one activation scale a tensor. In bfloat16
-    /// a kernel may add up in another order for a batch of another size, and what is then rounded shows.
+    /// Whether a score depends on what else is in its batch. Dynamic int8 has one activation scale a tensor. Where numbers
+    /// are rounded, an NLI model shows the order in which a sum was added up, which its few rows decide.
     pub fn depends_on_batch(&self) -> bool {
         match &self.made {
-            _ if self.rounds_to_bf16 => true,
+            _ if !self.rounding.is_exact() => matches!(self.kind, ModelKind::Nli(_)),
             Some(made) => made.depends_on_batch,
             None => matches!(self.precision.as_str(), "int8" | "uint8"),
         }
     }
-}
 
-/// The graph of a folder that is to be computed.
-struct Choice {
-    made: Option<Made>,
-    graph: PathBuf,
-    rounds_to_bf16: bool,
-}
-
-impl Choice {
-    fn of(
-        dir: &Path,
-        manifest: Option<&Manifest>,
-        processor: Processor,
-        precision: Option<&str>,
-    ) -> Result<Self, ModelError> {
-        let choose = |precision: Option<&str>| {
-            let made = match manifest {
-                Some(manifest) => Some(manifest.made(manifest.choose(dir, processor, precision)?)),
-                None => None,
-            };
-            let graph = match &made {
-                Some(made) => dir.join(&made.file),
-                None => choose_graph(dir, precision)?,
-            };
-            Ok::<_, ModelError>((made, graph))
-        };
-        let is_bf16 = precision == Some(BF16) && processor == Processor::Cpu;
-        let (chosen, rounds_to_bf16) = match choose(precision) {
-            // No folder brings it: it is another way to compute the graph in float32.
-            Err(error) if is_bf16 => (choose(Some("fp32")).map_err(|_| error)?, true),
-            chosen => (chosen?, false),
-        };
-        let (made, graph) = chosen;
-        Ok(Self {
-            made,
-            graph,
-            rounds_to_bf16,
-        })
+    /// Whether a score depends on how wide its batch is, and not on its mates: where numbers are rounded, another width
+    /// shows, because a sum is added up in another order.
+    pub fn depends_on_width(&self) -> bool {
+        !self.rounding.is_exact() && !self.depends_on_batch()
     }
-}
-
-/// The precision that a graph is computed in, or why it is not the one that was asked for.
-fn precision_in(
-    graph: &Path,
-    made: Option<&Made>,
-    facts: &Facts,
-    rounds_to_bf16: bool,
-    asked: Option<&str>,
-) -> Result<String, ModelError> {
-    let wrong = |detail: String| ModelError::Graph {
-        path: graph.to_owned(),
-        detail,
-    };
-    if Fixed::of(&facts.ids).is_too_large() {
-        let shape = &facts.ids;
-        return Err(wrong(format!(
-            "its batches have the shape {shape:?}, which no memory holds"
-        )));
-    }
-    let in_fp32 = rounds_to_bf16 || asked == Some("fp32");
-    if made.is_none() && facts.is_int8 && in_fp32 {
-        return Err(wrong(
-            "its operators compute in int8, and another precision was asked for".to_owned(),
-        ));
-    }
-    Ok(match made {
-        _ if rounds_to_bf16 => BF16.to_owned(),
-        Some(made) => made.precision.clone(),
-        None => precision_of(graph, facts.is_int8),
-    })
 }
 
 fn required(dir: &Path, file: &str) -> Result<PathBuf, ModelError> {

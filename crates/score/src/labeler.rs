@@ -22,7 +22,7 @@ use super::batch::{self, Batch, BatchRow, Grouping, Shapes};
 use super::embedded::TextVector;
 use super::engine::{Engine, EngineError};
 use super::text::{EncodedText, Encoder, Sequence};
-use crate::folder::ModelFolder;
+use crate::folder::{ModelFolder, ModelKind};
 use crate::score::{PairLogits, Scores};
 
 /// Padded tokens of a batch where a score depends on its batch: few, because a CPU's cache is small.
@@ -201,10 +201,18 @@ impl Labeler {
         batch::plan(rows, batch_tokens, grouping, self.shapes())
     }
 
-    /// Which shapes batches may have: few where the engine wants that, and where a score does not depend on its batch.
+    /// Which shapes batches may have: few where the engine wants that, and where a score does not depend on its batch; of
+    /// one width where a score depends on that, unless the graph has one width only.
     pub fn shapes(&self) -> Shapes {
-        if self.engine.wants_few_shapes() && !self.folder.depends_on_batch() {
-            let window = self.folder.max_tokens;
+        let window = self.folder.max_tokens;
+        if self.folder.depends_on_width() && self.folder.fixed.width.is_none() {
+            // An embedding is the mean of all tokens, as a rule; a classifier looks at the first one.
+            let least = match self.folder.kind {
+                ModelKind::Embedding(_) => 1,
+                ModelKind::Nli(_) | ModelKind::Classifier(_) => batch::LEAST_ROWS,
+            };
+            Shapes::OneWidth { window, least }
+        } else if self.engine.wants_few_shapes() && !self.folder.depends_on_batch() {
             Shapes::Few { window }
         } else {
             Shapes::Any

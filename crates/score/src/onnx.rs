@@ -136,8 +136,8 @@ impl OnnxEngine {
         device: Device,
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
-        if folder.rounds_to_bf16 {
-            return Err(OnnxError::NoBf16);
+        if !folder.rounding.is_exact() {
+            return Err(OnnxError::NoRounding(folder.rounding));
         }
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let made = folder.made.as_ref();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::batch::Batch;
 use crate::engine::{Device, Engine, EngineError, EngineName, Logits};
-use crate::folder::{BF16, ModelFolder};
+use crate::folder::{ModelFolder, Rounding};
 use crate::onnx::library::Library;
 use crate::onnx::{Chosen, EngineOptions, OnnxEngine, OnnxError};
 use crate::openvino::OpenVinoEngine;
@@ -42,7 +42,7 @@ impl OpenedEngine {
         match options.engine {
             EngineName::OnnxRuntime => onnx(),
             EngineName::OpenVino => openvino(),
-            EngineName::Auto if asks_for_bf16(precision, options.device) => openvino(),
+            EngineName::Auto if asks_to_round(precision, options.device) => openvino(),
             EngineName::Auto => onnx().or_else(|error| without_onnx(error, options, openvino)),
         }
     }
@@ -57,7 +57,7 @@ impl OpenedEngine {
         options: &EngineOptions,
     ) -> Result<Self, OnnxError> {
         match options.engine {
-            EngineName::Auto if folder.rounds_to_bf16 => {
+            EngineName::Auto if !folder.rounding.is_exact() => {
                 OpenVinoEngine::load_unchecked(folder, options).map(Self::OpenVino)
             }
             EngineName::Auto | EngineName::OnnxRuntime => {
@@ -125,8 +125,9 @@ impl Engine for OpenedEngine {
     }
 }
 
-fn asks_for_bf16(precision: Option<&str>, device: Device) -> bool {
-    precision == Some(BF16) && !matches!(device, Device::Cuda(_))
+/// Whether the precision is one that only OpenVINO has.
+fn asks_to_round(precision: Option<&str>, device: Device) -> bool {
+    precision.and_then(Rounding::named).is_some() && !matches!(device, Device::Cuda(_))
 }
 
 /// Where there is no ONNX Runtime at all, OpenVINO gives the same scores.

@@ -1,6 +1,7 @@
 //! OpenVINO, behind [`Engine`]. Nothing outside this room names the `openvino` crate.
 //!
-//! It computes the graphs of the same model folders on CPUs, as a rule in float32 and on request in bfloat16. The library
+//! It computes the graphs of the same model folders on CPUs, as a rule in float32 and on request with numbers that are
+//! [rounded](Rounding). The library
 //! is loaded once a process, where somebody asks for it, from where [`library`](crate::onnx::library) finds it.
 //!
 //! Left to itself OpenVINO computes less exactly than a graph says: in bfloat16 where the CPU has it, and with inputs that
@@ -19,7 +20,7 @@ pub use self::runtime::{OpenVino, load_openvino};
 use crate::batch::Batch;
 use crate::contract::{Filling, Input, Numbers, Tensor};
 use crate::engine::{Device, Engine, EngineError, Logits};
-use crate::folder::{Fixed, ModelFolder, Processor};
+use crate::folder::{Fixed, ModelFolder, Processor, Rounding};
 use crate::onnx::{
     Chosen, EngineOptions, OnnxError, check_ids, classify_error, filling_of, is_memory_short,
     says_what_it_should,
@@ -45,7 +46,7 @@ pub struct OpenVinoEngine {
 struct Source {
     graph: PathBuf,
     threads: usize,
-    bf16: bool,
+    rounding: Rounding,
 }
 
 struct Compiled {
@@ -65,7 +66,7 @@ impl fmt::Debug for OpenVinoEngine {
         f.debug_struct("OpenVinoEngine")
             .field("graph", &self.source.graph)
             .field("threads", &self.source.threads)
-            .field("bf16", &self.source.bf16)
+            .field("rounding", &self.source.rounding)
             .finish_non_exhaustive()
     }
 }
@@ -111,9 +112,9 @@ impl OpenVinoEngine {
         let source = Source {
             graph: folder.graph.clone(),
             threads: options.threads.filter(|n| *n > 0).unwrap_or_else(cores),
-            bf16: folder.rounds_to_bf16,
+            rounding: folder.rounding,
         };
-        if source.bf16 && !runtime.has_bf16() {
+        if source.rounding.is_bf16() && !runtime.has_bf16() {
             tracing::warn!(
                 "this CPU has no instructions for bf16, so OpenVINO imitates them: float32 is faster here"
             );
@@ -210,7 +211,7 @@ impl Source {
             || Err("its path is no text in UTF-8".to_owned()),
             |path| {
                 let compile = || {
-                    let mut graph = runtime.compile(path, self.threads, self.bf16)?;
+                    let mut graph = runtime.compile(path, self.threads, self.rounding)?;
                     let request = graph.create_infer_request()?;
                     Ok(Compiled { request, graph })
                 };

@@ -12,16 +12,18 @@ use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{ModelFlags, PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::clock::SharedClock;
-use crate::engines::closeness::{Closeness, ENOUGH_TEXTS, Measured, Way};
+use crate::engines::closeness::{Closeness, ENOUGH_TEXTS, Measured, SAME_SCORE, Way};
 use crate::engines::{ModelChoice, OpenedModel};
-use topicmill_score::folder::BF16;
+use topicmill_score::folder::Rounding;
 use topicmill_score::openvino::load_openvino;
-use topicmill_score::{Device, EngineName, LabelSet, Scores};
+use topicmill_score::{Device, EngineName, LabelSet, Scores, TextError, TextResult};
 
 /// Texts that are read where nobody says how many.
 const TEXTS: u32 = 400;
 /// How often each way is measured; the fastest time counts.
 const ROUNDS: usize = 2;
+/// Texts that are also scored alone, to see whether a score depends on its batch.
+const ALONE: usize = 16;
 
 /// Flags of `bench closeness`.
 #[derive(Debug, Args)]
@@ -145,19 +147,25 @@ impl Work {
         let mut ways = vec![Way::new(EngineName::OnnxRuntime, "fp32")];
         if let Ok(openvino) = load_openvino(self.choice.openvino.as_deref()) {
             ways.push(Way::new(EngineName::OpenVino, "fp32"));
-            if openvino.has_bf16() {
-                ways.push(Way::new(EngineName::OpenVino, BF16));
-            }
+            let faster = |way: &Rounding| !way.is_bf16() || openvino.has_bf16();
+            let rounded = Rounding::ways().filter(faster).map(|way| way.to_string());
+            let rounded = rounded.filter(|precision| self.has(precision));
+            ways.extend(rounded.map(|precision| Way::new(EngineName::OpenVino, &precision)));
         }
-        let int8 = ModelChoice {
-            devices: vec![Device::Cpu],
-            precision: Some("int8".to_owned()),
-            ..self.choice.clone()
-        };
-        if int8.folder().is_ok() {
+        if self.has("int8") {
             ways.push(Way::new(EngineName::OnnxRuntime, "int8"));
         }
         ways
+    }
+
+    /// Whether the model can be computed in a precision.
+    fn has(&self, precision: &str) -> bool {
+        let asked = ModelChoice {
+            devices: vec![Device::Cpu],
+            precision: Some(precision.to_owned()),
+            ..self.choice.clone()
+        };
+        asked.folder().is_ok()
     }
 
     /// Scores all texts; `None` where it was stopped.
@@ -191,16 +199,41 @@ impl Work {
         let began = clock.elapsed();
         let results = labeler.score_all(&prepared, &self.texts, &stopped)?;
         let seconds = clock.elapsed().saturating_sub(began).as_secs_f64();
-        let scores = |results: Vec<_>| {
-            let of =
-                |result: Result<topicmill_score::TextResult, _>| result.ok().map(|it| it.scores);
-            results.into_iter().map(of).collect()
+        let Some(scores) = results.map(scores_of) else {
+            return Ok(None);
         };
-        Ok(results.map(|results| Came {
+        for (text, among) in self.texts.iter().zip(&scores).take(ALONE) {
+            let alone = labeler.score_all(&prepared, std::slice::from_ref(text), &stopped)?;
+            let Some(alone) = alone.map(scores_of) else {
+                return Ok(None);
+            };
+            if off(alone[0].as_ref(), among.as_ref()) > SAME_SCORE {
+                return Err(CliError::Usage("a score depends on its batch here".into()));
+            }
+        }
+        Ok(Some(Came {
             runtime,
             seconds,
-            scores: scores(results),
+            scores,
         }))
+    }
+}
+
+fn scores_of(results: Vec<Result<TextResult, TextError>>) -> Vec<Option<Scores>> {
+    let of = |result: Result<TextResult, _>| result.ok().map(|it| it.scores);
+    results.into_iter().map(of).collect()
+}
+
+/// The largest difference of a score.
+fn off(one: Option<&Scores>, other: Option<&Scores>) -> f64 {
+    match (one, other) {
+        (Some(one), Some(other)) => {
+            let apart = one.scores.iter().zip(&other.scores);
+            apart.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+        }
+        (None, None) => 0.0,
+        // One that cannot be scored is as far off as can be.
+        _ => 1.0,
     }
 }
 
@@ -209,16 +242,7 @@ fn measured(way: &Way, came: &Came, exact: &Came) -> Measured {
     let both = || came.scores.iter().zip(&exact.scores);
     // Of a text without a label in float32 there is nothing to agree with.
     let labelled = || both().filter_map(|(a, b)| Some((a, b.as_ref().and_then(label)?)));
-    let apart = |a: &Scores, b: &Scores| {
-        let apart = a.scores.iter().zip(&b.scores).map(|(a, b)| (a - b).abs());
-        apart.fold(0.0, f64::max)
-    };
-    let off = both().map(|(a, b)| match (a, b) {
-        (Some(a), Some(b)) => apart(a, b),
-        (None, None) => 0.0,
-        // One that cannot be scored is as far off as can be.
-        _ => 1.0,
-    });
+    let off = both().map(|(a, b)| off(a.as_ref(), b.as_ref()));
     let texts = came.scores.len();
     #[expect(clippy::cast_precision_loss, reason = "a speed")]
     let texts_per_sec = texts as f64 / came.seconds.max(1e-9);

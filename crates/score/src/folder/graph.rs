@@ -30,6 +30,9 @@ const INT8: [&str; 10] = [
     "QLinearMatMul",
 ];
 
+/// Types of a tensor, as the format numbers them: whole numbers of eight bits, without a sign and with one.
+const EIGHT_BITS: [u64; 2] = [2, 3];
+
 /// The input whose shape says which batches a graph takes.
 const IDS: &str = "input_ids";
 /// No tensor of a model has more.
@@ -80,6 +83,8 @@ pub struct Facts {
     pub weights: Vec<String>,
     /// Whether it computes with whole numbers of eight bits; weights of eight bits alone do not count.
     pub is_int8: bool,
+    /// Whether it has weights that are stored as whole numbers of eight bits.
+    pub has_int8_weights: bool,
     /// The shape of its input `input_ids`, −1 for any size; empty where it says none.
     pub ids: Vec<i64>,
 }
@@ -144,6 +149,7 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
         at: 0,
         found: BTreeSet::new(),
         is_int8: false,
+        has_int8_weights: false,
         ids: Vec::new(),
         name: Vec::new(),
         shape: Vec::new(),
@@ -151,7 +157,8 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
     reader
         .message(Message::Model, end, 0)
         .map_err(|error| wrong(error.to_string()))?;
-    let (is_int8, ids) = (reader.is_int8, reader.ids);
+    let (is_int8, has_int8_weights) = (reader.is_int8, reader.has_int8_weights);
+    let ids = reader.ids;
     let names = reader.found.into_iter();
     let weights = names
         .map(|name| {
@@ -170,6 +177,7 @@ pub fn facts(graph: &Path) -> Result<Facts, ModelError> {
     Ok(Facts {
         weights,
         is_int8,
+        has_int8_weights,
         ids,
     })
 }
@@ -179,6 +187,7 @@ struct Reader {
     at: u64,
     found: BTreeSet<String>,
     is_int8: bool,
+    has_int8_weights: bool,
     ids: Vec<i64>,
     /// Of the input that is being read.
     name: Vec<u8>,
@@ -202,6 +211,9 @@ impl Reader {
             match key & 7 {
                 0 => {
                     let number = self.varint()?;
+                    if (message, key >> 3) == (Message::Tensor, 2) {
+                        self.has_int8_weights |= EIGHT_BITS.contains(&number);
+                    }
                     if let (Message::Dimension, 1, Some(size)) =
                         (message, key >> 3, self.shape.last_mut())
                     {

@@ -348,9 +348,24 @@ fn a_graph_says_itself_whether_it_computes_in_int8() {
     // The same graph, whose scores must not be mixed.
     let rounded = ModelFolder::open(dir.path(), Some("bf16")).unwrap();
     assert_ne!(rounded.manifest_hash, folder.manifest_hash);
+    let error = ModelFolder::open(dir.path(), Some("int8-g32")).unwrap_err();
+    assert!(error.to_string().contains("not stored in int8"), "{error}");
     // Weights in eight bits alone do not count: it computes in float32.
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/minilm-reddit-topics");
-    assert_eq!(ModelFolder::open(&shipped, None).unwrap().precision, "fp32");
+    let exact = ModelFolder::open(&shipped, None).unwrap();
+    assert_eq!(exact.precision, "fp32");
+    let mut hashes = vec![exact.manifest_hash];
+    for way in Rounding::ways() {
+        let rounded = ModelFolder::open(&shipped, Some(&way.to_string())).unwrap();
+        assert_eq!(
+            (rounded.precision, rounded.rounding),
+            (way.to_string(), way)
+        );
+        hashes.push(rounded.manifest_hash);
+    }
+    hashes.sort_unstable();
+    hashes.dedup();
+    assert_eq!(hashes.len(), 4, "scores that must not be mixed");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::library::{FoundBy, Library};
 use crate::engine::{Device, EngineError};
-use crate::folder::ModelError;
+use crate::folder::{ModelError, Rounding};
 
 /// Why an ONNX model, or the library that computes it, cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -54,11 +54,11 @@ pub enum OnnxError {
     /// OpenVINO computes on CPUs here.
     #[error("compute on {0}: OpenVINO is used for CPUs only")]
     CpuOnly(Device),
-    /// ONNX Runtime has no arithmetic in bfloat16 on a CPU.
+    /// ONNX Runtime rounds nothing that a graph does not say.
     #[error(
-        "compute in bf16 with ONNX Runtime: it has no such arithmetic on a CPU, and OpenVINO has"
+        "compute in {0} with ONNX Runtime: it has no such arithmetic on a CPU, and OpenVINO has"
     )]
-    NoBf16,
+    NoRounding(Rounding),
     /// The GPU asked for cannot be used.
     #[error("use CUDA device {device}: {detail}")]
     Cuda {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use ::openvino::{CompiledModel, Core, DeviceType, InferenceError, PropertyKey, RwPropertyKey};
 use openvino_sys::library as c_library;
 
+use crate::folder::Rounding;
 use crate::onnx::library::{FoundBy, Library, Place, Start, place};
 use crate::onnx::{OnnxError, is_memory_short};
 
@@ -54,18 +55,19 @@ impl OpenVino {
         &self,
         graph: &str,
         threads: usize,
-        bf16: bool,
+        rounding: Rounding,
     ) -> Result<CompiledModel, InferenceError> {
         let other = |key: &'static str| RwPropertyKey::Other(key.into());
         let threads = threads.to_string();
+        let group = rounding.group().unwrap_or_default().to_string();
         let properties = [
             // Always said: left open it is bfloat16 where the CPU has that.
             (
                 RwPropertyKey::HintInferencePrecision,
-                if bf16 { "bf16" } else { "f32" },
+                if rounding.is_bf16() { "bf16" } else { "f32" },
             ),
-            // Left open, inputs of weights in eight bits are rounded to eight bits, by a kernel that depends on the batch.
-            (other("DYNAMIC_QUANTIZATION_GROUP_SIZE"), "0"),
+            // 0 turns it off. Left open, inputs of weights in eight bits are rounded to eight bits.
+            (other("DYNAMIC_QUANTIZATION_GROUP_SIZE"), group.as_str()),
             (RwPropertyKey::NumStreams, "1"),
             (RwPropertyKey::InferenceNumThreads, threads.as_str()),
             // Other threads compute beside these, and a container moves its threads as it likes.

@@ -5,7 +5,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::batch::LEAST_ROWS;
 use crate::engine::EngineName;
+use crate::labeler::Labeler;
+use crate::labels::{Label, LabelSet, Mode};
 use crate::onnx::OnnxEngine;
 use crate::onnx::library::Library;
 use crate::text::Sequence;
@@ -16,6 +19,9 @@ const MODELS: [&str; 4] = [
     "tests/it/fixtures/models/tiny-bert-nli",
     "tests/it/fixtures/models/tiny-roberta-nli",
 ];
+
+/// A classifier whose head reads the first token.
+const CLASSIFIER: &str = "tests/it/fixtures/classifiers/models/tiny-roberta-flags";
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -118,7 +124,67 @@ fn bfloat16_is_another_precision_of_the_same_graph() {
     assert!(off > 1e-5, "{off}: it did not round");
     assert!(off < 0.3, "{off}");
     let onnx = OnnxEngine::open(&dir, Some("bf16"), &options).unwrap_err();
-    assert!(matches!(onnx, OnnxError::NoBf16), "{onnx}");
+    assert!(matches!(onnx, OnnxError::NoRounding(_)), "{onnx}");
+}
+
+#[test]
+fn a_rounded_row_says_the_same_beside_however_many_rows_of_its_width() {
+    let Some(options) = options() else { return };
+    let ways = Rounding::ways().map(|way| (MODELS[0], way, 1));
+    let classifier = (CLASSIFIER, Rounding::Bf16, LEAST_ROWS);
+    for (model, way, least) in ways.chain([classifier]) {
+        let name = way.to_string();
+        let (folder, mut engine) =
+            OpenVinoEngine::open(&repository(model), Some(&name), &options).unwrap();
+        assert_eq!(folder.precision, name);
+        for len in [16, 20, 64] {
+            let alone = engine.infer(&batch(&folder, &vec![len; least])).unwrap();
+            for rows in [least + 1, least + 2, least + 4, 31] {
+                let among = engine.infer(&batch(&folder, &vec![len; rows])).unwrap();
+                let same = alone.row(0) == among.row(0);
+                assert!(same, "{model} in {way}: {rows} rows of {len} tokens");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rounded_score_does_not_depend_on_its_batch() {
+    let Some(options) = options() else { return };
+    let labels = ["cooking", "astronomy", "trade unions"].map(|label| Label {
+        slug: label.to_owned(),
+        label: label.to_owned(),
+        descriptions: Vec::new(),
+    });
+    let set = LabelSet {
+        name: "three".to_owned(),
+        template: "This text is about {}.".to_owned(),
+        mode: Mode::Single,
+        threshold: 0.0,
+        temperature: 1.0,
+        labels: labels.to_vec(),
+        background: None,
+    };
+    let texts: Vec<String> = (0..60)
+        .map(|words| "stars and soup, ".repeat(words % 17) + &"!".repeat(words / 20))
+        .collect();
+    for way in Rounding::ways() {
+        let name = way.to_string();
+        let (folder, engine) =
+            OpenVinoEngine::open(&repository(MODELS[0]), Some(&name), &options).unwrap();
+        let mut labeler = Labeler::load(folder, Box::new(engine), 700).unwrap();
+        let prepared = labeler.prepare(&set).unwrap();
+        let mut score = |texts: &[String]| {
+            let scores = labeler.score_all(&prepared, texts, &|| false).unwrap();
+            let scores = scores.unwrap().into_iter();
+            scores.map(|it| it.unwrap().raw).collect::<Vec<_>>()
+        };
+        let among = score(&texts);
+        for (text, among) in texts.iter().zip(&among) {
+            let alone = &score(std::slice::from_ref(text))[0];
+            assert_eq!(alone, among, "{way}: {text:?}");
+        }
+    }
 }
 
 #[test]
