@@ -28,6 +28,9 @@ Labels = Sequence[str] | Mapping[str, str | Sequence[str]]
 #: Models that a process holds for labelers that came to it pickled; the one that was not used longest makes room.
 _HELD = 4
 
+#: Precisions in which only OpenVINO computes, on CPUs.
+_ROUNDED = ("bf16", "int8-g32", "int8-g128")
+
 
 class Scored(TypedDict):
     """What `Labeler.label` says of a text, as the zero-shot pipeline of transformers does."""
@@ -75,7 +78,7 @@ class _Settings:
 
     def _is_for_cpus(self) -> bool:
         """Whether OpenVINO computes in any case, which knows no GPU here."""
-        return self.engine == "openvino" or (self.engine == "auto" and self.precision == "bf16")
+        return self.engine == "openvino" or (self.engine == "auto" and self.precision in _ROUNDED)
 
 
 class _Loaded:
@@ -138,14 +141,15 @@ class Labeler:
     :param device: "auto" for a GPU where there is one, "cpu", "cuda" or "cuda:N".
     :param mode: "single" for one label a text, whose scores add up to 1; "multi" for each label by itself; "raw", of a
         classifier only, for its logits as they are. None for what a classifier was made for, and else for "single".
-    :param precision: Which graph of the folder, such as "fp32" or "int8"; "auto" for the folder's choice.
+    :param precision: Which graph of the folder, such as "fp32" or "int8"; "auto" for the folder's choice. OpenVINO computes the
+        graph of "fp32" faster in "bf16", "int8-g32" and "int8-g128".
     :param threads: Threads that compute a batch; None for one a core.
     :param template: The hypothesis, with one {} where the label goes; None for the model's own.
     :param threshold: A text whose best score is lower gets no label.
     :param batch_tokens: Padded tokens that a batch may hold; None for what suits the device.
     :param engine: The library that computes: "onnxruntime"; "openvino", on CPUs only, which `topicmill[openvino]` installs;
-        "auto" for ONNX Runtime, and for OpenVINO where precision is "bf16" or ONNX Runtime is nowhere. Both give the same
-        scores in float32.
+        "auto" for ONNX Runtime, and for OpenVINO where ONNX Runtime is nowhere or cannot compute in the precision. Both give
+        the same scores in float32.
     :param text: The column of texts that `label_batch` reads; several are joined with a blank line.
     :param label_scores: Whether `label_batch` adds a column with the score of each label.
     :param logits: Whether `label_batch` adds a column with the logit of each label.

@@ -28,7 +28,8 @@ pub struct ModelFlags {
     /// Compute with this library: auto, onnxruntime or openvino
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
-    /// Use the model's graph in this precision: auto, fp32, fp16, int8, or bf16 (fp32 computed by OpenVINO in bfloat16)
+    /// Use the model's graph in this precision: auto, fp32, fp16 or int8; or fp32 computed faster by OpenVINO: bf16,
+    /// int8-g32 or int8-g128
     #[arg(long, value_name = "P")]
     precision: Option<String>,
     /// Take the fastest engine and precision whose labels come this close to float32: exact, near (99.5 % of the labels)
