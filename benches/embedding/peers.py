@@ -15,6 +15,7 @@ import resource
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,9 @@ from run import checkpoint, sentence_transformer, weights_of  # first, because i
 import numpy as np
 import torch
 
+PIPELINE = Path(__file__).resolve().parents[2] / "pipelines/sixteen-topics.toml"
+TEMPLATE = "This text is about {}."
+"""As in the pipeline file."""
 THREADS = {"INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
 PRECISIONS = ("fp32", "bf16", "int8-g32", "int8-g128")
 
@@ -115,6 +119,9 @@ def encoded(model, rows: list[str], labels: np.ndarray) -> tuple[float, list[int
 
 def ours(program: Path, model: Path, folder: Path, engine: str, precision: str, order: list[str]) -> Callable:
     """Seconds and labels of topicmill."""
+
+    topics = tomllib.loads(PIPELINE.read_text(encoding="utf-8"))["topic"]
+    words = {topic["slug"]: topic["label"] for topic in topics}
 
     def score(texts: str) -> float:
         out = folder / "scored.ndjson"
