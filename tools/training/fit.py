@@ -23,7 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from models.errors import InputError
 from training.batches import GROWTH, micro_batches
 from training.posts import Corpus, Row
-from training.precision import NAMES
+from training.precision import CPU_ATTENTION, NAMES
 from training.progress import Meter
 from training.watch import watch
 
@@ -93,8 +93,7 @@ class Fit:
         self.held_ids = encode(tokenizer, corpus.held_out, plan.max_tokens)
         prepare(model, plan)
         if precision == "bf16" and not self.on_gpu:
-            # Forward and back, torch's fused attention takes three to four times as long in bf16 on a CPU as products.
-            model.set_attn_implementation("eager")
+            model.set_attn_implementation(CPU_ATTENTION)
         if checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
