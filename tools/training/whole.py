@@ -156,12 +156,12 @@ def one_seed(
         shutil.rmtree(folder, ignore_errors=True)
     plan = plan_of(arguments, seed)
     model = base.classifier(corpus.labels, seed)
-    precision = precision_of(arguments.precision)
+    precision = "no" if arguments.head_only else precision_of(arguments.precision)
     fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say, arguments.checkpointing)
     if arguments.head_only:
         say(f"a linear head on frozen vectors, C = {fit_head(fit):g}")
     else:
-        say(f"computing in {NAMES[precision]}; weights stay in float32" if precision != "no" else "computing in fp32")
+        say(f"multiplying in {NAMES[precision]}")
         if arguments.resume:
             fit.load()
         fit.run()
