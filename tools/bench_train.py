@@ -66,6 +66,8 @@ def main() -> int:
     if arguments.row is not None:
         print(json.dumps(measured(WAYS[arguments.row], arguments)))
         return 0
+    from training.precision import has_bf16
+
     found: dict[int, list[dict]] = {}
     for _ in range(arguments.rounds):
         for row, way in enumerate(WAYS):
@@ -265,19 +267,6 @@ def made_up(count: int) -> list:
         rows.append(Row(f"t3_{number}", " ".join(text), label, ""))
     chance.shuffle(rows)
     return rows
-
-
-def has_bf16() -> bool:
-    """Whether the device multiplies bf16 numbers: else autocast only makes it slower."""
-    import torch
-
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return False
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def parse() -> argparse.Namespace:

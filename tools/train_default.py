@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from training import keep, topics
 from training.embed import Embedder
+from training.precision import precision_of
 from training.shipped import read_shipped, write_shipped
 from training.vectors import Scales, fitted
 from training.words import Label, read_labels
@@ -29,7 +30,7 @@ def main() -> int:
     """Train, average, mix, write."""
     arguments = parse()
     torch.set_num_threads(arguments.threads)
-    recipe = topics.Recipe()
+    recipe = topics.Recipe(precision=precision_of(arguments.precision))
     words = read_labels(ROOT / "pipelines/sixteen-topics.toml")
     labels = topics.Labels.of(words)
     with arguments.posts.open(encoding="utf-8") as lines:
@@ -43,7 +44,7 @@ def main() -> int:
     for seed in recipe.seeds:
         say(f"seed {seed} of {recipe.seeds}")
         model.load_state_dict(before)
-        encoder = topics.Encoder(model, tokenizer, recipe.frozen, recipe.tokens)
+        encoder = topics.Encoder(model, tokenizer, recipe.frozen, recipe.tokens, recipe.precision)
         trainer = topics.Trainer(encoder, labels, train, others, replace(recipe, seed=seed), say)
         kept += run(trainer, arguments.work / f"seed-{seed}")[recipe.average_from :]
     averaged = topics.averaged([torch.load(path, weights_only=True) for path in kept])
@@ -103,6 +104,7 @@ def parse() -> argparse.Namespace:
         "--work", type=Path, default=Path("target/train-default"), help="checkpoints (default: %(default)s)"
     )
     parser.add_argument("--threads", type=int, default=1, help="the bits of the weights depend on it (default: 1)")
+    parser.add_argument("--precision", choices=("bf16", "fp32"), default="fp32", help="(default: %(default)s)")
     return parser.parse_args()
 
 

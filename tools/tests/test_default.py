@@ -19,11 +19,11 @@ LABELS = topics.Labels(["food", "travel"], [["This text is about food."], ["This
 ROWS = [topics.Row("garlic soup", 0), topics.Row("night train to a lake", 1)] * 4
 
 
-def trainer() -> topics.Trainer:
+def trainer(precision: str = "no") -> topics.Trainer:
     """Two epochs of two steps."""
-    recipe = replace(topics.Recipe(), frozen=4, epochs=2, batch=4, others=1)
+    recipe = replace(topics.Recipe(), frozen=4, epochs=2, batch=4, others=1, precision=precision)
     tokenizer = Tokenizer.from_file(str(SHIPPED / "tokenizer.json"))
-    encoder = topics.Encoder(read_shipped(SHIPPED), tokenizer, recipe.frozen, recipe.tokens)
+    encoder = topics.Encoder(read_shipped(SHIPPED), tokenizer, recipe.frozen, recipe.tokens, precision)
     return topics.Trainer(encoder, LABELS, ROWS, ["This text is about chess."], recipe, lambda _: None)
 
 
@@ -43,14 +43,20 @@ class Default(unittest.TestCase):
 
     def test_a_stop_leaves_no_trace(self):
         """The same bits as without it; a checkpoint of another recipe is refused."""
-        whole = trainer()
+        for precision in ("no", "bf16"):
+            with self.subTest(precision):
+                self.goes_on(precision)
+
+    def goes_on(self, precision: str) -> None:
+        """Compare a training that was stopped with one that was not."""
+        whole = trainer(precision)
         losses = [whole.once()["loss"] for _ in range(4)]
         self.assertLess(losses[-1], losses[0])
         path = Path(tempfile.mkdtemp(dir=ROOT)) / "checkpoint.pt"
-        first = trainer()
+        first = trainer(precision)
         first.once()
         first.save(path)
-        second = trainer()
+        second = trainer(precision)
         second.load(path)
         while second.step < second.steps:
             second.once()

@@ -16,11 +16,13 @@ import numpy as np
 import onnxruntime
 import torch
 import train
+from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from training.base import read_base
 from training.fit import Fit, Plan
 from training.posts import Wishes, read_corpus
+from training.precision import precision_of
 from training.progress import Meter, in_words
 from training.shipped import read_shipped
 from training.watch import GpuWatch, verdict
@@ -61,8 +63,14 @@ def written(rows: list[dict], ending: str = ".ndjson") -> Path:
     return path
 
 
+def another_precision() -> None:
+    """Let the next training of this process compute in another one: accelerate holds on to the first."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
 def run(*words: object, base: Path | None = None) -> tuple[int, str, Path]:
     """Run the command in this process: exit code, stderr, and where OUT is."""
+    another_precision()
     out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
     said = io.StringIO()
     given = [str(word) for word in words]
@@ -149,6 +157,9 @@ class TheWholeWay(unittest.TestCase):
 class Measures(unittest.TestCase):
     """What makes a step faster or smaller, and changes nothing of it."""
 
+    def setUp(self):
+        another_precision()
+
     def test_layers_that_are_held_are_computed_once_and_do_not_move(self):
         """The logits are those of the whole network but for half precision, and only the upper layers learn."""
         corpus = read_corpus(written(posts()), Wishes())
@@ -165,6 +176,46 @@ class Measures(unittest.TestCase):
         moved = {name for name, weight in fit.plain().state_dict().items() if not torch.equal(weight, before[name])}
         self.assertTrue(any("layer.5" in name for name in moved))
         self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
+
+    def test_bf16_is_taken_where_the_device_has_it(self):
+        """A CPU with instructions for it, one without, a new GPU, an old one; and what was asked for."""
+        for on_gpu, known, wanted in [
+            (False, {"avx512_bf16": True}, "bf16"),
+            (False, {"amx_bf16": True}, "bf16"),
+            (False, {"avx512_f": True, "avx512_bf16": False}, "no"),
+            (True, True, "bf16"),
+            (True, False, "fp16"),
+        ]:
+            with (
+                mock.patch("torch.cuda.is_available", return_value=on_gpu),
+                mock.patch("torch.cuda.is_bf16_supported", return_value=known),
+                mock.patch("torch.cpu.get_capabilities", return_value=known),
+            ):
+                self.assertEqual(precision_of("auto"), wanted)
+                self.assertEqual((precision_of("fp32"), precision_of("bf16")), ("no", "bf16"))
+
+    def test_bf16_learns_what_float32_learns(self):
+        """Weights, gradients and optimizer are float32 in both; after training, so are the logits."""
+        corpus = read_corpus(written(posts()), Wishes())
+        base = read_base(SHIPPED)
+        found = []
+        for precision in ("no", "bf16"):
+            model = base.classifier(corpus.labels, 1)
+            plan = Plan(batch=8, epochs=1, freeze_layers=4)
+            another_precision()
+            fit = Fit(model, base.tokenizer, corpus, plan, ROOT / "unused", precision, None, lambda _: None)
+            with mock.patch.object(fit.accelerator, "clip_grad_norm_"):
+                fit.once()
+            moving = [weight for weight in fit.plain().parameters() if weight.requires_grad]
+            sums = [state["exp_avg"] for state in fit.optimizer.state.values()]
+            self.assertEqual({tensor.dtype for tensor in (*moving, *sums)}, {torch.float32})
+            found.append(torch.cat([weight.grad.flatten() for weight in moving]))
+            rounded = fit.logits()
+            fit.take_best()
+            exact = fit.logits()
+            self.assertEqual(precision == "no", np.array_equal(rounded, exact))
+            np.testing.assert_allclose(rounded, exact, atol=0.02)
+        self.assertGreater(torch.nn.functional.cosine_similarity(*found, dim=0).item(), 0.99)
 
     def test_checkpointing_gives_the_same_gradients(self):
         """It computes twice what it would store."""
@@ -220,10 +271,19 @@ class Measures(unittest.TestCase):
 class Stops(unittest.TestCase):
     """What a stop leaves, and what goes on from there."""
 
+    def setUp(self):
+        another_precision()
+
     def test_a_run_that_goes_on_gives_the_same_weights_to_the_bit(self):
         """Killed behind the first epoch, and gone on in another process's state of randomness."""
+        for precision in ("fp32", "bf16"):
+            with self.subTest(precision):
+                self.goes_on(precision)
+
+    def goes_on(self, precision: str) -> None:
+        """Compare a run that was killed with one that was not."""
         path = written(posts())
-        words = (path, "--epochs", 3, "--batch", 8, "--dropout", 0.1, "--patience", 9)
+        words = (path, "--epochs", 3, "--batch", 8, "--dropout", 0.1, "--patience", 9, "--precision", precision)
         code, said, whole = run(*words)
         self.assertEqual(code, 0, said)
         out = Path(tempfile.mkdtemp(dir=ROOT)) / "out"
@@ -306,16 +366,18 @@ class Stops(unittest.TestCase):
     def test_a_checkpoint_of_something_else_is_refused(self):
         """Other settings, other posts, another model."""
         path = written(posts())
-        code, said, out = run(path, "--epochs", 1, "--batch", 8)
+        code, said, out = run(path, "--epochs", 1, "--batch", 8, "--precision", "bf16")
         self.assertEqual(code, 0, said)
         shutil.rmtree(out)
         for change, words in [
             ((path, "--epochs", 2, "--batch", 8), "other settings"),
             ((written(posts(13)), "--epochs", 1, "--batch", 8), "other posts"),
             ((path, "--epochs", 1, "--batch", 8, "--base", source_folder("tiny-roberta")), "another model"),
+            ((path, "--epochs", 1, "--batch", 8, "--precision", "fp32"), "computed in bf16, not fp32: add --precision"),
         ]:
             with self.subTest(words):
-                code, said, _ = run(*change, "--out", out, "--resume")
+                given = () if "--precision" in change else ("--precision", "bf16")
+                code, said, _ = run(*change, *given, "--out", out, "--resume")
                 self.assertEqual(code, 2, said)
                 self.assertIn(words, said)
 
@@ -380,6 +442,7 @@ class Refusals(unittest.TestCase):
             (("--label-column", "mood"), "has no column `mood`"),
             (("--head-only",), "--head-only needs an embedding model"),
             (("--freeze-layers", 1), "--freeze-layers works with the model that ships"),
+            (("--precision", "fp16"), "--precision fp16 is for GPUs"),
             (("--freeze-layers", 6, "--base", SHIPPED), "the base has 6 layers"),
             (("--freeze-layers", 2, "--dropout", 0.1, "--base", SHIPPED), "leave one out"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),

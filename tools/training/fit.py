@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from models.errors import InputError
 from training.batches import GROWTH, micro_batches
 from training.posts import Corpus, Row
+from training.precision import CPU_ATTENTION, NAMES
 from training.progress import Meter
 from training.watch import watch
 
@@ -91,6 +92,8 @@ class Fit:
         self.ids = encode(tokenizer, corpus.train, plan.max_tokens)
         self.held_ids = encode(tokenizer, corpus.held_out, plan.max_tokens)
         prepare(model, plan)
+        if precision == "bf16" and not self.on_gpu:
+            model.set_attn_implementation(CPU_ATTENTION)
         if checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         optimizer = torch.optim.AdamW(groups_of(model, plan), weight_decay=plan.decay)
@@ -105,7 +108,9 @@ class Fit:
         self.weights = class_weights(corpus, plan)
         self.states = self.held_states = None
         if plan.freeze_layers:
-            self.states, self.held_states = self.below(self.ids), self.below(self.held_ids)
+            with self.accelerator.autocast():
+                self.states = self.below(self.ids)
+            self.held_states = self.below(self.held_ids)  # they judge the model that float32 will compute
 
     @property
     def on_gpu(self) -> bool:
@@ -275,7 +280,12 @@ class Fit:
 
     def identity(self) -> dict:
         """What a checkpoint must agree with."""
-        return {"plan": asdict(self.plan), "posts": self.corpus.digest, "labels": self.corpus.labels}
+        return {
+            "plan": asdict(self.plan),
+            "posts": self.corpus.digest,
+            "labels": self.corpus.labels,
+            "precision": NAMES[self.accelerator.mixed_precision],
+        }
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -316,6 +326,9 @@ class Fit:
         for key, what in (("posts", "other posts"), ("labels", "other labels"), ("plan", "other settings")):
             if stored[key] != wanted[key]:
                 raise InputError(f"`{path}` is of {what}: run without --resume, or with what it began with")
+        began, now = stored.get("precision"), wanted["precision"]
+        if began not in (None, now):
+            raise InputError(f"`{path}` was computed in {began}, not {now}: add --precision {began}, or begin again")
         try:
             self.plain().load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])
@@ -325,10 +338,11 @@ class Fit:
         self.say(f"going on at step {self.progress.step} of {self.steps}")
 
     def take_best(self) -> None:
-        """Put the best weights that were seen back into the model."""
+        """Put the best weights that were seen back into the model, which computes in float32 from here on."""
         path = self.folder / "best.pt"
         if path.is_file():
             self.plain().load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
 
 
 def silent(_: str) -> None:

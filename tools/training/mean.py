@@ -72,6 +72,7 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
             vectors = self.vectors(input_ids, attention_mask, token_type_ids=token_type_ids)
         else:
             vectors = self.pooled(self.through(states, attention_mask, self.frozen, None), attention_mask)
-        logits = functional.linear(vectors, self.classifier.weight.float(), self.classifier.bias.float())
+        with torch.autocast(vectors.device.type, enabled=False):  # logits in float32 cost nothing
+            logits = functional.linear(vectors, self.classifier.weight.float(), self.classifier.bias.float())
         loss = None if labels is None else functional.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)

@@ -22,6 +22,7 @@ from tokenizers import Tokenizer
 from torch.nn import functional
 from transformers import BertModel
 
+from training.precision import CPU_ATTENTION
 from training.words import Label
 
 Say = Callable[[str], None]
@@ -51,6 +52,7 @@ class Recipe:
     seeds: tuple[int, ...] = (1, 2)
     share: float = 0.6
     label_pull: float = 0.2
+    precision: str = "no"  # accelerate's name of it: "no" is float32
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,10 @@ def rows_of(posts: list[dict], labels: Labels, share: float) -> tuple[list[Row],
 class Encoder:
     """The network in two parts: the lower one is computed once, the upper one is trained."""
 
-    def __init__(self, model: BertModel, tokenizer: Tokenizer, frozen: int, tokens: int):
-        self.model, self.frozen = model, frozen
+    def __init__(self, model: BertModel, tokenizer: Tokenizer, frozen: int, tokens: int, precision: str = "no"):
+        self.model, self.frozen, self.in_bf16 = model, frozen, precision == "bf16"
+        if self.in_bf16:
+            model.set_attn_implementation(CPU_ATTENTION)
         tokenizer.no_padding()
         tokenizer.enable_truncation(tokens)
         tokenizer.encode_special_tokens = True
@@ -158,7 +162,9 @@ class Encoder:
         for batch in grouped(order, lengths, 1536):
             inside = [lengths[index] for index in batch]
             padded = torch.nn.utils.rnn.pad_sequence([states[index].float() for index in batch], batch_first=True)
-            parts.append(pooled(self.layers(padded, inside, self.frozen, None), inside))
+            with torch.autocast("cpu", torch.bfloat16, enabled=self.in_bf16):
+                found = self.layers(padded, inside, self.frozen, None)
+            parts.append(pooled(found.float(), inside))
             places += batch
         return torch.cat(parts)[torch.tensor(places).argsort()]
 

@@ -17,6 +17,7 @@ from training.fit import Fit, Plan
 from training.head import fit_head
 from training.keep import keep_zero_shot
 from training.posts import Corpus, Wishes, read_corpus
+from training.precision import NAMES, precision_of
 from training.report import best_temperature, figures, write_report, write_test
 from training.tuned import write_tuned
 
@@ -98,6 +99,7 @@ def check(arguments: argparse.Namespace) -> list[int]:
             raise InputError(f"--{name.replace('_', '-')} is {given}: give {least} to {most}")
     if (arguments.teacher or arguments.max_entropy < 1) and not arguments.soft:
         raise InputError("--teacher and --max-entropy are about the teacher's scores: add --soft 0.5")
+    precision_of(arguments.precision)
     if arguments.head_only and arguments.soft:
         raise InputError("--head-only learns from labels alone: leave out --soft")
     if arguments.freeze_layers and arguments.train_embeddings:
@@ -145,15 +147,6 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
     )
 
 
-def precision_of(wish: str) -> str:
-    """What the device computes with: bf16 where it has it, else fp16 on a GPU, else float32."""
-    if wish != "auto":
-        return "no" if wish == "fp32" else wish
-    if not torch.cuda.is_available():
-        return "no"
-    return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-
-
 def one_seed(
     arguments: argparse.Namespace, corpus: Corpus, base: Base, seed: int, say: Say
 ) -> tuple[list[dict], dict[str, float]]:
@@ -163,13 +156,12 @@ def one_seed(
         shutil.rmtree(folder, ignore_errors=True)
     plan = plan_of(arguments, seed)
     model = base.classifier(corpus.labels, seed)
-    precision = precision_of(arguments.precision)
-    fit = Fit(
-        model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say, arguments.checkpointing
-    )
+    precision = "no" if arguments.head_only else precision_of(arguments.precision)
+    fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say, arguments.checkpointing)
     if arguments.head_only:
         say(f"a linear head on frozen vectors, C = {fit_head(fit):g}")
     else:
+        say(f"multiplying in {NAMES[precision]}")
         if arguments.resume:
             fit.load()
         fit.run()
