@@ -74,6 +74,14 @@ const COUNTS: [Count; 14] = [
         remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
     },
     Count {
+        check: "counted labels",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+               WHERE c.day IS NOT NULL AND (p.text_hash <> c.text_hash OR p.topic IS DISTINCT FROM c.topic)",
+        meaning: "`topic_daily` and `topic_agreement` count labels as of another text or topic than their posts have",
+        remedy: "run `UPDATE classifications SET day = NULL`; the views then look at the posts",
+    },
+    Count {
         check: "purged posts",
         severity: Severity::Problem,
         sql: "SELECT COUNT(*) FROM posts p JOIN tombstones t ON t.fullname = p.fullname",
