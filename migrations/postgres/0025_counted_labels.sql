@@ -1,12 +1,12 @@
 -- `topic_daily` and `topic_agreement` read the post of each label. Now a label carries the day and the topic of its post, and an index
--- has labels in the order of the groups. NULL: nobody wrote the day beside the label, or the post has another text now. Then
+-- has labels in the order of the groups; the inner queries ask for this order, so that the planner reads the index. NULL: nobody wrote the day beside the label, or the post has another text now. Then
 -- the views look at the post.
 ALTER TABLE classifications ADD COLUMN day BIGINT; -- days since 1970 (UTC) on which the post was posted
 ALTER TABLE classifications ADD COLUMN topic TEXT; -- of the post; where `day` is NULL, nobody reads it
 UPDATE classifications c
    SET day = (p.created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', topic = p.topic
   FROM posts p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash;
-CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, topic, label, abstained, other, day)
+CREATE INDEX classifications_counted ON classifications (model_id, label_set_id, day, label, abstained, other, topic)
     INCLUDE (score) WHERE day IS NOT NULL;
 CREATE INDEX classifications_uncounted ON classifications (model_id, label_set_id, fullname) WHERE day IS NULL;
 ANALYZE classifications;
@@ -29,12 +29,12 @@ CREATE TRIGGER posts_change_labels AFTER UPDATE OF text_hash, created_at, topic 
 CREATE OR REPLACE VIEW topic_daily AS
   WITH counted AS (
        SELECT day, label, abstained, other, COUNT(*) AS posts, SUM(score) AS score
-         FROM (SELECT topic, label, abstained, other, day, score FROM classifications
+         FROM (SELECT day, label, abstained, other, score FROM classifications
                 WHERE model_id = (SELECT model_id FROM current_target)
                   AND label_set_id = (SELECT label_set_id FROM current_target)
                   AND day IS NOT NULL
-                ORDER BY topic, label, abstained, other, day) c
-        GROUP BY topic, label, abstained, other, day
+                ORDER BY day, label, abstained, other) c
+        GROUP BY day, label, abstained, other
         UNION ALL
        SELECT (p.created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', c.label, c.abstained, c.other, 1, c.score
          FROM classifications c
@@ -69,7 +69,7 @@ CREATE OR REPLACE VIEW topic_agreement AS
                 WHERE model_id = (SELECT model_id FROM current_target)
                   AND label_set_id = (SELECT label_set_id FROM current_target)
                   AND day IS NOT NULL AND topic IS NOT NULL
-                ORDER BY topic, label, abstained) c
+                ORDER BY day, label, abstained, other, topic) c
         GROUP BY topic, label, abstained
         UNION ALL
        SELECT p.topic, c.label, c.abstained, 0, 1
