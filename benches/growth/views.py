@@ -29,9 +29,9 @@ QUESTIONS = {
 COLUMNS = """posts (fullname, subreddit, topic, title, selftext, permalink, author, reddit_score, num_comments, over_18,
     is_self, source, text_hash, created_at, collected_at, updated_at, checked_at)"""
 LABELS = """INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
-    run_id, classified_at) SELECT fullname, 1, 1, text_hash, 'topic' || ((reddit_score + reddit_score / 400) % 16),
-    0.5 + reddit_score / 1000.0, reddit_score / 500.0, reddit_score % 10 = 0, 'single', 1, collected_at
-    FROM posts WHERE num_comments < 45"""
+    run_id, classified_at, day, topic) SELECT fullname, 1, 1, text_hash, 'topic' || ((reddit_score + reddit_score / 400) % 16),
+    0.5 + reddit_score / 1000.0, reddit_score / 500.0, reddit_score % 10 = 0, 'single', 1, collected_at,
+    {day}, topic FROM posts WHERE num_comments < 45"""
 TARGET = [
     "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens)"
     " VALUES ('bench', 'nli', 'm', 'fp32', 't', 512)",
@@ -91,7 +91,7 @@ def fill_sqlite(path: str, posts: int) -> int | None:
             for statement in TARGET:
                 connection.execute(statement)
             connection.execute(SQLITE, {"posts": posts})
-            connection.execute(LABELS)
+            connection.execute(LABELS.format(day="unixepoch(substr(created_at, 1, 10)) / 86400"))
     return None
 
 
@@ -104,7 +104,7 @@ def fill_postgres(url: str, posts: int) -> int:
             for statement in TARGET:
                 connection.execute(statement)
             connection.execute(POSTGRES, {"posts": posts})
-            connection.execute(LABELS)
+            connection.execute(LABELS.format(day="(created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01'"))
             connection.execute("VACUUM ANALYZE")
         return int(stat(connection.info.backend_pid)[1])
 

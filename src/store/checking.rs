@@ -48,7 +48,7 @@ struct Count {
     remedy: &'static str,
 }
 
-const COUNTS: [Count; 14] = [
+const COUNTS: [Count; 15] = [
     Count {
         check: "labels without scores",
         severity: Severity::Problem,
@@ -72,6 +72,14 @@ const COUNTS: [Count; 14] = [
                SELECT 1 FROM labels l WHERE l.label_set_id = c.label_set_id AND l.slug = c.label)",
         meaning: "posts have a label that is not in their label set",
         remedy: "delete these rows of `classifications`; `topicmill classify` then makes them anew from stored logits",
+    },
+    Count {
+        check: "counted labels",
+        severity: Severity::Problem,
+        sql: "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
+               WHERE c.day IS NOT NULL AND (p.text_hash <> c.text_hash OR p.topic IS DISTINCT FROM c.topic)",
+        meaning: "`topic_daily` and `topic_agreement` count labels under another text or topic than their posts have",
+        remedy: "run `UPDATE classifications SET day = NULL`; the views then look at the posts",
     },
     Count {
         check: "purged posts",

@@ -9,6 +9,7 @@ mod cascade;
 mod classifiers;
 mod cli;
 mod collect;
+mod counted;
 mod dataset;
 mod embedding_manifest;
 mod engines;

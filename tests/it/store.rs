@@ -18,11 +18,11 @@ use crate::support::postgres::databases;
 
 const LEASE: Duration = Duration::from_mins(1);
 
-fn at(secs: i64) -> Timestamp {
+pub fn at(secs: i64) -> Timestamp {
     Timestamp::from_epoch_secs(1_750_000_000 + secs).unwrap()
 }
 
-fn post(id: &str, title: &str, body: &str) -> Post {
+pub fn post(id: &str, title: &str, body: &str) -> Post {
     Post {
         fullname: id.parse().unwrap(),
         subreddit: "gaming".into(),
@@ -46,7 +46,7 @@ fn post(id: &str, title: &str, body: &str) -> Post {
     }
 }
 
-fn labels(threshold: f64) -> LabelSet {
+pub fn labels(threshold: f64) -> LabelSet {
     let label = |slug: &str| Label {
         slug: slug.into(),
         label: format!("{slug} things"),
@@ -63,7 +63,12 @@ fn labels(threshold: f64) -> LabelSet {
     }
 }
 
-async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> topicmill::store::Upserted {
+pub async fn save(
+    store: &Store,
+    run: RunId,
+    posts: &[Post],
+    now: i64,
+) -> topicmill::store::Upserted {
     let page = Page {
         run,
         source: SourceKind::Sample,
@@ -79,14 +84,14 @@ async fn save(store: &Store, run: RunId, posts: &[Post], now: i64) -> topicmill:
     store.save_page(&page).await.unwrap()
 }
 
-struct Fixture {
-    store: Store,
-    run: RunId,
-    target: Target,
+pub struct Fixture {
+    pub store: Store,
+    pub run: RunId,
+    pub target: Target,
     hypotheses: Vec<i64>,
 }
 
-async fn fixture(store: Store, posts: usize) -> Fixture {
+pub async fn fixture(store: Store, posts: usize) -> Fixture {
     let run = store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
     let posts: Vec<Post> = (0..posts)
         .map(|i| post(&format!("p{i:03}"), &format!("Title {i}"), ""))
@@ -125,7 +130,7 @@ async fn fixture(store: Store, posts: usize) -> Fixture {
 }
 
 impl Fixture {
-    async fn claim(&self, limit: u32, now: i64) -> Claim {
+    pub async fn claim(&self, limit: u32, now: i64) -> Claim {
         let claimant = Claimant {
             worker: "w",
             run: self.run,
@@ -168,7 +173,7 @@ impl Fixture {
             .collect()
     }
 
-    async fn complete(&self, claim: &Claim, now: i64) -> Written {
+    pub async fn complete(&self, claim: &Claim, now: i64) -> Written {
         let done = self.done(claim);
         self.store
             .complete(
@@ -183,7 +188,7 @@ impl Fixture {
             .unwrap()
     }
 
-    async fn count(&self, sql: &str) -> i64 {
+    pub async fn count(&self, sql: &str) -> i64 {
         self.store.query(sql).await.unwrap().rows[0][0]
             .as_i64()
             .unwrap()
@@ -234,7 +239,7 @@ async fn posts_are_upserted_once_and_an_edited_text_is_told() {
 }
 
 /// A page of a file, which names its topic.
-fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
+pub fn of_file<'a>(run: RunId, topic: &'a str, posts: &[Post], now: i64) -> Page<'a> {
     Page {
         run,
         source: SourceKind::Import,

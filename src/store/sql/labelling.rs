@@ -16,15 +16,19 @@ use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{Mode, PairLogits, Scores, TextVector};
 
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+
 /// What is common to labels that are stored together.
-struct Labels {
-    target: Target,
-    mode: Mode,
-    run: RunId,
-    now: Timestamp,
-    /// Whether many logits are stored as fast as the database takes them: then one that is there is an error.
-    apart: bool,
+pub(super) struct Labels {
+    pub(super) target: Target,
+    pub(super) mode: Mode,
+    pub(super) run: RunId,
+    pub(super) now: Timestamp,
 }
+
+/// Posts that are held, by their names: the hash of the text, and what a label carries of its post for the views that count.
+pub(super) type Held = HashMap<String, (Vec<u8>, i64, Option<String>)>;
 
 impl<DB> SqlStore<DB>
 where
@@ -52,17 +56,18 @@ where
         now: Timestamp,
         done: &[Classified],
     ) -> Result<Written> {
-        let mut labels = Labels {
+        let labels = Labels {
             target,
             mode,
             run,
             now,
-            apart: true,
         };
+        // Whether many logits are stored as fast as the database takes them: then one that is there is an error.
+        let mut apart = true;
         loop {
-            match self.try_complete(lease_id, &labels, done).await {
+            match self.try_complete(lease_id, &labels, apart, done).await {
                 // Another worker stored what the model said of one of the texts meanwhile.
-                Err(error) if labels.apart && is_taken(&error) => labels.apart = false,
+                Err(error) if apart && is_taken(&error) => apart = false,
                 written => return written,
             }
         }
@@ -72,16 +77,11 @@ where
         &self,
         lease_id: Lease,
         labels: &Labels,
+        apart: bool,
         done: &[Classified],
     ) -> Result<Written> {
         const WHAT: &str = "store labels";
-        let &Labels {
-            target,
-            mode,
-            run,
-            now,
-            apart,
-        } = labels;
+        let target = labels.target;
         let mut tx = self.begin_labels().await?;
         if !Self::hold_lease(&mut tx, lease_id).await? {
             // Somebody else has these posts now. Dropping the transaction rolls it back.
@@ -95,19 +95,19 @@ where
         for chunk in done.chunks(POSTS_A_STATEMENT) {
             // A post that was edited meanwhile stays in the backlog, and is scored again; what is not there under
             // this lease any more (deleted, say) is not ours to write.
-            let mut chunk = Self::hold_texts(&mut tx, chunk).await?;
+            let (mut chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
             }
-            let held = Self::take_out_of_backlog(&mut tx, lease_id, target, &chunk).await?;
-            chunk.retain(|one| held.contains(&one.fullname));
+            let ours = Self::take_out_of_backlog(&mut tx, lease_id, target, &chunk).await?;
+            chunk.retain(|one| ours.contains(&one.fullname));
             if chunk.is_empty() {
                 continue;
             }
             stored.add(&chunk);
             Self::insert_logits(&mut tx, &chunk, apart).await?;
             Self::insert_vectors(&mut tx, &chunk).await?;
-            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_classifications(&mut tx, labels, &slugs, &held, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }
         tx.commit().await.doing(WHAT)?;
@@ -118,28 +118,29 @@ where
     pub(super) async fn hold_texts<'c>(
         tx: &mut Transaction<'static, DB>,
         done: &[&'c Classified],
-    ) -> Result<Vec<&'c Classified>> {
+    ) -> Result<(Vec<&'c Classified>, Held)> {
         const WHAT: &str = "look whether texts are as they were";
         let mut select = QueryBuilder::<DB>::new(
-            "SELECT p.fullname, p.text_hash FROM posts p WHERE p.text_purged_at IS NULL AND p.fullname IN (",
+            "SELECT p.fullname, p.text_hash, p.created_at, p.topic FROM posts p WHERE p.text_purged_at IS NULL AND p.fullname IN (",
         );
         push_list(&mut select, done.iter().map(|one| one.fullname.as_str()));
         select.push(" ORDER BY p.fullname ").push(DB::HOLD_POSTS);
-        let texts: HashMap<String, Vec<u8>> = select
+        let decode = |row: &DB::Row| -> Result<_, sqlx::Error> {
+            let created_at: DateTime<Utc> = row.try_get(2)?;
+            let day = created_at.timestamp().div_euclid(DAY);
+            Ok((row.try_get(0)?, (row.try_get(1)?, day, row.try_get(3)?)))
+        };
+        let held: Held = select
             .build()
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| {
-                rows.iter()
-                    .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-                    .collect()
-            })
+            .and_then(|rows| rows.iter().map(decode).collect())
             .doing(WHAT)?;
         let is_same = |one: &&Classified| {
-            let text = texts.get(&one.fullname);
-            text.is_some_and(|text| text == one.text_hash.as_bytes())
+            let post = held.get(&one.fullname);
+            post.is_some_and(|(text, ..)| text == one.text_hash.as_bytes())
         };
-        Ok(done.iter().copied().filter(is_same).collect())
+        Ok((done.iter().copied().filter(is_same).collect(), held))
     }
 
     /// Locks a lease, which goes before any lock on its posts; false if it is not there. Whoever takes over
@@ -287,14 +288,19 @@ where
 
     pub(super) async fn upsert_classifications(
         tx: &mut Transaction<'static, DB>,
-        target: Target,
-        mode: Mode,
-        run: RunId,
-        now: Timestamp,
+        labels: &Labels,
         slugs: &[String],
+        held: &Held,
         done: &[&Classified],
     ) -> Result<()> {
+        let &Labels {
+            target,
+            mode,
+            run,
+            now,
+        } = labels;
         let n = done.len();
+        let post = |one: &&Classified| held.get(&one.fullname);
         let real = |of: fn(&Scores) -> f64| {
             Values::Real(done.iter().map(|one| Some(of(&one.scores))).collect())
         };
@@ -337,11 +343,19 @@ where
                 ("mode", Values::Text(vec![Some(mode.as_str()); n])),
                 ("run_id", Values::all(run.0, n)),
                 ("classified_at", Values::Time(vec![Some(at(now)); n])),
+                (
+                    "day",
+                    Values::Integer(done.iter().map(|one| Some(post(one)?.1)).collect()),
+                ),
+                (
+                    "topic",
+                    Values::Text(done.iter().map(|one| post(one)?.2.as_deref()).collect()),
+                ),
             ],
             on_conflict: "ON CONFLICT (model_id, label_set_id, fullname) DO UPDATE SET text_hash = excluded.text_hash, \
                  label = excluded.label, score = excluded.score, margin = excluded.margin, \
                  abstained = excluded.abstained, other = excluded.other, by_small = excluded.by_small, mode = excluded.mode, run_id = excluded.run_id, \
-                 classified_at = excluded.classified_at",
+                 classified_at = excluded.classified_at, day = excluded.day, topic = excluded.topic",
         };
         DB::insert(&mut *tx, insert)
             .await

@@ -17,6 +17,7 @@ use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::{Classified, Result, RunId, StoreError, StoredLabels, Target, UnlabelledText};
+use super::labelling::Labels;
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
@@ -254,6 +255,12 @@ where
         posts: &[Classified],
     ) -> Result<StoredLabels> {
         const WHAT: &str = "store labels";
+        let labels = Labels {
+            target,
+            mode,
+            run,
+            now,
+        };
         let mut tx = self.begin_labels().await?;
         // One at a time writes so under a label set, and sees what the others wrote: no post is labelled twice.
         let alone = format!("SELECT 1 FROM label_sets WHERE id = $1 {}", DB::LOCK_POSTS);
@@ -266,7 +273,7 @@ where
         let mut stored = StoredLabels::default();
         let posts: Vec<&Classified> = posts.iter().collect();
         for chunk in posts.chunks(POSTS_A_STATEMENT) {
-            let mut chunk = Self::hold_texts(&mut tx, chunk).await?;
+            let (mut chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
             }
@@ -278,7 +285,7 @@ where
                 continue;
             }
             stored.add(&chunk);
-            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_classifications(&mut tx, &labels, &slugs, &held, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
         }
         tx.commit().await.doing(WHAT)?;

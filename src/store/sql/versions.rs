@@ -13,6 +13,7 @@ use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::versions::{Cost, Failure, LabelSetRow, LabelledPost};
 use super::super::{Classified, Missing, ModelRow, Result, RunId, Sought, StoreError, Target};
+use super::labelling::Labels;
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{Fullname, TextHash, Timestamp};
 use topicmill_score::{Label, LabelSet, Mode};
@@ -454,18 +455,24 @@ where
         posts: &[Classified],
     ) -> Result<u64> {
         const WHAT: &str = "store labels";
+        let labels = Labels {
+            target,
+            mode,
+            run,
+            now,
+        };
         let mut tx = self.begin_labels().await?;
         let slugs = Self::slugs(&mut tx, target.label_set).await?;
         let mut stored = 0;
         let posts: Vec<&Classified> = posts.iter().collect();
         for chunk in posts.chunks(POSTS_A_STATEMENT) {
             // What was deleted or edited since it was read is not labelled by what it was.
-            let chunk = Self::hold_texts(&mut tx, chunk).await?;
+            let (chunk, held) = Self::hold_texts(&mut tx, chunk).await?;
             if chunk.is_empty() {
                 continue;
             }
             stored += chunk.len() as u64;
-            Self::upsert_classifications(&mut tx, target, mode, run, now, &slugs, &chunk).await?;
+            Self::upsert_classifications(&mut tx, &labels, &slugs, &held, &chunk).await?;
             Self::upsert_scores(&mut tx, target, &chunk).await?;
             // A worker that holds some of them writes the same once more.
             Self::take_free_posts(&mut tx, target, &chunk).await?;

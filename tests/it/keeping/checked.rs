@@ -6,7 +6,7 @@ use topicmill::store::checking::Severity;
 use super::*;
 
 /// What breaks a database, on which of the two, and the check that finds it.
-const BREAKS: [(&str, &str, &str); 12] = [
+const BREAKS: [(&str, &str, &str); 13] = [
     (
         "",
         "DELETE FROM labels WHERE slug = 'food'",
@@ -16,6 +16,11 @@ const BREAKS: [(&str, &str, &str); 12] = [
         "",
         "UPDATE classifications SET label = 'nobody'",
         "unknown labels",
+    ),
+    (
+        "",
+        "UPDATE classifications SET day = 0, topic = 'nobody'",
+        "counted labels",
     ),
     (
         "",

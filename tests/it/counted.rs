@@ -1,0 +1,158 @@
+//! `topic_daily` and `topic_agreement` count what a count by hand counts, whatever becomes of posts and labels.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use topicmill::domain::PurgeReason;
+use topicmill::store::{Checked, Dropped, Target};
+
+use crate::migrations::execute;
+use crate::store::{Fixture, at, fixture, labels, of_file, post, save};
+use crate::support::postgres::databases;
+
+/// Every post with its label under the current label set, for its present text.
+const BY_HAND: &str = "\
+SELECT p.created_at, p.topic, c.label, c.score, CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END
+  FROM posts p LEFT JOIN current_target t ON TRUE
+  LEFT JOIN classifications c ON c.model_id = t.model_id AND c.label_set_id = t.label_set_id
+       AND c.fullname = p.fullname AND c.text_hash = p.text_hash";
+const UNCOUNTED: &str = "SELECT COUNT(*) FROM classifications WHERE day IS NULL";
+
+async fn rows(f: &Fixture, sql: &str) -> Vec<Vec<Value>> {
+    f.store.query(sql).await.unwrap().rows
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap().to_owned()
+}
+
+/// Compares both views with a count by hand; how many posts are labelled.
+async fn labelled(f: &Fixture, step: &str) -> i64 {
+    let mut days: BTreeMap<(String, String), (i64, f64)> = BTreeMap::new();
+    let mut topics: BTreeMap<String, (i64, i64, i64)> = BTreeMap::new();
+    for row in rows(f, BY_HAND).await {
+        let (is_labelled, outcome) = (!row[2].is_null(), &row[4]);
+        if is_labelled {
+            let day = days.entry((text(&row[0])[..10].to_owned(), text(outcome)));
+            let day = day.or_default();
+            *day = (day.0 + 1, day.1 + row[3].as_f64().unwrap());
+        }
+        if !row[1].is_null() {
+            let topic = topics.entry(text(&row[1])).or_default();
+            topic.0 += 1;
+            topic.1 += i64::from(is_labelled);
+            topic.2 += i64::from(is_labelled && outcome == &row[1]);
+        }
+    }
+    let sum = days.values().map(|(posts, _)| posts).sum();
+    let days: Vec<Vec<Value>> = days
+        .into_iter()
+        .map(|((day, outcome), (posts, score))| {
+            let none = ["other", "unsure"].contains(&outcome.as_str());
+            let slug = (!none).then(|| outcome.clone());
+            #[expect(clippy::cast_precision_loss, reason = "a handful of posts")]
+            let mean = score / posts as f64;
+            vec![
+                day.into(),
+                slug.into(),
+                posts.into(),
+                mean.into(),
+                outcome.into(),
+            ]
+        })
+        .collect();
+    let view = "SELECT day, label_topic, posts, mean_score, outcome FROM topic_daily ORDER BY day, outcome";
+    assert_eq!(rows(f, view).await, days, "{step}");
+    let topics: Vec<Vec<Value>> = topics
+        .into_iter()
+        .map(|(topic, (posts, labelled, agreed))| {
+            vec![topic.into(), posts.into(), labelled.into(), agreed.into()]
+        })
+        .collect();
+    let view = "SELECT topic, posts, labelled, agreed FROM topic_agreement ORDER BY topic";
+    assert_eq!(rows(f, view).await, topics, "{step}");
+    sum
+}
+
+#[tokio::test]
+async fn the_views_count_what_is_there_whatever_becomes_of_it() {
+    for database in databases() {
+        let url = database.url.as_str();
+        let f = fixture(database.open().await, 8).await;
+        assert_eq!(labelled(&f, "no label").await, 0);
+        let claim = f.claim(6, 1).await;
+        f.complete(&claim, 2).await;
+        assert_eq!(labelled(&f, "six labels").await, 6);
+        assert_eq!(f.count(UNCOUNTED).await, 0, "{url}: written with the label");
+        let marks = "UPDATE classifications SET abstained = TRUE WHERE fullname IN ('t3_p003', 't3_p004'); \
+                     UPDATE classifications SET other = TRUE WHERE fullname = 't3_p004'";
+        execute(url, marks).await;
+        assert_eq!(labelled(&f, "other and unsure").await, 6);
+
+        save(&f.store, f.run, &[post("p000", "Title 0", "edited")], 3).await;
+        assert_eq!(labelled(&f, "edited").await, 5);
+        save(&f.store, f.run, &[post("p000", "Title 0", "")], 4).await;
+        assert_eq!(labelled(&f, "edited back").await, 6);
+        assert_eq!(f.count(UNCOUNTED).await, 0, "{url}");
+        let page = of_file(f.run, "food", &[post("p001", "Title 1", "")], 5);
+        f.store.save_block(&[page], None).await.unwrap();
+        assert_eq!(labelled(&f, "collected for another topic").await, 6);
+        let mut later = post("p002", "Title 2", "");
+        later.created_at = at(2 * 86_400);
+        save(&f.store, f.run, &[later], 6).await;
+        assert_eq!(labelled(&f, "of another day").await, 6);
+        execute(
+            url,
+            "UPDATE posts SET topic = NULL WHERE fullname = 't3_p003'",
+        )
+        .await;
+        assert_eq!(labelled(&f, "of no topic").await, 6);
+
+        f.store.purge_texts(at(1), 3, at(7)).await.unwrap();
+        assert_eq!(labelled(&f, "after retention").await, 6);
+        let gone = Checked {
+            gone: vec![("t3_p001".parse().unwrap(), PurgeReason::Deleted)],
+            ..Checked::default()
+        };
+        f.store.purge(f.run, &gone, at(8)).await.unwrap();
+        assert_eq!(labelled(&f, "purged").await, 5);
+
+        // As a hand writes it, that does not know these columns.
+        let by_hand = "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, \
+                          abstained, mode, classified_at) \
+                       SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'food', 0.5, 0.25, FALSE, 'single', \
+                              p.created_at FROM posts p CROSS JOIN current_target t WHERE p.fullname IN ('t3_p006', 't3_p007')";
+        execute(url, by_hand).await;
+        assert_eq!(labelled(&f, "by hand").await, 7);
+        assert_eq!(f.count(UNCOUNTED).await, 2);
+        execute(
+            url,
+            "UPDATE posts SET topic = 'food' WHERE fullname = 't3_p006'",
+        )
+        .await;
+        assert_eq!(labelled(&f, "by hand, for another topic").await, 7);
+        assert_eq!(f.count(UNCOUNTED).await, 1);
+
+        let mut set = labels(0.5);
+        set.name = "three".into();
+        let other = Target {
+            label_set: f.store.ensure_label_set(&set, at(9)).await.unwrap(),
+            ..f.target
+        };
+        f.store.set_current(other).await.unwrap();
+        assert_eq!(labelled(&f, "under another label set").await, 0);
+        f.store.set_current(f.target).await.unwrap();
+        execute(
+            url,
+            "DELETE FROM classifications WHERE fullname = 't3_p005'",
+        )
+        .await;
+        assert_eq!(labelled(&f, "one label deleted").await, 6);
+        f.store.set_current(other).await.unwrap();
+        let what = Dropped::LabelSet(f.target.label_set);
+        while f.store.drop_labels(what).await.unwrap() > 0 {}
+        f.store.set_current(f.target).await.unwrap();
+        assert_eq!(labelled(&f, "label set dropped").await, 0);
+        f.store.close().await.unwrap();
+    }
+}
