@@ -119,7 +119,6 @@ def encoded(model, rows: list[str], labels: np.ndarray) -> tuple[float, list[int
 
 def ours(program: Path, model: Path, folder: Path, engine: str, precision: str, order: list[str]) -> Callable:
     """Seconds and labels of topicmill."""
-
     topics = tomllib.loads(PIPELINE.read_text(encoding="utf-8"))["topic"]
     words = {topic["slug"]: topic["label"] for topic in topics}
 
@@ -136,9 +135,7 @@ def ours(program: Path, model: Path, folder: Path, engine: str, precision: str, 
         loading, seconds = score("first.ndjson"), score("texts.ndjson")
         lines = (folder / "scored.ndjson").read_text().splitlines()
         scores = [json.loads(line)["scores"] for line in lines]
-        # The labels in the order of the learned vectors: their words are in the first text of each.
-        names = list(scores[0])
-        place = [next(i for i, text in enumerate(order) if f" about {name}" in text) for name in names]
+        place = [order.index(TEMPLATE.format(words[name])) for name in scores[0]]
         return seconds - loading, [place[np.argmax(list(row.values()))] for row in scores]
 
     return run
