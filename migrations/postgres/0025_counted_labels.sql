@@ -1,6 +1,6 @@
--- `topic_daily` and `topic_agreement` read the post of each label. Now a label carries the day and the topic of its post, and an index
--- has labels in the order of the groups; the inner queries ask for this order, so that the planner reads the index. NULL: nobody wrote the day beside the label, or the post has another text now. Then
--- the views look at the post.
+-- `topic_daily` and `topic_agreement` read the post of each label. Now a label carries the day and the topic of its post, and an
+-- index has labels in the order of the groups; the inner queries ask for this order, so that the planner reads the index. NULL:
+-- nobody wrote the day beside the label, or the post has another text now. Then the views look at the post.
 ALTER TABLE classifications ADD COLUMN day BIGINT; -- days since 1970 (UTC) on which the post was posted
 ALTER TABLE classifications ADD COLUMN topic TEXT; -- of the post; where `day` is NULL, nobody reads it
 UPDATE classifications c

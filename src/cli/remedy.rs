@@ -18,7 +18,7 @@ pub fn on_folder(error: &ModelError) -> &'static str {
         }
         ModelError::NoFile { .. } => ", or fetch the model again with `topicmill model pull`",
         ModelError::Ambiguous { .. } => ", with `--precision` or `classify.precision`",
-        ModelError::Precision { .. } => {
+        ModelError::Precision { .. } | ModelError::OfAnother { .. } => {
             "; choose another `--precision` or `classify.precision`, or leave it out"
         }
         ModelError::NoGraph { .. } => {

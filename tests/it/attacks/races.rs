@@ -514,7 +514,7 @@ CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   END IF;
   RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE ON classifications
+CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE OF text_hash ON classifications
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_labels();
 CREATE FUNCTION watch_over_logits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF NOT EXISTS (SELECT 1 FROM posts WHERE text_hash = NEW.text_hash) THEN

@@ -60,26 +60,26 @@ pub(super) fn precision_in(
     rounding: Rounding,
     asked: Option<&str>,
 ) -> Result<String, ModelError> {
-    let wrong = |detail: String| ModelError::Graph {
-        path: graph.to_owned(),
-        detail,
-    };
     if Fixed::of(&facts.ids).is_too_large() {
         let shape = &facts.ids;
-        return Err(wrong(format!(
-            "its batches have the shape {shape:?}, which no memory holds"
-        )));
+        return Err(ModelError::Graph {
+            path: graph.to_owned(),
+            detail: format!("its batches have the shape {shape:?}, which no memory holds"),
+        });
     }
+    let wrong = |detail: &'static str| ModelError::OfAnother {
+        path: graph.to_owned(),
+        precision: asked.unwrap_or_default().to_owned(),
+        detail,
+    };
     let in_fp32 = !rounding.is_exact() || asked == Some("fp32");
     if made.is_none() && facts.is_int8 && in_fp32 {
-        return Err(wrong(
-            "its operators compute in int8, and another precision was asked for".to_owned(),
-        ));
+        return Err(wrong("its operators compute in int8"));
     }
     if rounding.group().is_some() && !facts.has_int8_weights {
-        return Err(wrong(format!(
-            "its weights are not stored in int8, so `{rounding}` would compute it in float32"
-        )));
+        return Err(wrong(
+            "its weights are not stored in int8, so this would be float32",
+        ));
     }
     Ok(match made {
         _ if !rounding.is_exact() => rounding.to_string(),

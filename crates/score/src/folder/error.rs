@@ -64,6 +64,16 @@ pub enum ModelError {
         /// What is wrong with it.
         detail: String,
     },
+    /// A graph that is not computed in the precision asked for.
+    #[error("compute the graph `{path}` in {precision}: {detail}")]
+    OfAnother {
+        /// The file.
+        path: PathBuf,
+        /// What was asked for.
+        precision: String,
+        /// Why not.
+        detail: &'static str,
+    },
     /// Several graphs and no rule to choose one.
     #[error(
         "the model folder `{folder}` has several graphs ({}): choose one by its precision",
