@@ -486,6 +486,8 @@ impl Scene {
         self.nothing_is(what, &[
             "pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash)",
             "classifications c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
+            "classifications c JOIN posts p ON p.fullname = c.fullname \
+              WHERE c.day IS NOT NULL AND (p.text_hash <> c.text_hash OR p.topic IS DISTINCT FROM c.topic)",
             "packed_scores c WHERE c.fullname NOT IN (SELECT fullname FROM posts)",
             "sightings s WHERE s.fullname NOT IN (SELECT fullname FROM posts)",
             "backlog b WHERE b.fullname NOT IN (SELECT fullname FROM posts)",
@@ -514,7 +516,8 @@ CREATE FUNCTION watch_over_labels() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   END IF;
   RETURN NULL;
 END $$;
-CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE OF text_hash ON classifications
+CREATE CONSTRAINT TRIGGER watch_over_labels AFTER INSERT OR UPDATE OF fullname, text_hash, model_id, label_set_id, label,
+  score, margin, abstained, other, by_small, mode, run_id, classified_at ON classifications
   DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION watch_over_labels();
 CREATE FUNCTION watch_over_logits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
   IF NOT EXISTS (SELECT 1 FROM posts WHERE text_hash = NEW.text_hash) THEN
