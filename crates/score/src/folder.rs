@@ -30,7 +30,7 @@ use self::choice::{Choice, precision_in};
 pub use self::classifier::{ClassifierHead, HeadFunction};
 use self::config::{Config, TokenizerConfig};
 pub use self::error::ModelError;
-pub use self::graph::Facts;
+use self::graph::Facts;
 pub use self::graph::Fixed;
 pub use self::hashes::hex;
 use self::hashes::{file_hash, known_hash};
