@@ -35,6 +35,8 @@ import psutil
 
 TOP = Path(__file__).resolve().parents[2]
 PARTS = 16
+# Texts of a partition in Dask with workers.
+PARTITION = 50
 # Of the pipeline, as in tutorials.
 BATCH = 25
 
@@ -112,7 +114,9 @@ def workers(folder: Path, rounds: int) -> None:
     import topicmill.dask
 
     count = int(os.environ.get("TEXTS", "480"))
-    labeled = topicmill.dask.label(dd.read_parquet(posts(folder, count)), text="text")
+    # Many partitions a worker, so that the end, when one worker has none left, is short.
+    frame = dd.read_parquet(posts(folder, count, parts=max(PARTS, count // PARTITION)))
+    labeled = topicmill.dask.label(frame, text="text")
     models = {}
 
     def run(workers: int) -> tuple[float, float]:

@@ -16,6 +16,7 @@ use sqlx::{
 
 use super::bulk::{Insert, Keys};
 use super::failure::{connect_hint, is_busy, is_missing_database, known_failure};
+use super::undelayed::send_at_once;
 use super::{Access, Result, Step, StoreError};
 use crate::domain::redact_url;
 
@@ -502,11 +503,15 @@ impl Dialect for Postgres {
             // So that whoever looks at the server's sessions sees whose they are.
             .application_name("topicmill")
             .disable_statement_logging();
+        let port = options.get_port();
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
-            .after_connect(|connection: &mut PgConnection, _| {
-                Box::pin(async move { connection.execute(SESSION).await.map(drop) })
+            .after_connect(move |connection: &mut PgConnection, _| {
+                Box::pin(async move {
+                    send_at_once(port);
+                    connection.execute(SESSION).await.map(drop)
+                })
             });
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
         match options.connect().await {

@@ -22,6 +22,7 @@ mod rows;
 mod server;
 mod slots;
 mod sql;
+mod undelayed;
 mod upkeep;
 mod versions;
 
