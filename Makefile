@@ -24,7 +24,9 @@ test: lint onnxruntime openvino ## Lint, then run all tests, with a real Postgre
 	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked
 
 .PHONY: check-stores
-check-stores: rust ## Test az:// with Azurite, an Azure Blob Storage on this machine (needs Node and npm)
+check-stores: rust ## Test az:// with Azurite, an Azure Blob Storage on this machine (needs Node and npm), and gs://
+	@scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes
+	CI=true TOPICMILL_TEST_STORE=gs cargo test --locked --test it -- stores::
 	npm install --silent --no-audit --no-fund --no-save --prefix .tools/azurite azurite@3.37.0
 	TOPICMILL_TEST_STORE=az cargo test --locked --test it -- stores::
 

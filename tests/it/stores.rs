@@ -1,6 +1,7 @@
 //! What each object store must do: list, read in spite of faults, write whole, lock.
 //!
-//! `make test` asks moto's S3, `make check-stores` the same of Azurite (`TOPICMILL_TEST_STORE=az`).
+//! `make test` asks moto's S3, `make check-stores` the same of Azurite (`TOPICMILL_TEST_STORE=az`), and of moto in Google's words
+//! (`gs`).
 
 use std::sync::Arc;
 use std::time::Duration;

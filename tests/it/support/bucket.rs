@@ -1,6 +1,10 @@
 //! A real object store on the loopback interface, behind a proxy of our own that injures what it is told to: moto's S3, or
 //! Azurite, which is an Azure Blob Storage, where `TOPICMILL_TEST_STORE` is `az`.
+//!
+//! Google's store takes nearly the same requests as S3. Where the variable is `gs`, the client is that for Google, the store is
+//! moto, and the proxy puts S3's words in the place of Google's for what differs: conditions and versions.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
@@ -42,8 +46,18 @@ const PASS: &str = "sv=2019-12-12&ss=b&srt=sco&sp=rwdlac\
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spoken {
     S3,
+    Google,
     Azure,
 }
+
+/// A right signature for moto, which gives nothing to whoever has none, and checks none.
+const SIGNATURE: &str = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aws4_request, \
+    SignedHeaders=host, Signature=0";
+
+/// Google's condition of a write: on the number of the version that is to be there, 0 for none.
+const GENERATION_MATCH: &str = "x-goog-if-generation-match";
+/// And the number, in its answers.
+const GENERATION: &str = "x-goog-generation";
 
 /// By what some requests are known.
 pub struct Words {
@@ -97,6 +111,42 @@ struct Orders {
     ahead: i64,
     /// Method, path with query, range.
     seen: Vec<(Method, String, Option<String>)>,
+    /// The number of each version that was told, where Google's words are spoken.
+    generations: Option<HashMap<String, usize>>,
+}
+
+impl Orders {
+    /// Puts the words of S3 in the place of Google's.
+    fn as_s3(&self, headers: &mut HeaderMap) {
+        let Some(generations) = &self.generations else {
+            return;
+        };
+        headers.insert(header::AUTHORIZATION, SIGNATURE.parse().unwrap());
+        let Some(wanted) = headers.remove(GENERATION_MATCH) else {
+            return;
+        };
+        let wanted: usize = wanted.to_str().unwrap().parse().unwrap();
+        let (name, value) = match wanted {
+            0 => (header::IF_NONE_MATCH, "*"),
+            _ => {
+                let etag = generations.iter().find(|(_, number)| **number == wanted);
+                (header::IF_MATCH, etag.unwrap().0.as_str())
+            }
+        };
+        headers.insert(name, value.parse().unwrap());
+    }
+
+    /// Adds the number of the version that an answer tells of.
+    fn as_google(&mut self, headers: &mut HeaderMap) {
+        let (Some(generations), Some(etag)) = (&mut self.generations, headers.get(header::ETAG))
+        else {
+            return;
+        };
+        let next = generations.len() + 1;
+        let etag = etag.to_str().unwrap().to_owned();
+        let number = *generations.entry(etag).or_insert(next);
+        headers.insert(GENERATION, number.into());
+    }
 }
 
 /// A store with a bucket `box`. It ends when it is dropped.
@@ -120,25 +170,26 @@ impl Drop for Bucket {
 impl Bucket {
     /// None where moto is not installed, and nobody said that it must be: `make test` installs it.
     pub async fn start() -> Option<Self> {
-        let azure = std::env::var("TOPICMILL_TEST_STORE").is_ok_and(|store| store == "az");
+        let spoken = match std::env::var("TOPICMILL_TEST_STORE").as_deref() {
+            Ok("az") => Spoken::Azure,
+            Ok("gs") => Spoken::Google,
+            _ => Spoken::S3,
+        };
         topicmill::source::http::install_tls();
-        let spoken = if azure { Spoken::Azure } else { Spoken::S3 };
         let (server, address) = match spoken {
-            Spoken::S3 => moto()?,
+            Spoken::S3 | Spoken::Google => moto()?,
             Spoken::Azure => azurite(),
         };
         let orders = Arc::new(Mutex::new(Orders {
             server: address,
+            generations: (spoken == Spoken::Google).then(HashMap::new),
             ..Orders::default()
         }));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut headers = HeaderMap::new();
-        if spoken == Spoken::S3 {
-            // Moto asks nobody for a right signature, and gives nothing to whoever has none.
-            let somebody = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aws4_request, \
-                            SignedHeaders=host, Signature=0";
-            headers.insert(header::AUTHORIZATION, somebody.parse().unwrap());
+        if spoken != Spoken::Azure {
+            headers.insert(header::AUTHORIZATION, SIGNATURE.parse().unwrap());
         }
         let builder = reqwest::Client::builder().no_gzip();
         let direct = builder.default_headers(headers).build().unwrap();
@@ -155,7 +206,7 @@ impl Bucket {
             client: direct,
         };
         match spoken {
-            Spoken::S3 => bucket.put("", Vec::new()).await,
+            Spoken::S3 | Spoken::Google => bucket.put("", Vec::new()).await,
             Spoken::Azure => bucket.put("?restype=container", Vec::new()).await,
         }
         Some(bucket)
@@ -165,7 +216,7 @@ impl Bucket {
     fn at(&self, key: &str) -> String {
         let server = &self.orders.lock().unwrap().server;
         match self.spoken {
-            Spoken::S3 => format!("http://{server}/box/{key}"),
+            Spoken::S3 | Spoken::Google => format!("http://{server}/box/{key}"),
             Spoken::Azure => {
                 let (key, query) = key.split_once('?').unwrap_or((key, ""));
                 let slash = if key.is_empty() { "" } else { "/" };
@@ -178,6 +229,7 @@ impl Bucket {
     pub fn address(&self, key: &str) -> Address {
         let scheme = match self.spoken {
             Spoken::S3 => "s3",
+            Spoken::Google => "gs",
             Spoken::Azure => "az",
         };
         Address::parse(&format!("{scheme}://box/{key}")).unwrap()
@@ -186,7 +238,7 @@ impl Bucket {
     /// By what some requests are known.
     pub fn words(&self) -> Words {
         match self.spoken {
-            Spoken::S3 => Words {
+            Spoken::S3 | Spoken::Google => Words {
                 list: "list-type=2",
                 complete: (Method::POST, "uploadId"),
             },
@@ -200,7 +252,7 @@ impl Bucket {
     /// Whether an upload in parts was begun and neither completed nor taken back.
     pub async fn has_begun(&self) -> bool {
         match self.spoken {
-            Spoken::S3 => {
+            Spoken::S3 | Spoken::Google => {
                 let begun = self.get("?uploads").await.unwrap();
                 String::from_utf8(begun).unwrap().contains("<Upload>")
             }
@@ -231,7 +283,7 @@ impl Bucket {
     /// The keys of the bucket, in order.
     pub async fn keys(&self) -> Vec<String> {
         let (list, name) = match self.spoken {
-            Spoken::S3 => ("?list-type=2", "<Key>"),
+            Spoken::S3 | Spoken::Google => ("?list-type=2", "<Key>"),
             Spoken::Azure => ("?restype=container&comp=list", "<Name>"),
         };
         let list = self.get(list).await.unwrap();
@@ -253,7 +305,7 @@ impl Bucket {
     /// From now on no condition of a write is heeded. False where conditions are signed, so that nobody can take them off.
     pub fn be_deaf(&self) -> bool {
         self.orders.lock().unwrap().deaf = true;
-        self.spoken == Spoken::S3
+        self.spoken != Spoken::Azure
     }
 
     /// Moves the store's clock on.
@@ -274,6 +326,10 @@ impl Bucket {
     /// What a client needs in its environment.
     pub fn variables(&self) -> Vec<(String, String)> {
         let endpoint = format!("{}/{ACCOUNT}", self.url);
+        let account = format!(
+            r#"{{"gcs_base_url": "{}", "disable_oauth": true, "client_email": "", "private_key": "{SECRET}", "private_key_id": ""}}"#,
+            self.url
+        );
         let variables = match self.spoken {
             Spoken::S3 => vec![
                 ("AWS_ENDPOINT_URL", self.url.as_str()),
@@ -281,6 +337,7 @@ impl Bucket {
                 ("AWS_SECRET_ACCESS_KEY", SECRET),
                 ("AWS_REGION", "us-east-1"),
             ],
+            Spoken::Google => vec![("GOOGLE_SERVICE_ACCOUNT_KEY", account.as_str())],
             Spoken::Azure => vec![
                 ("AZURE_STORAGE_ENDPOINT", endpoint.as_str()),
                 ("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT),
@@ -403,6 +460,7 @@ async fn passed(
     let (parts, body) = request.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
     let mut headers = parts.headers;
+    orders.lock().unwrap().as_s3(&mut headers);
     if deaf {
         headers.remove(header::IF_MATCH);
         headers.remove(header::IF_NONE_MATCH);
@@ -420,6 +478,10 @@ async fn passed(
     for name in [header::TRANSFER_ENCODING, header::CONNECTION] {
         answer.headers_mut().unwrap().remove(name);
     }
+    orders
+        .lock()
+        .unwrap()
+        .as_google(answer.headers_mut().unwrap());
     let date = sent.headers()[header::DATE].to_str().unwrap();
     let date = chrono::DateTime::parse_from_rfc2822(date).unwrap() + TimeDelta::seconds(ahead);
     let date = date.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
