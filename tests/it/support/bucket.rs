@@ -58,6 +58,8 @@ const SIGNATURE: &str = "AWS4-HMAC-SHA256 Credential=us/20260101/us-east-1/s3/aw
 const GENERATION_MATCH: &str = "x-goog-if-generation-match";
 /// And the number, in its answers.
 const GENERATION: &str = "x-goog-generation";
+/// What Google counts versions from: they are microseconds since 1970.
+const FIRST_GENERATION: usize = 1_790_000_000_000_000;
 
 /// By what some requests are known.
 pub struct Words {
@@ -130,7 +132,7 @@ impl Orders {
             0 => (header::IF_NONE_MATCH, "*"),
             _ => {
                 let etag = generations.iter().find(|(_, number)| **number == wanted);
-                (header::IF_MATCH, etag.unwrap().0.as_str())
+                (header::IF_MATCH, etag.map_or("\"none\"", |(etag, _)| etag))
             }
         };
         headers.insert(name, value.parse().unwrap());
@@ -142,7 +144,7 @@ impl Orders {
         else {
             return;
         };
-        let next = generations.len() + 1;
+        let next = FIRST_GENERATION + generations.len();
         let etag = etag.to_str().unwrap().to_owned();
         let number = *generations.entry(etag).or_insert(next);
         headers.insert(GENERATION, number.into());
@@ -430,6 +432,8 @@ async fn passed(
     let range = range.map(|range| range.to_str().unwrap().to_owned());
     let (server, fault, deaf, ahead) = {
         let mut orders = orders.lock().unwrap();
+        // The client for Google writes them so.
+        let path = path.replace("%2F", "/").replace("%2E", ".");
         orders.seen.push((method.clone(), path.clone(), range));
         let hit = orders
             .injuries
