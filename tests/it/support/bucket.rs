@@ -128,12 +128,12 @@ impl Orders {
             return;
         };
         let wanted: usize = wanted.to_str().unwrap().parse().unwrap();
-        let (name, value) = match wanted {
-            0 => (header::IF_NONE_MATCH, "*"),
-            _ => {
-                let etag = generations.iter().find(|(_, number)| **number == wanted);
-                (header::IF_MATCH, etag.map_or("\"none\"", |(etag, _)| etag))
-            }
+        let (name, value) = if wanted == 0 {
+            (header::IF_NONE_MATCH, "*")
+        } else {
+            let etag = generations.iter().find(|(_, number)| **number == wanted);
+            let etag = etag.map_or("\"none\"", |(etag, _)| etag);
+            (header::IF_MATCH, etag)
         };
         headers.insert(name, value.parse().unwrap());
     }
