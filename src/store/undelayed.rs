@@ -4,15 +4,15 @@
 //! waits up to 40 ms with it. sqlx 0.9.0 leaves this on, so the end of each COPY waited that long: a quarter of an import. The
 //! next version of sqlx switches it off (<https://github.com/transact-rs/sqlx/pull/4336>), and then this file can go.
 
-use std::fs;
-use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+#[cfg(unix)]
+use std::{fs, net::SocketAddr, os::fd::BorrowedFd};
 
-use rustix::net::getpeername;
-use rustix::net::sockopt::set_tcp_nodelay;
+#[cfg(unix)]
+use rustix::net::{getpeername, sockopt::set_tcp_nodelay};
 
 /// Switches the delay off for the sockets of this process that are connected to `port` of any host: sqlx does not say which
 /// one is its own, and none of them gains from the delay. Does nothing where the system does not list them.
+#[cfg(unix)]
 pub(super) fn send_at_once(port: u16) {
     let Ok(open) = fs::read_dir("/dev/fd") else {
         return;
@@ -37,7 +37,11 @@ pub(super) fn send_at_once(port: u16) {
     }
 }
 
-#[cfg(test)]
+/// Does nothing: the system does not list them.
+#[cfg(not(unix))]
+pub(super) fn send_at_once(_port: u16) {}
+
+#[cfg(all(test, unix))]
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
