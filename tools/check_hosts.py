@@ -1,6 +1,6 @@
 """Checks that several hosts label one backlog once, with the real program, real networks and a real PostgreSQL.
 
-    sudo python3 tools/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 10] [--broken]
+    sudo python3 tools/check_hosts.py PROGRAM [--posts 10000] [--lease-secs 6] [--broken]
 
 PROGRAM is a built topicmill. Three network namespaces are three hosts, each with an address, a host name and process ids of
 its own; a fourth one has the server. Host `cut` is cut off by the packet filter while it works, and healed once others have
@@ -349,8 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--posts", type=int, default=10_000)
-    # A heartbeat has a third of this, and `far` waits 200 ms for each answer while it connects.
-    parser.add_argument("--lease-secs", type=int, default=10)
+    parser.add_argument("--lease-secs", type=int, default=6)
     parser.add_argument("--broken", action="store_true")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
