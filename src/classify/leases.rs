@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::LabelWorker;
 use super::patience::Patience;
 use crate::store::{Lease, Store, StoreError};
@@ -15,20 +17,31 @@ pub(super) async fn heartbeat(
     lease: Duration,
     leases: &LiveLeases,
 ) -> Infallible {
+    let mut wait = lease / 3;
     loop {
-        worker.clock.sleep(lease / 3).await;
-        for id in leases.all() {
+        worker.clock.sleep(wait).await;
+        // Side by side, and each with a limit: where answers are slow or lost, one must not keep the others from being renewed.
+        let renewals = leases.all().into_iter().map(async |id| {
             let renewed = worker.store.renew(id, worker.clock.now().into(), lease);
-            // An answer that the network lost must not keep the other leases from being renewed.
-            let renewed = tokio::time::timeout(lease / 3, renewed).await;
-            match renewed.unwrap_or(Err(StoreError::Away)) {
-                Ok(true) => {}
+            let renewed = tokio::time::timeout(lease / 2, renewed).await;
+            (id, renewed.unwrap_or(Err(StoreError::Away)))
+        });
+        wait = lease / 3;
+        for (id, renewed) in join_all(renewals).await {
+            let error = match renewed {
+                Ok(true) => continue,
                 // Its posts are refused when they are written; telling twice helps nobody.
-                Ok(false) => leases.remove(id),
-                // That was told already.
-                Err(error) if error.is_passing() && patience.is_away() => {}
-                // A lease outlives two beats that were missed.
-                Err(error) => tracing::warn!(lease = id.0, "a lease was not renewed: {error}"),
+                Ok(false) => {
+                    leases.remove(id);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            // Half the lease may be gone, and more.
+            wait = lease / 12;
+            // What passes was told already where the database is away.
+            if !(error.is_passing() && patience.is_away()) {
+                tracing::warn!(lease = id.0, "a lease was not renewed: {error}");
             }
         }
     }

@@ -104,6 +104,8 @@ pub trait Dialect: Database {
     const SKIP_LOCKED: &'static str;
     /// Locks the rows of a SELECT until the transaction ends.
     const FOR_UPDATE: &'static str;
+    /// Keeps the rows of a SELECT from being deleted until the transaction ends.
+    const HOLD: &'static str;
     /// Keeps every other transaction from storing posts until this one ends: each reads `tombstones` for
     /// update before it does.
     const LOCK_TOMBSTONES: Option<&'static str>;
@@ -210,6 +212,7 @@ impl Dialect for Sqlite {
     const POSTS_IN_ORDER: &'static str = "INDEXED BY posts_current";
     const SKIP_LOCKED: &'static str = "";
     const FOR_UPDATE: &'static str = "";
+    const HOLD: &'static str = "";
     // `BEGIN IMMEDIATE` has no other writer beside it.
     const LOCK_TOMBSTONES: Option<&'static str> = None;
     const HOLD_POSTS: &'static str = "";
@@ -396,6 +399,7 @@ impl Dialect for Postgres {
     const POSTS_IN_ORDER: &'static str = "";
     const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
     const FOR_UPDATE: &'static str = "FOR UPDATE";
+    const HOLD: &'static str = "FOR KEY SHARE";
     // EXCLUSIVE is the weakest mode that a `SELECT … FOR UPDATE` of the table waits for. Those who only read pass.
     const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
     // `FOR KEY SHARE` would let an UPDATE of the text pass.

@@ -143,13 +143,23 @@ where
         Ok((done.iter().copied().filter(is_same).collect(), held))
     }
 
-    /// Locks a lease, which goes before any lock on its posts; false if it is not there. Whoever takes over
-    /// an expired lease deletes its row, so the row alone decides.
+    /// Keeps a lease from being taken over or ended while its posts are written, which goes before any lock on them; false
+    /// if it is not there. Whoever takes over an expired lease deletes its row, so the row alone decides. It can be renewed
+    /// meanwhile: a long write costs no lease.
     pub(super) async fn hold_lease(
         tx: &mut Transaction<'static, DB>,
         lease: Lease,
     ) -> Result<bool> {
-        let live = format!("SELECT 1 FROM leases WHERE id = $1 {}", DB::FOR_UPDATE);
+        Self::find_lease(tx, lease, DB::HOLD).await
+    }
+
+    /// Whether a lease is there, with a lock on it.
+    pub(super) async fn find_lease(
+        tx: &mut Transaction<'static, DB>,
+        lease: Lease,
+        lock: &str,
+    ) -> Result<bool> {
+        let live = format!("SELECT 1 FROM leases WHERE id = $1 {lock}");
         sqlx::query::<DB>(AssertSqlSafe(live))
             .bind(lease.0)
             .fetch_optional(&mut **tx)

@@ -192,7 +192,8 @@ where
 
     pub(in crate::store) async fn bury(&self, lease_id: Lease) -> Result<()> {
         let mut tx = self.begin().await?;
-        if Self::hold_lease(&mut tx, lease_id).await? {
+        // Of two who bury it, one waits here, and then finds it gone.
+        if Self::find_lease(&mut tx, lease_id, DB::FOR_UPDATE).await? {
             Self::bury_lease(&mut tx, lease_id.0).await?;
         }
         tx.commit()

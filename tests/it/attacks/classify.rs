@@ -12,11 +12,13 @@ use topicmill::domain::{RunStatus, Stage};
 use topicmill::gpu::GpuWatch;
 use topicmill::pipeline::Context;
 use topicmill::record::{Labelled, RunSettings};
-use topicmill::store::{Access, Claimant, RunId, Store};
+use topicmill::store::{Access, Claimant, RunId, Store, Written};
 
 use crate::proofs::{
     LEASE, MAX_ATTEMPTS, add_posts, begin, count, label_set, titles, until, with_posts,
 };
+use crate::purge::stored_labels;
+use crate::store::{at, fixture};
 use crate::support::engine::{Scripted, runtime_is_here, scripted};
 use crate::support::postgres::{databases, postgres};
 use crate::support::program::Program;
@@ -146,6 +148,41 @@ async fn what_one_who_stands_still_holds_is_told_and_does_not_keep_the_run_from_
     let (ended, done) = ended.await.expect("nobody waits for the frozen one");
     ended.unwrap();
     assert_eq!((done.posts, done.held_elsewhere), (4, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_renewed_while_labels_are_written_under_it_and_nobody_takes_it_over() {
+    use sqlx::Connection;
+    let Some(database) = postgres() else {
+        return;
+    };
+    let f = fixture(database.open().await, 3).await;
+    let claim = f.claim(2, 0).await;
+    let mut reader = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    for sql in ["BEGIN", "SELECT 1 FROM posts FOR UPDATE"] {
+        sqlx::query(sql).execute(&mut reader).await.unwrap();
+    }
+    // The write holds its lease, and waits for the posts.
+    let writing = f.complete(&claim, 1);
+    let meanwhile = async {
+        let waits = "SELECT COUNT(*) FROM pg_stat_activity \
+                      WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        until("the write waits", async || f.count(waits).await == 1).await;
+        assert!(f.store.renew(claim.lease, at(50), LEASE).await.unwrap());
+        let others: Vec<String> = f
+            .claim(9, 9_999)
+            .await
+            .posts
+            .into_iter()
+            .map(|post| post.fullname)
+            .collect();
+        assert_eq!(others.len(), 1, "what was not claimed before: {others:?}");
+        sqlx::query("COMMIT").execute(&mut reader).await.unwrap();
+    };
+    let both = async { tokio::join!(writing, meanwhile) };
+    let both = tokio::time::timeout(Duration::from_secs(30), both).await;
+    let (written, ()) = both.expect("a renewal and a claim wait for no write");
+    assert_eq!(written, Written::Stored(stored_labels(2)));
 }
 
 /// The machine's clock, with sleeps a hundred times as short.
