@@ -10,7 +10,11 @@ use super::LabelWorker;
 use super::patience::Patience;
 use crate::store::{Lease, Store, StoreError};
 
-/// Renews the leases of this worker until it is dropped.
+/// How long a renewal may take, where a third of the lease is longer.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Renews the leases of this worker until it is dropped: when a third of their time has passed, and soon again where that
+/// failed.
 pub(super) async fn heartbeat(
     worker: &LabelWorker<'_>,
     patience: &Patience<'_>,
@@ -20,30 +24,33 @@ pub(super) async fn heartbeat(
     let mut wait = lease / 3;
     loop {
         worker.clock.sleep(wait).await;
+        let begun = worker.clock.elapsed();
         // Side by side, and each with a limit: where answers are slow or lost, one must not keep the others from being renewed.
         let renewals = leases.all().into_iter().map(async |id| {
             let renewed = worker.store.renew(id, worker.clock.now().into(), lease);
-            let renewed = tokio::time::timeout(lease / 2, renewed).await;
+            let renewed = tokio::time::timeout(PATIENCE.min(lease / 3), renewed).await;
             (id, renewed.unwrap_or(Err(StoreError::Away)))
         });
-        wait = lease / 3;
+        let mut failed = None;
         for (id, renewed) in join_all(renewals).await {
-            let error = match renewed {
-                Ok(true) => continue,
+            match renewed {
+                Ok(true) => {}
                 // Its posts are refused when they are written; telling twice helps nobody.
-                Ok(false) => {
-                    leases.remove(id);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            // Half the lease may be gone, and more.
-            wait = lease / 12;
-            // What passes was told already where the database is away.
-            if !(error.is_passing() && patience.is_away()) {
-                tracing::warn!(lease = id.0, "a lease was not renewed: {error}");
+                Ok(false) => leases.remove(id),
+                Err(error) => failed = Some(error),
             }
         }
+        let took = worker.clock.elapsed().saturating_sub(begun);
+        wait = match failed {
+            None => (lease / 3).saturating_sub(took).max(lease / 12),
+            Some(error) => {
+                // What passes was told already where the database is away.
+                if !(error.is_passing() && patience.is_away()) {
+                    tracing::warn!("a lease was not renewed: {error}");
+                }
+                lease / 12
+            }
+        };
     }
 }
 

@@ -12,6 +12,8 @@
 //! always as old as that when the server starts. Ids follow from file and line, so that a second run finds
 //! the posts of the first.
 
+mod posts;
+
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
@@ -29,28 +31,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::posts::{Entry, load};
 use crate::domain::{Listing, PurgeReason, Timestamp};
 use crate::source::reddit::Fate;
-
-/// Subreddits and their posts. The order decides the ids: append, never insert.
-const FILES: [(&str, &str); 16] = [
-    ("climate", include_str!("sample/climate.ndjson")),
-    ("technology", include_str!("sample/technology.ndjson")),
-    ("nba", include_str!("sample/sports.ndjson")),
-    ("personalfinance", include_str!("sample/finance.ndjson")),
-    ("Health", include_str!("sample/health.ndjson")),
-    ("Teachers", include_str!("sample/education.ndjson")),
-    ("gaming", include_str!("sample/gaming.ndjson")),
-    ("politics", include_str!("sample/politics.ndjson")),
-    ("science", include_str!("sample/science.ndjson")),
-    ("movies", include_str!("sample/movies.ndjson")),
-    ("Music", include_str!("sample/music.ndjson")),
-    ("books", include_str!("sample/books.ndjson")),
-    ("food", include_str!("sample/food.ndjson")),
-    ("travel", include_str!("sample/travel.ndjson")),
-    ("relationships", include_str!("sample/relationships.ndjson")),
-    ("history", include_str!("sample/history.ndjson")),
-];
 
 /// A subreddit that exists and answers members only.
 const PRIVATE: &str = "education";
@@ -66,12 +49,6 @@ const WINDOW: u32 = 996;
 
 /// The one token. It opens nothing but this server.
 const TOKEN: &str = "sample-reddit-token";
-
-/// Ids as long as today's: `rk…`, seven characters.
-const FIRST_ID: u64 = 60_000_000_000;
-
-/// Ids of one file: its lines, and behind them the parents of its crossposts.
-const IDS_PER_FILE: u64 = 10_000;
 
 /// Why the lock of the marks can be taken.
 const NO_PANIC: &str = "no holder of this lock panics";
@@ -134,51 +111,6 @@ struct Sample {
     subreddits: Vec<(&'static str, Vec<Entry>)>,
     requests: AtomicU32,
     marked: Mutex<HashMap<String, Fate>>,
-}
-
-/// A post in its wire form, and what the listings are ordered by.
-#[derive(Debug)]
-struct Entry {
-    wire: Value,
-    name: String,
-    score: i64,
-    created: i64,
-    age_minutes: i64,
-    stickied: bool,
-}
-
-/// A line of a file of `sample/`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    title: String,
-    #[serde(default)]
-    selftext: String,
-    author: String,
-    score: i64,
-    upvote_ratio: f64,
-    num_comments: i64,
-    age_minutes: i64,
-    flair: Option<String>,
-    url: Option<String>,
-    #[serde(default)]
-    over_18: bool,
-    #[serde(default)]
-    stickied: bool,
-    #[serde(default)]
-    removed: bool,
-    crosspost_of: Option<Parent>,
-}
-
-/// The post that a crosspost repeats.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Parent {
-    subreddit: String,
-    title: String,
-    #[serde(default)]
-    selftext: String,
-    author: String,
 }
 
 #[derive(Deserialize)]
@@ -387,18 +319,6 @@ fn marked_as(mut wire: Value, fate: Option<&Fate>) -> Option<Value> {
     Some(wire)
 }
 
-impl Entry {
-    fn votes_per_hour(&self) -> i64 {
-        self.score * 60 / self.age_minutes.max(1)
-    }
-
-    /// The formula that Reddit once published: ten times the votes weigh as much as twelve and a half hours.
-    #[expect(clippy::cast_precision_loss, reason = "an order, not a sum")]
-    fn hotness(&self) -> f64 {
-        (self.score.max(1) as f64).log10() + self.created as f64 / 45_000.0
-    }
-}
-
 /// As the API does to every text unless asked not to.
 fn escape_html(value: &mut Value) {
     match value {
@@ -412,188 +332,5 @@ fn escape_html(value: &mut Value) {
         Value::Array(items) => items.iter_mut().for_each(escape_html),
         Value::Object(fields) => fields.values_mut().for_each(escape_html),
         _ => {}
-    }
-}
-
-fn load(now: Timestamp) -> Vec<(&'static str, Vec<Entry>)> {
-    let ids = (0..).map(|file| FIRST_ID + file * IDS_PER_FILE);
-    let entries = |(subreddit, text): (&'static str, &str), first_id: u64| {
-        let lines = text.lines().zip(first_id..);
-        let lines = lines.map(|(line, id)| {
-            let line = serde_json::from_str(line).expect("a test reads every line of the sample");
-            entry(subreddit, id, &line, now)
-        });
-        (subreddit, lines.collect())
-    };
-    FILES
-        .into_iter()
-        .zip(ids)
-        .map(|(file, first_id)| entries(file, first_id))
-        .collect()
-}
-
-fn entry(subreddit: &str, id: u64, line: &Line, now: Timestamp) -> Entry {
-    let created = now.as_datetime().timestamp() - line.age_minutes * 60;
-    let permalink = permalink(subreddit, id, &line.title);
-    let parent = line.crosspost_of.as_ref();
-    let parent = parent.map(|parent| parent_wire(parent, id + IDS_PER_FILE / 2, created));
-    let is_self = line.url.is_none() && parent.is_none();
-    let url = match (&line.url, &parent) {
-        (Some(url), _) => url.clone(),
-        (None, Some(parent)) => parent["permalink"].as_str().unwrap_or_default().to_owned(),
-        (None, None) => format!("https://www.reddit.com{permalink}"),
-    };
-    let deleted = line.selftext == "[deleted]";
-    let removed_by = line
-        .removed
-        .then_some(if deleted { "deleted" } else { "moderator" });
-    let name = fullname(id);
-    #[expect(clippy::cast_precision_loss, reason = "seconds of this century")]
-    let created_utc = created as f64;
-    let mut wire = json!({
-        "name": name,
-        "id": base36(id),
-        "subreddit": subreddit,
-        "subreddit_name_prefixed": format!("r/{subreddit}"),
-        "title": line.title,
-        "selftext": line.selftext,
-        "author": if deleted { "[deleted]" } else { line.author.as_str() },
-        "permalink": permalink,
-        "url": url,
-        "is_self": is_self,
-        "score": line.score,
-        "ups": line.score,
-        "downs": 0,
-        "upvote_ratio": line.upvote_ratio,
-        "num_comments": line.num_comments,
-        "link_flair_text": line.flair,
-        "over_18": line.over_18,
-        "stickied": line.stickied,
-        "removed_by_category": removed_by,
-        "created_utc": created_utc,
-        "edited": false,
-        "distinguished": null,
-        "locked": false,
-    });
-    if let Some(parent) = parent {
-        wire["crosspost_parent"] = parent["name"].clone();
-        wire["crosspost_parent_list"] = json!([parent]);
-    }
-    Entry {
-        wire,
-        name,
-        score: line.score,
-        created,
-        age_minutes: line.age_minutes,
-        stickied: line.stickied,
-    }
-}
-
-fn parent_wire(parent: &Parent, id: u64, created: i64) -> Value {
-    json!({
-        "name": fullname(id),
-        "id": base36(id),
-        "subreddit": parent.subreddit,
-        "title": parent.title,
-        "selftext": parent.selftext,
-        "author": parent.author,
-        "permalink": permalink(&parent.subreddit, id, &parent.title),
-        "is_self": true,
-        "created_utc": created - 3600,
-    })
-}
-
-fn fullname(id: u64) -> String {
-    format!("t3_{}", base36(id))
-}
-
-fn permalink(subreddit: &str, id: u64, title: &str) -> String {
-    let words = title.to_lowercase();
-    let words: Vec<&str> = words
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|w| !w.is_empty())
-        .collect();
-    let slug: String = words.join("_").chars().take(50).collect();
-    format!("/r/{subreddit}/comments/{}/{slug}/", base36(id))
-}
-
-fn base36(mut number: u64) -> String {
-    let mut digits = Vec::new();
-    while number > 0 || digits.is_empty() {
-        let digit = u32::try_from(number % 36).expect("less than 36");
-        digits.push(char::from_digit(digit, 36).expect("less than 36"));
-        number /= 36;
-    }
-    digits.iter().rev().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-    use crate::domain::SourceKind;
-    use crate::source::post::post_from_value;
-
-    fn now() -> Timestamp {
-        Timestamp::from_epoch_secs(1_790_000_000).unwrap()
-    }
-
-    #[test]
-    fn every_line_is_a_post_with_an_id_of_its_own() {
-        let mut seen = HashSet::new();
-        for (subreddit, entries) in load(now()) {
-            assert_eq!(entries.len(), 32, "r/{subreddit}");
-            for entry in entries {
-                let post = post_from_value(&entry.wire, SourceKind::Sample).unwrap();
-                assert_eq!(post.subreddit, subreddit);
-                assert!(post.created_at <= now());
-                assert!(seen.insert(post.fullname));
-            }
-        }
-    }
-
-    #[test]
-    fn ids_do_not_depend_on_the_time() {
-        let ids = |now| -> Vec<String> {
-            let all = load(now).into_iter().flat_map(|(_, entries)| entries);
-            all.map(|entry| entry.name).collect()
-        };
-        let later = Timestamp::from_epoch_secs(1_800_000_000).unwrap();
-        assert_eq!(ids(now()), ids(later));
-    }
-
-    #[test]
-    fn the_sample_has_every_kind_of_post() {
-        let all: Vec<_> = load(now())
-            .into_iter()
-            .flat_map(|(_, entries)| entries)
-            .collect();
-        let posts: Vec<_> = all
-            .iter()
-            .map(|entry| post_from_value(&entry.wire, SourceKind::Sample).unwrap())
-            .collect();
-        assert!(posts.iter().any(|post| post.stickied));
-        assert!(posts.iter().any(|post| post.removed));
-        assert!(posts.iter().any(|post| post.url.is_some()));
-        assert!(posts.iter().any(|post| post.author.is_none()));
-        let crossposts = all
-            .iter()
-            .zip(&posts)
-            .filter(|(entry, _)| entry.wire["selftext"] == "");
-        assert!(
-            crossposts
-                .into_iter()
-                .any(|(_, post)| !post.selftext.is_empty())
-        );
-    }
-
-    #[test]
-    fn numbers_are_written_in_base_36() {
-        assert_eq!(
-            (base36(0), base36(35), base36(36)),
-            ("0".into(), "z".into(), "10".into())
-        );
-        assert_eq!(base36(FIRST_ID).len(), 7);
     }
 }

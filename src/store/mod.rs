@@ -1,7 +1,7 @@
 //! Where posts, labels and scores live: SQLite for one machine, PostgreSQL for several.
 //!
 //! [`Store`] is the face that the stages see; both databases answer it with the same statements
-//! (`sql/`) in their own dialect (`dialect.rs`). Every write is one transaction. Whatever is read here was
+//! (`sql/`) in their own dialect (`dialect/`). Every write is one transaction. Whatever is read here was
 //! written by topicmill itself, so a value that cannot be decoded is an error that names its table and row.
 
 mod address;

@@ -842,6 +842,40 @@ async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
     assert_eq!(deadlocks(&database.url).await, 0);
 }
 
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_sent_to_postgresql_does_not_wait_for_an_acknowledgement() {
+    use crate::support::proxy::Proxy;
+    use rustix::net::{getpeername, sockopt::tcp_nodelay};
+    use std::net::SocketAddr;
+    use std::os::fd::BorrowedFd;
+    let Some(database) = crate::support::postgres::postgres() else {
+        return;
+    };
+    // Nobody else's sockets lead to this port.
+    let proxy = Proxy::before(&database.url).await;
+    let url = proxy.url(&database.url);
+    let port = url.rsplit_once(':').unwrap().1.split('/').next().unwrap();
+    let port: u16 = port.parse().unwrap();
+    let store = Store::open(&url, Access::Create).await.unwrap();
+    store.begin_run(Stage::Collect, "w", at(0)).await.unwrap();
+    let mut sockets = 0;
+    for file in std::fs::read_dir("/proc/self/fd").unwrap() {
+        let number = file.unwrap().file_name().into_string().unwrap();
+        #[expect(unsafe_code, reason = "sqlx lends its socket to nobody")]
+        // SAFETY: it is not -1, and nothing is read, written or closed by it. Another thread may close it: then the calls fail.
+        let file = unsafe { BorrowedFd::borrow_raw(number.parse().unwrap()) };
+        let peer = getpeername(file).ok().flatten();
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+        if peer.is_some_and(|peer| peer.port() == port) {
+            sockets += 1;
+            assert!(tcp_nodelay(file).unwrap(), "a socket of the store");
+        }
+    }
+    assert!(sockets > 0, "none of the store's sockets was found");
+    store.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_backlog_is_labelled_once_and_shown_by_the_views() {
     for database in databases() {

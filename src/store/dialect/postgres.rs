@@ -1,0 +1,265 @@
+//! A database on a PostgreSQL server.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
+use sqlx::pool::PoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgListener};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
+
+use super::super::bulk::Insert;
+use super::super::failure::{connect_hint, is_missing_database};
+use super::super::undelayed::send_at_once;
+use super::super::{Access, Result, Step};
+use super::{CONNECTIONS, Dialect, malformed, open_error, watching};
+
+/// How long opening may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
+/// No transaction of ours waits for anything but the server. One that stands still is of a process that was
+/// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
+/// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit into
+/// twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of one
+/// processor for `topic_daily`, so a hash table gets no more memory than a sort.
+const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
+    SET hash_mem_multiplier = 1; SET jit = off";
+
+/// Processes that start together migrate one after the other. The bytes of "topicmig".
+const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
+/// On relations, and on columns of them: the statement, the relation, and the column or nothing.
+const GRANTS: &str = "\
+SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
+              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, NULL \
+  FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner \
+ UNION \
+SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.relname, \
+              CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
+              CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, t.attname::text \
+  FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
+ CROSS JOIN LATERAL aclexplode(t.attacl) a \
+ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
+/// Whether a relation has a column.
+const HAS_COLUMN: &str = "\
+SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid \
+                WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = $1 AND t.attname = $2 \
+                  AND NOT t.attisdropped)";
+/// Parameters of a URL that sqlx 0.9 takes for PostgreSQL (`options/parse.rs`); others it leaves aside.
+const PARAMETERS: [&str; 18] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// Whether a URL of PostgreSQL has a parameter that the driver does not take.
+fn has_unknown_parameter(url: &str) -> bool {
+    reqwest::Url::parse(url).is_ok_and(|url| {
+        url.query_pairs()
+            .any(|(name, _)| !PARAMETERS.contains(&&*name) && !name.starts_with("options["))
+    })
+}
+
+impl Dialect for Postgres {
+    const BACKEND: &'static str = "postgres";
+    // READ COMMITTED, the default, and not a stricter level: a statement behind a lock must see what the former holder
+    // of the lock committed.
+    const BEGIN_WRITE: &'static str = "BEGIN";
+    const BEGIN_LABELS: &'static str = "BEGIN; SET LOCAL enable_seqscan = off";
+    const BEGIN_READ: &'static str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    const POSTS_IN_ORDER: &'static str = "";
+    const SKIP_LOCKED: &'static str = "FOR UPDATE SKIP LOCKED";
+    const FOR_UPDATE: &'static str = "FOR UPDATE";
+    const HOLD: &'static str = "FOR KEY SHARE";
+    // EXCLUSIVE is the weakest mode that a `SELECT … FOR UPDATE` of the table waits for. Those who only read pass.
+    const LOCK_TOMBSTONES: Option<&'static str> = Some("LOCK TABLE tombstones IN EXCLUSIVE MODE");
+    // `FOR KEY SHARE` would let an UPDATE of the text pass.
+    const HOLD_POSTS: &'static str = "FOR SHARE OF p";
+    // Plain FOR UPDATE would also stop inserts of rows that refer to these posts by a foreign key.
+    const LOCK_POSTS: &'static str = "FOR NO KEY UPDATE";
+    // Any number will do that nothing else locks in this database: the bytes of "topicmil".
+    const LOCK_EDITS: Option<&'static str> =
+        Some("SELECT pg_advisory_xact_lock(8389209302837815660)");
+    // A page of a listing has at most 100 posts, and stays one statement; blocks of files have thousands.
+    const MANY_NEW: usize = 200;
+    const LOGITS_APART: bool = true;
+    const AMONG: &'static str = "(SELECT json_array_elements_text($1::json))";
+    const COUNT_BACKLOG: Option<&'static str> = Some("ANALYZE backlog");
+    const NOW: &'static str = "CURRENT_TIMESTAMP";
+    // Other schemas of the same database may have a topicmill, or another program that uses sqlx.
+    const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
+    const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
+    const BYTES: &'static str = "SELECT pg_database_size(current_database())";
+    // What the server keeps for its planner, unless the table is small or was never counted.
+    const ABOUT_POSTS: &'static str = "SELECT CASE WHEN c.reltuples > 200000 THEN c.reltuples::bigint \
+         ELSE (SELECT COUNT(*) FROM posts) END FROM pg_class c WHERE c.oid = 'posts'::regclass";
+    const TOKEN: &'static str = "gen_random_uuid()::text";
+    // Not CURRENT_TIMESTAMP: that is the begin of the transaction, which may have waited for a lock since.
+    const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
+
+    fn bucket(step: Step) -> (&'static str, &'static str) {
+        match step {
+            Step::Hour => (
+                "date_trunc('hour', p.created_at AT TIME ZONE 'UTC')",
+                "to_char(bucket, 'YYYY-MM-DD\"T\"HH24')",
+            ),
+            Step::Day => (
+                "date_trunc('day', p.created_at AT TIME ZONE 'UTC')",
+                "to_char(bucket, 'YYYY-MM-DD')",
+            ),
+            Step::Month => (
+                "date_trunc('month', p.created_at AT TIME ZONE 'UTC')",
+                "to_char(bucket, 'YYYY-MM')",
+            ),
+        }
+    }
+
+    fn floor(number: &str) -> String {
+        format!("CAST(FLOOR({number}) AS BIGINT)")
+    }
+
+    async fn insert(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> Result<(), sqlx::Error> {
+        insert.into_postgres(connection).await
+    }
+
+    async fn insert_new(
+        connection: &mut Self::Connection,
+        insert: Insert<'_>,
+    ) -> Result<(), sqlx::Error> {
+        insert.copied_to_postgres(connection).await
+    }
+
+    fn rows_affected(done: &Self::QueryResult) -> u64 {
+        done.rows_affected()
+    }
+
+    fn migrator() -> &'static Migrator {
+        static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
+        &MIGRATOR
+    }
+
+    async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
+        // All or nothing, one process after the other: sqlx's own lock is given back before this commits.
+        let mut tx = pool.begin().await?;
+        tx.execute(LOCK_SCHEMA).await?;
+        // A migration may drop a view and make it anew. The owner's grants on it would be lost in silence.
+        let before = grants(&mut tx).await?;
+        Self::migrator().run_direct(None, &mut *tx, false).await?;
+        let after = grants(&mut tx).await?;
+        for (lost, relation, column) in before.difference(&after) {
+            // A column that was renamed has its rights still, under its new name.
+            if let Some(column) = column {
+                let there = sqlx::query_scalar(HAS_COLUMN).bind(relation).bind(column);
+                if !there.fetch_one(&mut *tx).await? {
+                    continue;
+                }
+            }
+            tx.execute(AssertSqlSafe(lost.clone())).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
+        // The driver's own warning tells the value, and telemetry does not let it through.
+        if has_unknown_parameter(url) {
+            tracing::warn!(
+                "the database URL has a parameter that is not known and does nothing; these are: {}",
+                PARAMETERS.join(", ")
+            );
+        }
+        let options = PgConnectOptions::from_str(url)
+            .map_err(malformed(
+                url,
+                "the URL is not well formed; escape special characters of the password",
+            ))?
+            // So that whoever looks at the server's sessions sees whose they are.
+            .application_name("topicmill")
+            .disable_statement_logging();
+        let port = options.get_port();
+        let pool = PoolOptions::new()
+            .max_connections(CONNECTIONS)
+            .acquire_timeout(CONNECT_TIMEOUT)
+            .after_connect(move |connection: &mut PgConnection, _| {
+                Box::pin(async move {
+                    send_at_once(port);
+                    connection.execute(SESSION).await.map(drop)
+                })
+            });
+        // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.
+        match options.connect().await {
+            Ok(connection) => drop(sqlx::Connection::close(connection).await),
+            Err(error) if access == Access::Create && is_missing_database(&error) => {
+                let created = Self::create_database(url).await;
+                // Another process may have made it in between.
+                if let Err(error) = created
+                    && options.connect().await.is_err()
+                {
+                    return Err(open_error(url, "it does not exist and may not be created")(
+                        error,
+                    ));
+                }
+            }
+            Err(error) => {
+                let hint = connect_hint(&error);
+                return Err(open_error(url, hint)(error));
+            }
+        }
+        let options = match access {
+            Access::ReadOnly => options.options([("default_transaction_read_only", "on")]),
+            Access::Create | Access::Existing | Access::AnySchema => options,
+        };
+        pool.connect_with(options)
+            .await
+            .map_err(open_error(url, "it answered once and then no more"))
+    }
+}
+
+/// A statement that lets a role do something, the relation, and the column where it is about one.
+type Grant = (String, String, Option<String>);
+
+/// What others than their owners may do with the tables and views, as statements that let them. Where a migration
+/// makes a view anew, the database forgets it.
+pub(in crate::store) async fn grants(
+    connection: &mut PgConnection,
+) -> Result<BTreeSet<Grant>, sqlx::Error> {
+    let grants: Vec<Grant> = sqlx::query_as(GRANTS).fetch_all(connection).await?;
+    Ok(grants.into_iter().collect())
+}
+
+/// Hears the notice that a trigger on `posts` gives.
+pub struct Listener(PgListener);
+
+impl Listener {
+    pub(in crate::store) async fn new(pool: &Pool<Postgres>) -> Result<Self> {
+        let mut listener = PgListener::connect_with(pool).await.map_err(watching)?;
+        listener.listen("topicmill_posts").await.map_err(watching)?;
+        Ok(Self(listener))
+    }
+
+    pub(in crate::store) async fn changed(&mut self) -> Result<()> {
+        // Nothing heard because the connection broke off means that something may have been missed.
+        self.0.try_recv().await.map_err(watching)?;
+        // What was said meanwhile is the same news.
+        while self.0.next_buffered().is_some() {}
+        Ok(())
+    }
+}
