@@ -11,7 +11,7 @@ use super::patience::Patience;
 use crate::store::{Lease, Store, StoreError};
 
 /// How long a renewal may take, where a third of the lease is longer.
-const PATIENCE: Duration = Duration::from_mins(1);
+const RENEWS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Renews the leases of this worker until it is dropped: when a third of their time has passed, and soon again where that
 /// failed.
@@ -28,7 +28,7 @@ pub(super) async fn heartbeat(
         // Side by side, and each with a limit: where answers are slow or lost, one must not keep the others from being renewed.
         let renewals = leases.all().into_iter().map(async |id| {
             let renewed = worker.store.renew(id, worker.clock.now().into(), lease);
-            let renewed = tokio::time::timeout(PATIENCE.min(lease / 3), renewed).await;
+            let renewed = tokio::time::timeout(RENEWS_WITHIN.min(lease / 3), renewed).await;
             (id, renewed.unwrap_or(Err(StoreError::Away)))
         });
         let mut failed = None;

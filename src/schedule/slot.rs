@@ -16,6 +16,8 @@ use crate::store::{SlotEnd, SlotLease, Store, StoreError, TakenSlot};
 
 /// How long a stage that was told to stop may take to do so, before it is left where it is.
 const STOPS_WITHIN: Duration = Duration::from_mins(1);
+/// How long a renewal of the claim may take, where a third of the claim is longer.
+const RENEWS_WITHIN: Duration = Duration::from_mins(1);
 /// Waits between the attempts to record an end.
 const WAITS_SECS: [u64; 6] = [1, 2, 4, 8, 15, 30];
 
@@ -87,17 +89,24 @@ async fn beat(
     halt: CancellationToken,
     lost: Arc<AtomicBool>,
 ) {
+    let mut wait = around.lease / 3;
     loop {
-        tokio::time::sleep(around.lease / 3).await;
+        tokio::time::sleep(wait).await;
         let now = around.clock.now().into();
-        match around.store.renew_slot(lease, around.lease, now).await {
+        let renewed = around.store.renew_slot(lease, around.lease, now);
+        // The network may lose the answer.
+        let renewed = tokio::time::timeout(RENEWS_WITHIN.min(around.lease / 3), renewed).await;
+        wait = around.lease / 3;
+        match renewed.unwrap_or(Err(StoreError::Away)) {
             Ok(true) => {}
             Ok(false) => {
                 lost.store(true, Ordering::SeqCst);
                 return halt.cancel();
             }
-            // A claim outlives two beats that were missed.
-            Err(error) => tracing::warn!(slot = lease.slot, "a slot was not renewed: {error}"),
+            Err(error) => {
+                tracing::warn!(slot = lease.slot, "a slot was not renewed: {error}");
+                wait = around.lease / 12;
+            }
         }
     }
 }

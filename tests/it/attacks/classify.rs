@@ -185,6 +185,48 @@ async fn a_lease_is_renewed_while_labels_are_written_under_it_and_nobody_takes_i
     assert_eq!(written, Written::Stored(stored_labels(2)));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_that_the_network_loses_is_repeated_while_there_is_time() {
+    let Some(database) = postgres() else {
+        return;
+    };
+    let direct = with_posts(&database, 5).await;
+    let proxy = Proxy::before(&database.url).await;
+    let url = proxy.url(&database.url);
+    let store = Store::open(&url, Access::Existing).await.unwrap();
+    let (clock, stop) = (SystemClock::shared(), CancellationToken::new());
+    let name = classify::worker_name();
+    let worker = LabelWorker {
+        store: &store,
+        clock: &clock,
+        stop: &stop,
+        name: &name,
+        run: begin(&store, &name).await,
+    };
+    let lease = Duration::from_secs(6);
+    let options = Options { lease, ..options() };
+    let slow = || Scripted {
+        batch: 2 * lease,
+        ..Scripted::default()
+    };
+    let labelers = vec![scripted(|_| slow()).into()];
+    let (set, mut done) = (label_set(), Labelled::default());
+    proxy.gate.lose("UPDATE leases SET expires_at");
+    let expired = async || {
+        let sql = "SELECT COUNT(*) FROM leases WHERE expires_at <= clock_timestamp()";
+        direct.query(sql).await.unwrap().rows[0][0] != json!(0)
+    };
+    let said = |_: _| {};
+    let labelling = classify::label(&worker, labelers, &set, &options, &said, &mut done);
+    tokio::select! {
+        ended = labelling => ended.unwrap(),
+        () = until("a lease expires", expired) => panic!("a lease expired"),
+    }
+    assert!(proxy.gate.has_lost());
+    assert_eq!((done.posts, done.refused), (5, 0));
+    labelled_once(&direct, 5).await;
+}
+
 /// The machine's clock, with sleeps a hundred times as short.
 #[derive(Debug)]
 struct Hurried(SharedClock);

@@ -31,6 +31,8 @@ struct State {
     /// Statements still to let pass before one is held; nothing is held without.
     let_pass: Option<usize>,
     held: Option<String>,
+    /// Part of a statement that the network loses.
+    to_lose: Option<String>,
 }
 
 impl Proxy {
@@ -99,6 +101,16 @@ impl Gate {
         self.lock().let_pass.is_none()
     }
 
+    /// The next statement with this part never arrives, and its connection stays open and silent for ever.
+    pub fn lose(&self, part: &str) {
+        self.lock().to_lose = Some(part.to_owned());
+    }
+
+    /// Whether it is lost.
+    pub fn has_lost(&self) -> bool {
+        self.lock().to_lose.is_none()
+    }
+
     /// Lets go, and holds nothing any more.
     pub fn let_go(&self) {
         *self.lock() = State::default();
@@ -112,6 +124,10 @@ impl Gate {
     /// Waits if this is the statement that is to be held.
     pub async fn pass(&self, statement: &str) {
         let opened = self.opened.notified();
+        let is_lost = |part: &mut String| statement.contains(&**part);
+        if self.lock().to_lose.take_if(is_lost).is_some() {
+            return std::future::pending().await;
+        }
         {
             let mut state = self.lock();
             match &mut state.let_pass {
