@@ -21,8 +21,8 @@ mod report;
 mod rows;
 mod server;
 mod slots;
+mod sockets;
 mod sql;
-mod undelayed;
 mod upkeep;
 mod versions;
 

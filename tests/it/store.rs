@@ -844,9 +844,9 @@ async fn blocks_of_several_topics_never_wait_for_each_other_in_a_circle() {
 
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_sent_to_postgresql_does_not_wait_for_an_acknowledgement() {
+async fn sockets_to_postgresql_send_at_once_and_notice_a_server_that_is_gone() {
     use crate::support::proxy::Proxy;
-    use rustix::net::{getpeername, sockopt::tcp_nodelay};
+    use rustix::net::{getpeername, sockopt};
     use std::net::SocketAddr;
     use std::os::fd::BorrowedFd;
     let Some(database) = crate::support::postgres::postgres() else {
@@ -869,7 +869,8 @@ async fn what_is_sent_to_postgresql_does_not_wait_for_an_acknowledgement() {
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
         if peer.is_some_and(|peer| peer.port() == port) {
             sockets += 1;
-            assert!(tcp_nodelay(file).unwrap(), "a socket of the store");
+            assert!(sockopt::tcp_nodelay(file).unwrap());
+            assert!(sockopt::socket_keepalive(file).unwrap());
         }
     }
     assert!(sockets > 0, "none of the store's sockets was found");

@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres
 
 use super::super::bulk::Insert;
 use super::super::failure::{connect_hint, is_missing_database};
-use super::super::undelayed::send_at_once;
+use super::super::sockets::set_options;
 use super::super::{Access, Result, Step};
 use super::{CONNECTIONS, Dialect, malformed, open_error, watching};
 
@@ -200,7 +200,7 @@ impl Dialect for Postgres {
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(move |connection: &mut PgConnection, _| {
                 Box::pin(async move {
-                    send_at_once(port);
+                    set_options(port);
                     connection.execute(SESSION).await.map(drop)
                 })
             });
