@@ -26,8 +26,8 @@ Examples:\n\
 \x20 topicmill purge --ids erase.txt
 
 Only a purged post's id, time and reason are kept. topicmill deletes its text, url, author and flair, and everything \
-made from them: labels, scores, the records of when a run saw it, and logits and vectors that no other post with the \
-same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing brings the \
+made from them: labels, scores, the records of when a run saw it, and logits and vectors that no other labelled post \
+with the same text needs. It also deletes crossposts of the post, because they show its text. No file and no listing brings the \
 post back, with one exception: if moderators removed it, or Reddit did not have it, topicmill stores it again when \
 Reddit itself shows it again. A post that its author deleted, or that --ids named, stays away for good.
 

@@ -74,7 +74,7 @@ pub struct WholePost {
     pub verdicts: Vec<Verdict>,
     /// Who saw it when, the latest first.
     pub sightings: Vec<Sighting>,
-    /// Other posts with the same text.
+    /// Other posts with the same text that have a label, of whatever model.
     pub same_text: Vec<ListedPost>,
 }
 

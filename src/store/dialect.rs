@@ -72,6 +72,8 @@ pub trait Dialect: Database {
     const TOKEN: &'static str;
     /// How many posts there are, at a cost that does not grow with them, or hardly.
     const ABOUT_POSTS: &'static str;
+    /// One of every `$3` posts: the same each time, and no post likelier than another. The cost is that of the sample.
+    const EACH_NTH_POST: &'static str;
     /// Bytes on disk.
     const BYTES: &'static str;
     /// What time it is for everybody who uses the database, where it has a clock of its own.

@@ -228,8 +228,7 @@ impl Locked {
                     continue;
                 }
                 let forget = format!(
-                    "DELETE FROM copy.{table} WHERE NOT EXISTS ( \
-                       SELECT 1 FROM copy.posts p WHERE p.text_hash = {table}.text_hash)"
+                    "DELETE FROM copy.{table} WHERE text_hash NOT IN (SELECT text_hash FROM copy.posts)"
                 );
                 sqlx::query(sqlx::AssertSqlSafe(forget))
                     .execute(&mut *tx)

@@ -157,6 +157,26 @@ fn a_post_about_something_else_is_other_on_both_databases() {
             let plan = scene.json(&["sql", plan]).to_string();
             assert!(plan.contains("INDEX classifications_uncertain"), "{plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{plan}");
+            // Posts are counted by an index of topics, which a list in the order of time passes by.
+            let plan = |select: &str| {
+                let plan = format!("EXPLAIN QUERY PLAN {select}");
+                scene.json(&["sql", &plan]).to_string()
+            };
+            let counted = plan("SELECT * FROM topic_agreement");
+            assert!(
+                counted.contains("posts USING COVERING INDEX posts_topic"),
+                "{counted}"
+            );
+            let listed = plan(
+                "SELECT title FROM posts WHERE topic = 'food' ORDER BY created_at DESC LIMIT 20",
+            );
+            assert!(listed.contains("INDEX posts_created_at"), "{listed}");
+            // Nor does a join of posts and labels go by the index of texts.
+            let joined = plan(
+                "SELECT COUNT(*) FROM posts p JOIN classifications c ON c.model_id = 1 AND c.label_set_id = 1 \
+                    AND c.fullname = p.fullname AND c.text_hash = p.text_hash",
+            );
+            assert!(!joined.contains("classifications_text"), "{joined}");
         }
         let status = scene.json(&["status"]);
         assert_eq!(

@@ -291,8 +291,14 @@ async fn a_slot_that_its_process_did_not_survive_is_taken_over_behind_its_last_s
         let held = scene.store.schedule_state("often", now()).await.unwrap();
         let held = held.running.unwrap();
         assert!(!held.is_expired);
-        assert_eq!(scene.run_due(&mut one).await, 0, "it is held still");
+        let renew = |now| scene.store.renew_slot(held.lease, LEASE, now);
+        let later = scene.clock.now() + Duration::from_secs(20);
+        assert!(renew(later.into()).await.unwrap());
+        // One that arrives late takes nothing back.
+        assert!(renew(now()).await.unwrap());
         scene.clock.advance(LEASE);
+        assert_eq!(scene.run_due(&mut one).await, 0, "it is held still");
+        scene.clock.advance(Duration::from_secs(20));
         assert_eq!(scene.run_due(&mut one).await, 1, "{}", database.url);
         scene.check_once("often", 1).await;
         // Whoever wakes later writes nothing any more.

@@ -977,6 +977,23 @@ async fn a_lost_lease_writes_nothing_and_its_posts_go_to_the_next_worker() {
 }
 
 #[tokio::test]
+async fn a_renewal_that_arrives_late_takes_nothing_back_and_one_after_a_clock_was_set_back_does() {
+    for database in databases() {
+        let f = fixture(database.open().await, 1).await;
+        let held = f.claim(1, 0).await;
+        let renew = async |now| f.store.renew(held.lease, at(now), LEASE).await.unwrap();
+        assert!(renew(40).await);
+        // Sent first, given up, and there after the other: the lease still lasts until 100.
+        assert!(renew(20).await);
+        assert!(f.claim(1, 99).await.posts.is_empty(), "{}", database.url);
+        assert!(renew(160).await);
+        // A clock that was wrong by minutes: nobody has to wait for its lease to end.
+        assert!(renew(90).await);
+        assert_eq!(f.claim(1, 151).await.posts.len(), 1, "{}", database.url);
+    }
+}
+
+#[tokio::test]
 async fn an_expired_lease_that_nobody_took_still_writes() {
     for database in databases() {
         let f = fixture(database.open().await, 3).await;

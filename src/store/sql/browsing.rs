@@ -260,7 +260,12 @@ where
         hash: &[u8],
     ) -> Result<Vec<ListedPost>> {
         let mut select = Self::select_listed(current);
-        select.push(" WHERE p.text_hash = ").push_bind(hash);
+        // By the index of labels: posts have none of their texts.
+        select.push(" WHERE p.fullname IN (SELECT same.fullname FROM classifications same WHERE same.text_hash >= '' AND same.text_hash = ");
+        select
+            .push_bind(hash)
+            .push(") AND p.text_hash = ")
+            .push_bind(hash);
         select.push(" AND p.text_purged_at IS NULL AND p.fullname <> ");
         select.push_bind(fullname);
         select

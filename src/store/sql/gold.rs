@@ -266,7 +266,7 @@ where
         let sql = format!(
             "SELECT p.fullname FROM posts p {LABELS} WHERE {UNANSWERED} ORDER BY c.margin, p.fullname LIMIT $4"
         );
-        self.unanswered(sql, target, reviewer, limit, None).await
+        self.unanswered(sql, target, reviewer, limit).await
     }
 
     pub(in crate::store) async fn random_posts(
@@ -275,16 +275,14 @@ where
         reviewer: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Fullname>> {
-        // The posts come by the index of their hashes, and only as many as are wanted: without the first condition, and with
-        // a join or EXISTS for the last, SQLite 3.51 would read a million posts and sort them.
+        // The labels come by the index of their texts' hashes, and only as many as are wanted. Without the two NOT, SQLite
+        // 3.51 would read a million of them by their key, and sort them; with a join, PostgreSQL 15 would.
         let sql = format!(
-            "SELECT p.fullname FROM posts p WHERE p.text_hash >= $5 AND {UNANSWERED} \
-                AND (SELECT 1 FROM classifications c WHERE c.model_id = $1 AND c.label_set_id = $2 \
-                        AND c.fullname = p.fullname AND c.text_hash = p.text_hash) = 1 \
-              ORDER BY p.text_hash, p.fullname LIMIT $4"
+            "SELECT c.fullname FROM classifications c WHERE c.text_hash >= '' AND NOT c.model_id <> $1 AND NOT c.label_set_id <> $2 \
+                AND (SELECT 1 FROM posts p WHERE p.fullname = c.fullname AND p.text_hash = c.text_hash AND {UNANSWERED}) = 1 \
+              ORDER BY c.text_hash, c.fullname LIMIT $4"
         );
-        self.unanswered(sql, target, reviewer, limit, Some(&[]))
-            .await
+        self.unanswered(sql, target, reviewer, limit).await
     }
 
     async fn unanswered(
@@ -293,18 +291,16 @@ where
         target: Target,
         reviewer: Option<&str>,
         limit: u32,
-        from_hash: Option<&[u8]>,
     ) -> Result<Vec<Fullname>> {
         const WHAT: &str = "find posts to ask people about";
-        let mut query = sqlx::query::<DB>(AssertSqlSafe(sql))
+        let rows = sqlx::query::<DB>(AssertSqlSafe(sql))
             .bind(target.model)
             .bind(target.label_set)
             .bind(reviewer.unwrap_or_default())
-            .bind(i64::from(limit));
-        if let Some(hash) = from_hash {
-            query = query.bind(hash);
-        }
-        let rows = query.fetch_all(&self.pool).await.doing(WHAT)?;
+            .bind(i64::from(limit))
+            .fetch_all(&self.pool)
+            .await
+            .doing(WHAT)?;
         let mut found = Vec::with_capacity(rows.len());
         for row in &rows {
             let name: String = row.try_get(0).doing(WHAT)?;

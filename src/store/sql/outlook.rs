@@ -62,25 +62,17 @@ where
         })
     }
 
-    /// How far the labelling is, from a sample of the texts, the newest posts and the backlog. Hashes of texts are as
-    /// good as random, so the texts whose hashes are the lowest are a random sample, which an index finds.
+    /// How far the labelling is, from a sample of all posts, the newest ones and the backlog.
     async fn estimated(&self, posts: i64, max_attempts: u32, now: Timestamp) -> Result<Standing> {
         const WHAT: &str = "estimate how far the labelling is";
         let named = self.named_target().await?;
         let target = named.as_ref().map_or(NOBODY, |(target, ..)| *target);
-        // The first 8 bytes of a random hash are a number that is equally often anywhere in its range. The share
-        // of them below this bound is therefore the share of posts that is wanted.
-        let below = u64::MAX / (posts / SAMPLE).max(1).unsigned_abs();
-        let mut below = below.to_be_bytes().to_vec();
-        below.resize(16, 0);
-        let sampled = "FROM posts WHERE text_hash < $4 ORDER BY text_hash LIMIT $3";
-        // Twice as many as expected, in case many posts have one of these texts: the hash is the text's, not the
-        // post's.
-        let sample = self.look(target, 2 * SAMPLE, sampled, Some(&below)).await?;
+        let each = (posts / SAMPLE).max(1);
+        let sample = self.look(target, each, DB::EACH_NTH_POST).await?;
         // A few new posts among a million would be in no sample, and whether they are labelled is what people
         // look for.
         let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
-        let newest = self.look(target, NEWEST, newest, None).await?;
+        let newest = self.look(target, NEWEST, newest).await?;
         let backlog = sqlx::query::<DB>(
             "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
         )
@@ -146,14 +138,8 @@ where
         .doing("read whose labels the views show")
     }
 
-    /// What became of some posts.
-    async fn look(
-        &self,
-        target: Target,
-        limit: i64,
-        from: &str,
-        below: Option<&[u8]>,
-    ) -> Result<Looked> {
+    /// What became of some posts, which `from` names with a `number`.
+    async fn look(&self, target: Target, number: i64, from: &str) -> Result<Looked> {
         const WHAT: &str = "look at a sample of the posts";
         let select = format!(
             "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
@@ -166,13 +152,6 @@ where
                LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
                     AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
-        let mut query = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(target.model)
-            .bind(target.label_set)
-            .bind(limit);
-        if let Some(below) = below {
-            query = query.bind(below);
-        }
         let decode = |row: DB::Row| -> Result<Looked, sqlx::Error> {
             Ok(Looked {
                 posts: row.try_get(0)?,
@@ -187,7 +166,10 @@ where
                     .map(Timestamp::from),
             })
         };
-        query
+        sqlx::query::<DB>(AssertSqlSafe(select))
+            .bind(target.model)
+            .bind(target.label_set)
+            .bind(number)
             .fetch_one(&self.pool)
             .await
             .and_then(decode)

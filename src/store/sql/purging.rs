@@ -379,7 +379,8 @@ where
         Ok(purged)
     }
 
-    /// Deletes what models said of texts that are no post's any more.
+    /// Deletes what models said of texts that no labelled post has any more. Labels have the index of texts: in an index of
+    /// posts, a hash would change a page of its own for each post that is stored. A post without a label is scored anew.
     pub(super) async fn forget_logits(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
@@ -389,7 +390,8 @@ where
             // begins with the model, instead of reading the whole table.
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM pair_logits WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
-                   SELECT 1 FROM posts p WHERE p.text_hash = pair_logits.text_hash) AND text_hash IN (",
+                   SELECT 1 FROM classifications c CROSS JOIN posts p WHERE c.text_hash = pair_logits.text_hash AND c.text_hash >= '' \
+                      AND p.fullname = c.fullname AND p.text_hash = c.text_hash) AND text_hash IN (",
             );
             push_list(&mut delete, chunk.iter().copied());
             let deleted = delete.build().execute(&mut **tx).await;
@@ -398,8 +400,8 @@ where
         Self::forget_vectors(tx, texts).await
     }
 
-    /// Deletes the vectors of texts that no post has any more. A vector says more of a text than logits do: retention
-    /// takes it, too.
+    /// Deletes the vectors of texts that no labelled post has any more. A vector says more of a text than logits do:
+    /// retention takes it, too.
     pub(super) async fn forget_vectors(
         tx: &mut Transaction<'static, DB>,
         texts: &[&[u8]],
@@ -407,7 +409,8 @@ where
         for chunk in texts.chunks(ROWS_A_STATEMENT) {
             let mut delete = QueryBuilder::<DB>::new(
                 "DELETE FROM text_vectors WHERE model_id IN (SELECT id FROM models) AND NOT EXISTS ( \
-                   SELECT 1 FROM posts p WHERE p.text_hash = text_vectors.text_hash AND p.text_purged_at IS NULL) \
+                   SELECT 1 FROM classifications c CROSS JOIN posts p WHERE c.text_hash = text_vectors.text_hash AND c.text_hash >= '' \
+                      AND p.fullname = c.fullname AND p.text_hash = c.text_hash AND p.text_purged_at IS NULL) \
                     AND text_hash IN (",
             );
             push_list(&mut delete, chunk.iter().copied());

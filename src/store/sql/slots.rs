@@ -278,11 +278,16 @@ where
         const WHAT: &str = "renew the claim on a slot";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
-        let update = format!("UPDATE slots SET lease_until = $3{UNDER_LEASE}");
+        // As in `renew`: a late renewal takes nothing back.
+        let update = format!(
+            "UPDATE slots SET lease_until = \
+                    CASE WHEN lease_until > $3 AND lease_until < $4 THEN lease_until ELSE $3 END{UNDER_LEASE}"
+        );
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
             .bind(lease.take)
             .bind(at((now + for_how_long).into()))
+            .bind(at((now + for_how_long * 2).into()))
             .execute(&mut *connection)
             .await
             .map(|done| DB::rows_affected(&done) > 0)

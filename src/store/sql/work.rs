@@ -118,14 +118,20 @@ where
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
         // Also a lease whose time is up: as long as nobody took it over, its row is there, and the row alone
-        // decides.
-        sqlx::query::<DB>("UPDATE leases SET expires_at = $2 WHERE id = $1")
-            .bind(lease_id.0)
-            .bind(now + lease)
-            .execute(&mut *connection)
-            .await
-            .map(|done| DB::rows_affected(&done) == 1)
-            .doing(WHAT)
+        // decides. A renewal that was given up may still arrive, late: it takes nothing back from the one after it. An end
+        // that is further away was set by a clock that has been set back since.
+        sqlx::query::<DB>(
+            "UPDATE leases SET expires_at = \
+                    CASE WHEN expires_at > $2 AND expires_at < $3 THEN expires_at ELSE $2 END \
+              WHERE id = $1",
+        )
+        .bind(lease_id.0)
+        .bind(now + lease)
+        .bind(now + lease * 2)
+        .execute(&mut *connection)
+        .await
+        .map(|done| DB::rows_affected(&done) == 1)
+        .doing(WHAT)
     }
 
     pub(in crate::store) async fn fail(

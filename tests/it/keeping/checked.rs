@@ -114,7 +114,7 @@ async fn a_damaged_file_is_found() {
     many(&database.url, 2_000).await;
     // Past SQLite, in the middle of an index.
     let store = Store::open(&database.url, Access::Existing).await.unwrap();
-    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'posts_text_hash'";
+    let root = "SELECT rootpage FROM sqlite_master WHERE name = 'posts_created_at'";
     let page = store.query(root).await.unwrap().rows[0][0]
         .as_u64()
         .unwrap();
