@@ -2,11 +2,11 @@
 -- of an import. What asks for the posts of a text asks for labelled ones, so labels have the index now. Its condition holds for
 -- every label: only a statement that has it as well takes this index, and not a join of posts and labels, which would read in the
 -- order of the hashes.
-DROP INDEX posts_text_hash;
+DROP INDEX IF EXISTS posts_text_hash;
 CREATE INDEX classifications_text ON classifications (text_hash, fullname) WHERE text_hash >= '';
 -- `topic_agreement` counts posts by topic, and SQLite would sort them all. The condition holds for every topic: a list of the
 -- newest posts of a topic does not take this index, which is not in the order of time.
-CREATE INDEX posts_topic ON posts (topic) WHERE topic >= '';
+CREATE INDEX posts_counted ON posts (topic) WHERE topic >= '';
 
 DROP VIEW topic_agreement;
 CREATE VIEW topic_agreement AS

@@ -295,7 +295,8 @@ fn after(state: &ServerState) -> String {
          \x20   IF FOUND THEN\n\
          \x20     DELETE FROM pair_logits l WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = l.text_hash);\n\
          \x20     IF to_regclass('text_vectors') IS NOT NULL THEN\n\
-         \x20       DELETE FROM text_vectors v WHERE NOT EXISTS (SELECT 1 FROM posts p WHERE p.text_hash = v.text_hash);\n\
+         \x20       DELETE FROM text_vectors v WHERE NOT EXISTS (SELECT 1 FROM posts p\n\
+         \x20         WHERE p.text_hash = v.text_hash AND p.text_purged_at IS NULL);\n\
          \x20     END IF;\n\
          \x20     INSERT INTO meta (key, value) VALUES ('rewrite_due', gen_random_uuid()::text)\n\
          \x20       ON CONFLICT (key) DO UPDATE SET value = excluded.value;\n\

@@ -72,7 +72,7 @@ pub trait Dialect: Database {
     const TOKEN: &'static str;
     /// How many posts there are, at a cost that does not grow with them, or hardly.
     const ABOUT_POSTS: &'static str;
-    /// One of every `$3` posts: the same each time, and no post likelier than another. The cost is that of the sample.
+    /// One of every `$3` posts, or some more: no post is likelier than another, and they are the same when one looks again.
     const EACH_NTH_POST: &'static str;
     /// Bytes on disk.
     const BYTES: &'static str;

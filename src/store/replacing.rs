@@ -223,17 +223,21 @@ impl Locked {
         );
         let purged = deleted.execute(&mut *tx).await.doing(WHAT)?.rows_affected();
         if purged > 0 {
-            for table in ["pair_logits", "text_vectors"] {
-                if table == "text_vectors" && !vectors {
-                    continue;
-                }
-                let forget = format!(
-                    "DELETE FROM copy.{table} WHERE text_hash NOT IN (SELECT text_hash FROM copy.posts)"
-                );
-                sqlx::query(sqlx::AssertSqlSafe(forget))
-                    .execute(&mut *tx)
-                    .await
-                    .doing(WHAT)?;
+            sqlx::query(
+                "DELETE FROM copy.pair_logits WHERE text_hash NOT IN (SELECT text_hash FROM copy.posts)",
+            )
+            .execute(&mut *tx)
+            .await
+            .doing(WHAT)?;
+            if vectors {
+                // Retention takes vectors, too.
+                sqlx::query(
+                    "DELETE FROM copy.text_vectors WHERE text_hash NOT IN ( \
+                       SELECT text_hash FROM copy.posts WHERE text_purged_at IS NULL)",
+                )
+                .execute(&mut *tx)
+                .await
+                .doing(WHAT)?;
             }
             sqlx::query(
                 "INSERT INTO copy.meta (key, value) VALUES ('rewrite_due', lower(hex(randomblob(8)))) \

@@ -164,7 +164,7 @@ fn a_post_about_something_else_is_other_on_both_databases() {
             };
             let counted = plan("SELECT * FROM topic_agreement");
             assert!(
-                counted.contains("posts USING COVERING INDEX posts_topic"),
+                counted.contains("posts USING COVERING INDEX posts_counted"),
                 "{counted}"
             );
             let listed = plan(
