@@ -54,7 +54,9 @@ def measured(arguments: argparse.Namespace, posts: int) -> dict[str, float]:
 
 
 def power(posts: list[int], times: list[float]) -> float:
-    """The slope of log(time) over log(posts)."""
+    """The slope of log(time) over log(posts); of one number of posts there is none."""
+    if len(posts) < 2:
+        return math.nan
     xs, ys = [math.log(n) for n in posts], [math.log(max(ms, 0.1)) for ms in times]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)

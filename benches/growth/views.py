@@ -141,7 +141,9 @@ def asked(command: list[str], server: int | None) -> float:
 
 
 def power(posts: list[int], times: list[float]) -> float:
-    """The slope of log(time) over log(posts)."""
+    """The slope of log(time) over log(posts); of one number of posts there is none."""
+    if len(posts) < 2:
+        return math.nan
     xs, ys = [math.log(n) for n in posts], [math.log(max(seconds, 0.01)) for seconds in times]
     x, y = sum(xs) / len(xs), sum(ys) / len(ys)
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
