@@ -3,6 +3,7 @@
 use clap::Args;
 
 use super::collect::{Collecting, What};
+use super::labels::BetterFlags;
 use super::setup::{CurrentFlags, ModelFlags, PipelineFlags, RunFlags, Setup, SmallFlags};
 use super::{CliError, Exit, labelling};
 use crate::classify::Options;
@@ -26,6 +27,8 @@ pub struct Run {
     #[command(flatten)]
     current: CurrentFlags,
     #[command(flatten)]
+    better: BetterFlags,
+    #[command(flatten)]
     record: RunFlags,
 }
 
@@ -40,17 +43,24 @@ impl Run {
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {
+            // Gold labels that cannot be read are told then, too.
+            let passed = self.better.pass(setup, &context.store, &mut engines, &set);
+            let passed = passed.await?;
             let collected = collecting.run(setup, &context).await;
             let of_database = |error: &CliError| error.exit() == Exit::Database;
             if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
             }
-            // What was collected before, and what was collected now of the topics that could be read.
-            let options = Options {
-                make_current: self.current.make_current(),
-                ..setup.backlog()
+            let labelled = if passed {
+                // What was collected before, and what was collected now of the topics that could be read.
+                let options = Options {
+                    make_current: self.current.make_current(),
+                    ..setup.backlog()
+                };
+                labelling::label(&context, engines, &set, &options).await?
+            } else {
+                Exit::Partial
             };
-            let labelled = labelling::label(&context, engines, &set, &options).await?;
             Ok(match collected? {
                 Exit::Done => labelled,
                 collected => collected,

@@ -115,3 +115,39 @@ async fn where_nothing_is_labelled_there_is_nothing_to_be_better_than() {
         assert_eq!(ran.code, 2, "{}", ran.stderr);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_with_a_model_that_is_no_better_collects_and_labels_nothing() {
+    for database in databases() {
+        let scene = Scene::new(&database);
+        let gold = scene.gold("gold.csv", |_| None);
+        let before = written(&scene);
+        let posts = "SELECT count(*) AS n FROM posts";
+        let had = scene.json(&["sql", posts])[0]["n"].as_u64().unwrap();
+        let run = |model: &str, gold: &str| {
+            let model = repository(model);
+            let args = ["run", "--source", "sample", "--pipeline", &scene.first];
+            let gate = ["--require-better", "--gold", gold, "--model"];
+            scene.run(&[&args[..], &gate, &[model.to_str().unwrap()]].concat())
+        };
+
+        // Told before anything is collected.
+        let ran = run(TINY, "missing.csv");
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert_eq!(scene.json(&["sql", posts])[0]["n"], had);
+
+        let ran = run(TINY, &gold);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("nothing is labelled"), "{}", ran.stderr);
+        let has = scene.json(&["sql", posts])[0]["n"].as_u64().unwrap();
+        assert!(has > had, "{had} posts before, {has} after");
+        let after = written(&scene);
+        // All but the last, the runs: collecting is one.
+        assert_eq!(after[..4], before[..4]);
+
+        let ran = run(SHIPPED, &gold);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let labelled = scene.json(&["sql", "SELECT count(*) AS n FROM labeled_posts"]);
+        assert_eq!(labelled[0]["n"], has);
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
-//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `escaped`, `gaps`, `gold`, `purging`, `quotas`,
+//! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `escaped`, `gaps`, `gold`, `purging`,
+//! `retention`, `reconciling`, `quotas`,
 //! `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`, `looking`,
 //! `outlook`, `browsing`, `report`.
 
@@ -23,9 +24,11 @@ mod predictions;
 mod purging;
 mod quotas;
 mod read_so_far;
+mod reconciling;
 mod refusing;
 mod renaming;
 mod report;
+mod retention;
 mod runs;
 mod slots;
 mod thinning;

@@ -1,4 +1,4 @@
-//! Taking posts and texts out again.
+//! Taking posts out again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,10 @@ use sqlx::{
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::upkeep::REWRITE_DUE;
-use super::super::{Checked, Due, Purged, Result, RunId, StoreError};
+use super::super::{Checked, Purged, Result, RunId};
 use super::arriving::names;
 use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
-use crate::domain::{Fullname, PurgeReason, SourceKind, Timestamp};
-
-/// Posts of the sample Reddit are asked about there, all others at Reddit.
-const SAMPLE: SourceKind = SourceKind::Sample;
+use crate::domain::{Fullname, PurgeReason, Timestamp};
 
 impl<DB> SqlStore<DB>
 where
@@ -33,73 +30,6 @@ where
     for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
 {
-    pub(in crate::store) async fn count_due(&self, due: Due) -> Result<u64> {
-        sqlx::query::<DB>(AssertSqlSafe(format!(
-            "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 \
-                AND (checked_at IS NULL OR checked_at < $2)"
-        )))
-        .bind(due.sample)
-        .bind(at(due.before))
-        .fetch_one(&self.pool)
-        .await
-        .and_then(|row| row.try_get::<i64, _>(0))
-        .map(i64::unsigned_abs)
-        .doing("count the posts to ask Reddit about")
-    }
-
-    pub(in crate::store) async fn due(&self, due: Due, limit: u32) -> Result<Vec<Fullname>> {
-        // Two walks along the index, rather than a sort of everything that is due.
-        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
-            "SELECT fullname FROM ( \
-               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at IS NULL \
-                  AND (source = '{SAMPLE}') = $1 ORDER BY fullname LIMIT $3) never \
-               UNION ALL \
-               SELECT * FROM (SELECT fullname, checked_at FROM posts WHERE checked_at < $2 \
-                  AND (source = '{SAMPLE}') = $1 ORDER BY checked_at, fullname LIMIT $3) longest_ago) due \
-              ORDER BY checked_at NULLS FIRST, fullname LIMIT $3"
-        )))
-        .bind(due.sample)
-        .bind(at(due.before))
-        .bind(i64::from(limit))
-        .fetch_all(&self.pool)
-        .await;
-        Self::fullnames(rows, "find the posts to ask Reddit about")
-    }
-
-    pub(in crate::store) async fn last_seen(
-        &self,
-        sample: bool,
-        limit: u32,
-    ) -> Result<Vec<Fullname>> {
-        let rows = sqlx::query::<DB>(AssertSqlSafe(format!(
-            "SELECT fullname FROM posts WHERE checked_at IS NOT NULL AND (source = '{SAMPLE}') = $1 \
-              ORDER BY checked_at DESC, fullname DESC LIMIT $2"
-        )))
-        .bind(sample)
-        .bind(i64::from(limit))
-        .fetch_all(&self.pool)
-        .await;
-        Self::fullnames(rows, "find the posts that Reddit showed last")
-    }
-
-    fn fullnames(
-        rows: Result<Vec<DB::Row>, sqlx::Error>,
-        what: &'static str,
-    ) -> Result<Vec<Fullname>> {
-        let names: Vec<String> = rows
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .doing(what)?;
-        let fullname = |name: String| {
-            name.parse()
-                .map_err(|error: crate::domain::FullnameError| StoreError::Corrupt {
-                    table: "posts",
-                    row: name,
-                    detail: error.to_string(),
-                })
-        };
-        names.into_iter().map(fullname).collect()
-    }
-
     pub(in crate::store) async fn purge(
         &self,
         run: RunId,
@@ -336,7 +266,7 @@ where
     }
 
     /// Takes posts out of the backlog, whoever holds them.
-    async fn take_from_workers(
+    pub(super) async fn take_from_workers(
         tx: &mut Transaction<'static, DB>,
         fullnames: &[&str],
     ) -> Result<()> {
@@ -457,81 +387,6 @@ where
             .doing("read the hashes of purged texts")
     }
 
-    pub(in crate::store) async fn purge_texts(
-        &self,
-        before: Timestamp,
-        limit: u32,
-        now: Timestamp,
-    ) -> Result<u64> {
-        let mut attempts = Attempts::default();
-        loop {
-            match self.try_purge_texts(before, limit, now).await {
-                Err(error) if attempts.again(&error) => {}
-                done => return done,
-            }
-        }
-    }
-
-    async fn try_purge_texts(&self, before: Timestamp, limit: u32, now: Timestamp) -> Result<u64> {
-        const WHAT: &str = "purge old texts";
-        let mut tx = self.begin().await?;
-        Self::lock_tombstones(&mut tx).await?;
-        let mut old: BTreeSet<String> = sqlx::query::<DB>(
-            "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND collected_at < $1 \
-              ORDER BY collected_at LIMIT $2",
-        )
-        .bind(at(before))
-        .bind(i64::from(limit))
-        .fetch_all(&mut *tx)
-        .await
-        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-        .doing(WHAT)?;
-        let crossposts = Self::crossposts_of(&mut tx, old.iter().map(String::as_str)).await?;
-        old.extend(crossposts);
-        Self::lock_posts(&mut tx, old.iter().map(String::as_str)).await?;
-        let old: Vec<&str> = old.iter().map(String::as_str).collect();
-        let purged = Self::take_texts(&mut tx, &old, now).await?;
-        if purged > 0 {
-            Self::note_rewrite_due(&mut tx).await?;
-        }
-        tx.commit().await.doing(WHAT)?;
-        Ok(purged)
-    }
-
-    /// Takes what retention takes of posts that still have it; how many had.
-    async fn take_texts(
-        tx: &mut Transaction<'static, DB>,
-        fullnames: &[&str],
-        now: Timestamp,
-    ) -> Result<u64> {
-        let mut purged = 0;
-        for chunk in fullnames.chunks(POSTS_A_STATEMENT) {
-            Self::take_from_workers(tx, chunk).await?;
-            let mut update = QueryBuilder::<DB>::new(
-                "UPDATE posts SET title = '', selftext = '', url = NULL, permalink = NULL, author = NULL, \
-                 flair = NULL, text_purged_at = ",
-            );
-            update
-                .push_bind(at(now))
-                .push(" WHERE text_purged_at IS NULL AND fullname IN (");
-            push_list(&mut update, chunk.iter().copied());
-            purged += update
-                .build()
-                .execute(&mut **tx)
-                .await
-                .map(|done| DB::rows_affected(&done))
-                .doing("purge texts")?;
-            let mut select =
-                QueryBuilder::<DB>::new("SELECT text_hash FROM posts WHERE fullname IN (");
-            push_list(&mut select, chunk.iter().copied());
-            // The hash stays when the text goes: it still says which text the label belongs to.
-            let hashes = Self::hashes(tx, select).await?;
-            let hashes: Vec<&[u8]> = hashes.iter().map(Vec::as_slice).collect();
-            Self::forget_vectors(tx, &hashes).await?;
-        }
-        Ok(purged)
-    }
-
     /// Bytes of what this transaction takes may linger in the files.
     pub(super) async fn note_rewrite_due(tx: &mut Transaction<'static, DB>) -> Result<()> {
         let note = format!(
@@ -545,43 +400,5 @@ where
             .await
             .doing("note that the files are to be rewritten")?;
         Ok(())
-    }
-
-    pub(in crate::store) async fn note_reconciled(&self, due: Due) -> Result<bool> {
-        // Times of this form sort as texts.
-        let text = at(due.before).format("%Y-%m-%dT%H:%M:%S+00:00").to_string();
-        let done = sqlx::query::<DB>(AssertSqlSafe(format!(
-            "INSERT INTO meta (key, value) SELECT 'reconciled_at', $1 WHERE NOT EXISTS ( \
-               SELECT 1 FROM posts WHERE (checked_at IS NULL OR checked_at < $2) \
-                  AND (source <> '{SAMPLE}' OR $3)) \
-             ON CONFLICT (key) DO UPDATE SET value = CASE WHEN meta.value > excluded.value \
-               THEN meta.value ELSE excluded.value END"
-        )))
-        .bind(text.as_str())
-        .bind(at(due.before))
-        .bind(due.sample)
-        .execute(&self.pool)
-        .await
-        .doing("note that the database is reconciled")?;
-        Ok(DB::rows_affected(&done) == 1)
-    }
-
-    pub(in crate::store) async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
-        let value: Option<String> =
-            sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'reconciled_at'")
-                .fetch_optional(&self.pool)
-                .await
-                .and_then(|row| row.map(|row| row.try_get(0)).transpose())
-                .doing("read when the database was reconciled")?;
-        let parse = |text: String| {
-            DateTime::parse_from_rfc3339(&text)
-                .map(|time| time.to_utc().into())
-                .map_err(|error| StoreError::Corrupt {
-                    table: "meta",
-                    row: "reconciled_at".into(),
-                    detail: error.to_string(),
-                })
-        };
-        value.map(parse).transpose()
     }
 }
