@@ -48,7 +48,7 @@ def measured(arguments: argparse.Namespace, posts: int) -> dict[str, float]:
     sqlite = arguments.url.startswith("sqlite:")
     url = f"{arguments.url}/growth_{posts}.db" if sqlite else f"{arguments.url}_{posts}"
     # Few texts have logits: to store them takes most of the filling, and nothing timed here scans them.
-    done = subprocess.run([arguments.bench, url, str(posts), "10000"], check=True, capture_output=True, text=True)
+    done = subprocess.run([arguments.bench, url, str(posts), "10000"], check=True, stdout=subprocess.PIPE, text=True)
     found = (LINE.match(line) for line in done.stdout.splitlines())
     return {match[1]: float(match[2]) for match in found if match}
 

@@ -54,7 +54,7 @@ SQLITE = f"""INSERT INTO {COLUMNS}
 POSTGRES = f"""INSERT INTO {COLUMNS}
     SELECT 't3_1' || lpad(to_hex(i), 6, '0'), 'sub' || (i %% 30), 'topic' || (i %% 16),
         'A title of about sixty characters, number ' || i, repeat('0', 400 * (i %% 2)), '/r/sub/comments/' || i, 'author', i %% 500,
-        i %% 50, FALSE, TRUE, 'reddit', decode(md5('t' || i), 'hex'), to_timestamp(1700000000 + i * 60), '2026-01-01',
+        i %% 50, FALSE, TRUE, 'reddit', decode(md5('t' || i), 'hex'), to_timestamp(1700000000::bigint + i * 60), '2026-01-01',
         '2026-01-01', '2026-01-01' FROM generate_series(1, %(posts)s) i"""
 
 

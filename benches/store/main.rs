@@ -71,7 +71,7 @@ const FILL_POSTGRES: [&str; 6] = [
        CASE WHEN i % 2 = 1 THEN (SELECT string_agg(md5((i + k)::text), '') FROM generate_series(1, 12) k) \
          ELSE '' END, \
        '/r/sub/comments/1' || lpad(to_hex(i), 6, '0') || '/a_title_of_about/', md5(i::text), i % 500, \
-       i % 50, FALSE, TRUE, 'reddit', decode(md5('t' || i), 'hex'), to_timestamp(1700000000 + i * 60), \
+       i % 50, FALSE, TRUE, 'reddit', decode(md5('t' || i), 'hex'), to_timestamp(1700000000::bigint + i * 60), \
        '2026-01-01', '2026-01-01', '2026-01-01' FROM generate_series(1, $1) i",
     "INSERT INTO sightings SELECT $2, 'topic' || (i % 16), 't3_1' || lpad(to_hex(i), 6, '0'), 'new', i % 1000, 1 \
        FROM generate_series(1, $1) i",
@@ -80,7 +80,7 @@ const FILL_POSTGRES: [&str; 6] = [
     "INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, run_id, \
        classified_at, day, topic) SELECT fullname, $4, $5, text_hash, \
        'topic' || ((i + CASE WHEN i % 5 = 0 THEN 1 ELSE 0 END) % 16), 0.5 + (i % 500) / 1000.0, \
-       (i * 919 % 1000) / 1000.0, FALSE, 'single', $3, '2026-01-02', \
+       (i % 1000 * 919 % 1000) / 1000.0, FALSE, 'single', $3, '2026-01-02', \
        (created_at AT TIME ZONE INTERVAL '0')::date - DATE '1970-01-01', topic FROM generate_series(1, $1 * 9 / 10) i \
        JOIN posts ON fullname = 't3_1' || lpad(to_hex(i), 6, '0')",
     "INSERT INTO packed_scores SELECT 't3_1' || lpad(to_hex(i), 6, '0'), $4, $5, \
