@@ -100,6 +100,13 @@ async fn the_gate_counts_what_classify_then_stores() {
 async fn where_nothing_is_labelled_there_is_nothing_to_be_better_than() {
     for database in databases() {
         let scene = Scene::unlabelled(&database);
+        let ran = classify(
+            &scene,
+            SHIPPED,
+            &["--require-better", "--gold", "missing.csv"],
+        );
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert!(ran.stderr.contains("missing.csv"), "{}", ran.stderr);
         let ran = classify(&scene, SHIPPED, &["--require-better"]);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert!(

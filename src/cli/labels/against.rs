@@ -60,6 +60,14 @@ pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
     })
 }
 
+/// Says whether a file that `word` names cannot be read. Who will compare later wants to know now.
+pub(super) fn check(word: &str) -> Result<(), CliError> {
+    if word != TOPIC && (word != DB || Path::new(word).exists()) {
+        gold::rows(Path::new(word))?;
+    }
+    Ok(())
+}
+
 /// What people answered, as far as they agree.
 async fn answers(store: &Store) -> Result<Asked, CliError> {
     let found = gold::agreed(store.gold().await?);

@@ -56,6 +56,7 @@ impl BetterFlags {
         if !self.require_better {
             return Ok(true);
         }
+        against::check(&self.gold)?;
         let Some(current) = store.current_target().await? else {
             tracing::info!(
                 "--require-better: nothing is labelled here yet, so there is nothing to be better than"
