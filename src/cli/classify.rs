@@ -76,6 +76,7 @@ impl Classify {
 
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         self.metrics.check()?;
+        self.better.check()?;
         let pipeline = setup.pipeline(&self.pipeline)?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
         if self.dry_run {

@@ -34,6 +34,7 @@ pub struct Run {
 
 impl Run {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
+        self.better.check()?;
         let pipeline = setup.pipeline(&self.pipeline)?;
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
         let set = setup.label_set(&self.model, pipeline.label_set)?;
@@ -43,15 +44,14 @@ impl Run {
         self.record.check()?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {
-            // Gold labels that cannot be read are told then, too.
-            let passed = self.better.pass(setup, &context.store, &mut engines, &set);
-            let passed = passed.await?;
             let collected = collecting.run(setup, &context).await;
             let of_database = |error: &CliError| error.exit() == Exit::Database;
             if setup.stop.is_cancelled() || collected.as_ref().is_err_and(of_database) {
                 return collected;
             }
-            let labelled = if passed {
+            // Not before collecting: the current labels may be others by now.
+            let passed = self.better.pass(setup, &context.store, &mut engines, &set);
+            let labelled = if passed.await? {
                 // What was collected before, and what was collected now of the topics that could be read.
                 let options = Options {
                     make_current: self.current.make_current(),

@@ -152,6 +152,11 @@ async fn a_run_with_a_model_that_is_no_better_collects_and_labels_nothing() {
         // All but the last, the runs: collecting is one.
         assert_eq!(after[..4], before[..4]);
 
+        // Nobody has answered yet.
+        let ran = run(TINY, "db");
+        assert_eq!(ran.code, 2, "{}", ran.stderr);
+        assert_eq!(written(&scene)[..4], before[..4]);
+
         let ran = run(SHIPPED, &gold);
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         let labelled = scene.json(&["sql", "SELECT count(*) AS n FROM labeled_posts"]);

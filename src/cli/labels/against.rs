@@ -36,23 +36,20 @@ pub(super) struct Asked {
     offered: BTreeMap<Fullname, Vec<i64>>,
 }
 
+/// The file that `word` names. Who has one that is called `db` means the file.
+pub(super) fn file(word: &str) -> Option<&Path> {
+    let path = Path::new(word);
+    (word != TOPIC && (word != DB || path.exists())).then_some(path)
+}
+
 /// The rows that `--gold` means: `topic`, `db`, or a file.
 pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
-    let rows = match word {
-        TOPIC => {
-            let rows = held::topics(store).await?;
-            if rows.is_empty() {
-                return Err(CliError::Usage(
-                    "take gold labels from the column `topic`: no post in the database was collected for a topic; give \
-                     a file with `id` and `label`"
-                        .into(),
-                ));
-            }
-            rows
-        }
-        // Who has a file of this name means the file.
-        DB if !Path::new(word).exists() => return answers(store).await,
-        path => gold::rows(Path::new(path))?,
+    let rows = if let Some(path) = file(word) {
+        gold::rows(path)?
+    } else if word == DB {
+        return answers(store).await;
+    } else {
+        topics(store).await?
     };
     Ok(Asked {
         rows,
@@ -60,12 +57,17 @@ pub(super) async fn rows(store: &Store, word: &str) -> Result<Asked, CliError> {
     })
 }
 
-/// Says whether a file that `word` names cannot be read. Who will compare later wants to know now.
-pub(super) fn check(word: &str) -> Result<(), CliError> {
-    if word != TOPIC && (word != DB || Path::new(word).exists()) {
-        gold::rows(Path::new(word))?;
+/// The topics that posts were collected for.
+async fn topics(store: &Store) -> Result<Vec<GoldRow>, CliError> {
+    let rows = held::topics(store).await?;
+    if rows.is_empty() {
+        return Err(CliError::Usage(
+            "take gold labels from the column `topic`: no post in the database was collected for a topic; give a file \
+             with `id` and `label`"
+                .into(),
+        ));
     }
-    Ok(())
+    Ok(rows)
 }
 
 /// What people answered, as far as they agree.

@@ -15,7 +15,7 @@ use crate::cli::setup::Setup;
 use crate::domain::Fullname;
 use crate::engines::EnginePool;
 use crate::review::held::{Labelling, Labels};
-use crate::review::trial;
+use crate::review::{gold, trial};
 use crate::store::{Prediction, Store, Target};
 use crate::telemetry::Progress;
 use topicmill_score::{Cascade, LabelSet};
@@ -45,6 +45,16 @@ pub struct BetterFlags {
 }
 
 impl BetterFlags {
+    /// Whether the file of gold labels can be read, where one is named: said before there is anything to compare.
+    pub fn check(&self) -> Result<(), CliError> {
+        if self.require_better
+            && let Some(path) = against::file(&self.gold)
+        {
+            gold::rows(path)?;
+        }
+        Ok(())
+    }
+
     /// Whether a run may label; says why not, and what was compared. Nothing is written.
     pub async fn pass(
         &self,
@@ -56,7 +66,6 @@ impl BetterFlags {
         if !self.require_better {
             return Ok(true);
         }
-        against::check(&self.gold)?;
         let Some(current) = store.current_target().await? else {
             tracing::info!(
                 "--require-better: nothing is labelled here yet, so there is nothing to be better than"

@@ -3,8 +3,7 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `escaped`, `gaps`, `gold`, `purging`,
-//! `retention`, `reconciling`, `quotas`,
-//! `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`, `looking`,
+//! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`, `looking`,
 //! `outlook`, `browsing`, `report`.
 
 mod arriving;
