@@ -177,11 +177,12 @@ class Measures(unittest.TestCase):
         self.assertTrue(any("layer.5" in name for name in moved))
         self.assertFalse([name for name in moved if "embeddings" in name or "layer.3" in name])
 
-    def test_bf16_is_taken_where_the_device_has_it(self):
-        """A CPU with instructions for it, one without, a new GPU, an old one; and what was asked for."""
+    def test_bf16_is_taken_where_the_device_is_faster_in_it(self):
+        """CPUs with instructions for it, an Intel CPU without AMX, one without any, GPUs; and what was asked for."""
         for on_gpu, known, wanted in [
-            (False, {"avx512_bf16": True}, "bf16"),
-            (False, {"amx_bf16": True}, "bf16"),
+            (False, {"cpu_name": "AMD EPYC", "avx512_bf16": True}, "bf16"),
+            (False, {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": True}, "bf16"),
+            (False, {"cpu_name": "Intel Xeon", "avx512_bf16": True, "amx_bf16": False}, "no"),
             (False, {"avx512_f": True, "avx512_bf16": False}, "no"),
             (True, True, "bf16"),
             (True, False, "fp16"),

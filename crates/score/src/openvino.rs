@@ -118,6 +118,10 @@ impl OpenVinoEngine {
             tracing::warn!(
                 "this CPU has no instructions for bf16, so OpenVINO imitates them: float32 is faster here"
             );
+        } else if source.rounding.is_bf16() && !runtime.has_fast_bf16() {
+            tracing::warn!(
+                "this CPU has bf16 but no AMX, so float32 is probably faster here: measure both"
+            );
         }
         let compiled = source.compile(runtime)?;
         let contract = |detail| OnnxError::Contract {

@@ -1,8 +1,8 @@
 //! Slots of schedules: planned once, taken by one process at a time, taken over when it died.
 //!
 //! A slot is a row that is unique by its schedule and due time, so that nothing runs twice, whatever clocks say. Whoever
-//! takes it counts `takes` up, and that number is the fencing token: each later write names it. Leases live and expire
-//! by the database's clock; SQLite has none, and takes the machine's.
+//! takes it, or ends the claim of a process that died, counts `takes` up. That number is the fencing token: each later
+//! write names it. Leases live and expire by the database's clock; SQLite has none, and takes the machine's.
 
 use serde_json::Value;
 use sqlx::types::Json;
@@ -295,7 +295,10 @@ where
     }
 
     pub(in crate::store) async fn expire_slot(&self, lease: SlotLease) -> Result<()> {
-        let update = format!("UPDATE slots SET lease_until = started_at{UNDER_LEASE}");
+        // Also a renewal of the process that died fails from now on, should the network bring it only now.
+        let update = format!(
+            "UPDATE slots SET takes = takes + 1, lease_until = started_at{UNDER_LEASE}"
+        );
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
             .bind(lease.take)
