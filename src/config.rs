@@ -359,8 +359,8 @@ fn check_kind(
         format!("`{value}`")
     };
     let (text, wrong) = match (&default.kind, &value.kind) {
-        (ValueKind::I64(_), _) => (
-            value.clone().into_uint().map(|n| n.to_string()).ok(),
+        (ValueKind::I64(_), kind) => (
+            whole(kind).map(|n| n.to_string()),
             format!("{shown} is not a whole number of 0 or more"),
         ),
         (ValueKind::Boolean(_), _) => (
@@ -388,6 +388,16 @@ fn check_kind(
         layer: layer.clone(),
         detail: wrong,
     })
+}
+
+/// A whole number of 0 or more; one of the environment is a text. The crate would round, and take `true` for 1.
+fn whole(kind: &ValueKind) -> Option<u64> {
+    match kind {
+        ValueKind::I64(number) => u64::try_from(*number).ok(),
+        ValueKind::U64(number) => Some(*number),
+        ValueKind::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
 }
 
 /// A text of the environment as the list that is wanted: one in brackets, or of a single text.

@@ -56,7 +56,7 @@
 //! notify        -> domain, metrics, source, store
 //! serve         -> analysis, clock, domain, look, patient, report, review, store
 //! export        -> domain, placing, store, tables
-//! keeping       -> analysis, clock, store
+//! keeping       -> analysis, clock, placing, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
 //! files         -> domain, objects, placing, tables

@@ -90,6 +90,28 @@ pub fn put(path: &Path, content: impl AsRef<[u8]>, standing: Standing) -> io::Re
     place(file, &path, standing)
 }
 
+/// Whether an open file is the one of this name.
+pub fn is_at(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let of =
+            |about: io::Result<fs::Metadata>| about.ok().map(|about| (about.dev(), about.ino()));
+        of(file.metadata()) == of(path.metadata())
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = file;
+        path.is_file()
+    }
+}
+
+/// Whether there was no room for what was to be written, which another try may have.
+pub fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
 /// Whether something stands there that bytes go through. A shell may have led `/dev/stdout` into a file: that one is
 /// open already, and would never hear of another under its name.
 fn is_no_file(path: &Path) -> bool {
@@ -153,5 +175,6 @@ mod tests {
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         let full = put(Path::new("/dev/full"), "no room", Standing::Replaced).unwrap_err();
         assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        assert!(is_full(&full));
     }
 }

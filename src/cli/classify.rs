@@ -95,7 +95,7 @@ impl Classify {
             make_current: self.current.make_current(),
             ..setup.backlog()
         };
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let passed = self.better.pass(setup, &context.store, &mut engines, &set);
         if !passed.await? {

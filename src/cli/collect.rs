@@ -59,7 +59,7 @@ impl Collect {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let pipeline = setup.pipeline(&self.pipeline)?;
         let collecting = Collecting::prepare(setup, &pipeline, &self.what).await?;
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let collected = collecting.run(setup, &context).await;
         self.record.write(&context)?;

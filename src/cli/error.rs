@@ -1,5 +1,7 @@
 //! How commands end: exit codes, and the one error type that carries each module's own, with what to do about it.
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use super::equip::EquipError;
@@ -19,6 +21,7 @@ use crate::notify::NotifyError;
 use crate::objects::ObjectError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
+use crate::placing::is_full;
 use crate::purge::PurgeError;
 use crate::report::ReportError;
 use crate::review::gold::GoldError;
@@ -176,7 +179,7 @@ pub enum CliError {
     )]
     Timeout(u64),
     /// Neither stdout nor a file takes what is written.
-    #[error("write `{path}`: {source}")]
+    #[error("write `{path}`: {source}{remedy}", remedy = remedy::on_write(.source))]
     Write {
         path: String,
         #[source]
@@ -196,6 +199,17 @@ impl From<EnginesError> for CliError {
 }
 
 impl CliError {
+    /// A file that the user named was not written: the name is wrong, unless the disk is full. `advice` says what to do about
+    /// the name.
+    pub fn unwritten(path: &Path, source: io::Error, advice: &str) -> Self {
+        let path = path.display().to_string();
+        if is_full(&source) {
+            Self::Write { path, source }
+        } else {
+            Self::Usage(format!("write `{path}`: {source}; {advice}"))
+        }
+    }
+
     /// The exit code that this error ends the program with.
     pub fn exit(&self) -> Exit {
         match self {
@@ -305,9 +319,10 @@ fn labeler_exit(error: &LabelerError) -> Exit {
 fn keep_exit(error: &KeepError) -> Exit {
     match error {
         error if error.is_full() => Exit::Partial,
-        KeepError::InUse { .. } => Exit::TryAgain,
+        KeepError::InUse { .. } | KeepError::Busy(_) => Exit::TryAgain,
         KeepError::Store(StoreError::Url(_))
         | KeepError::Exists(_)
+        | KeepError::Itself(_)
         | KeepError::File { .. }
         | KeepError::NoTool { .. }
         | KeepError::NoBackup { .. }

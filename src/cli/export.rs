@@ -20,6 +20,7 @@ use crate::export::{
     self, Counts, Destination, Filters, Format, Shares, Split, SplitBy, Subject, Terms,
 };
 use crate::store::{Access, Store, Target};
+use crate::tables::bytes;
 use crate::telemetry::Progress;
 use topicmill_score::Mode;
 
@@ -133,10 +134,17 @@ enum By {
 
 impl Export {
     pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
+        if bytes::is_stdin(&self.out) {
+            return Err(CliError::Usage(
+                "an export is written to a file or a folder: name one in place of `-`; `topicmill sql --format csv` prints rows"
+                    .into(),
+            ));
+        }
         // First of all, because an address may have a credential in it by mistake, which no other error may show.
         let address = Away::address(&self.out)?;
         if address.is_none() {
             self.out = local(&self.out);
+            setup.spare_database(&self.out)?;
         }
         if let Some(tool) = self.tool() {
             Away::refuse(address.as_ref())?;

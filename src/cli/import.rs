@@ -121,7 +121,7 @@ impl Import {
         for path in &self.files {
             bytes += dump::check(path, &reading)?;
         }
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let order = ImportOrder {
             files: &self.files,
@@ -181,7 +181,7 @@ impl Import {
             ids.append(&mut read_ids(file)?);
         }
         let (reddit, _sample) = self.asked(setup).await?;
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let bar = Progress::counter("import", "posts");
         let progress = |n| bar.add(n);

@@ -125,7 +125,7 @@ impl Purge {
                 )));
             }
         };
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Existing).await?);
         let bar = Progress::counter("purge", "posts");
         let heard = |step| match step {

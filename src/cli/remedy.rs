@@ -2,6 +2,8 @@
 //!
 //! Each function gives what follows the error's own text: nothing, or `; ` and a piece of advice.
 
+use std::io;
+
 use topicmill_score::onnx::Library;
 use topicmill_score::{EngineError, LabelerError, ModelError, OnnxError, TextError};
 
@@ -9,6 +11,7 @@ use crate::classify::BacklogError;
 use crate::engines::EnginesError;
 use crate::files::FilesError;
 use crate::hub::PullError;
+use crate::placing::is_full;
 
 pub fn on_folder(error: &ModelError) -> &'static str {
     match error {
@@ -118,6 +121,14 @@ pub fn on_pull(error: &PullError) -> &'static str {
     match error {
         PullError::Model(error) => on_folder(error),
         _ => "",
+    }
+}
+
+pub fn on_write(error: &io::Error) -> &'static str {
+    if is_full(error) {
+        "; free some space there, or name another place, and run the command again"
+    } else {
+        ""
     }
 }
 

@@ -65,6 +65,7 @@ impl Report {
                 "--since is not before --until, or not in the past: no post lies between them";
             return Err(CliError::Usage(usage.to_owned()));
         }
+        setup.spare_database(&self.out)?;
         let store = setup.store(Access::ReadOnly).await?;
         let options = ReportOptions {
             subject: self.subject(setup, &store).await?,

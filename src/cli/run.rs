@@ -41,7 +41,7 @@ impl Run {
         // A model that cannot be loaded is told before an hour of collecting.
         let mut engines = setup.engines(&self.model, None)?;
         setup.put_small_before(&mut engines.cascades, &self.small, &self.model, &set)?;
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(Access::Create).await?);
         let both = async {
             let collected = collecting.run(setup, &context).await;

@@ -214,6 +214,7 @@ impl Score {
         let here = places.here(std::mem::take(&mut job.inputs), &job.output)?;
         job.inputs.clone_from(&here.files);
         job.output = places::local(&job.output);
+        setup.spare_database(&job.output)?;
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
         let cascade = self.cascade(setup, &set, &job)?;

@@ -2,6 +2,7 @@
 
 mod model;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -22,12 +23,13 @@ use crate::metrics::Metrics;
 use crate::notify::{Notify, NotifyError, Way};
 use crate::pipeline::{Context, RunRecord};
 use crate::pipeline_file::Pipeline;
+use crate::placing::{self, Standing};
 use crate::record::RunSettings;
 use crate::source::SourceSettings;
 use crate::source::arctic_shift::ArcticShiftSettings;
 use crate::source::http::Timeouts;
 use crate::source::reddit::{Reddit, RedditSettings};
-use crate::store::{Access, Store};
+use crate::store::{Access, Address, Store};
 use crate::telemetry::{self, LogFormat};
 use topicmill_score::onnx::library;
 use topicmill_score::{LabelSet, Mode};
@@ -123,10 +125,15 @@ impl Setup {
                 format!("classify.lease_secs is {lease_secs}: set it to between 3 and 86400");
             return Err(CliError::Usage(text));
         }
-        if loaded.settings.collect.page_cap == 0 {
-            return Err(CliError::Usage(
-                "collect.page_cap is 0: set it to 1 or more".into(),
-            ));
+        let set = &loaded.settings;
+        for (key, number) in [
+            ("collect.page_cap", set.collect.page_cap),
+            ("classify.max_attempts", set.classify.max_attempts),
+        ] {
+            if number == 0 {
+                let text = format!("{key} is 0: set it to 1 or more");
+                return Err(CliError::Usage(text));
+            }
         }
         let format = match loaded.settings.log.format.as_str() {
             "text" => LogFormat::Text,
@@ -167,6 +174,18 @@ impl Setup {
     /// The database of the settings.
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
         Ok(Store::open(self.settings().database.url.reveal(), access).await?)
+    }
+
+    /// Refuses to write to the file of the database that the settings name.
+    pub fn spare_database(&self, output: &Path) -> Result<(), CliError> {
+        let address = Address::of(self.settings().database.url.reveal());
+        if address.is_ok_and(|address| address.has(output)) {
+            let output = output.display();
+            return Err(CliError::Usage(format!(
+                "write `{output}`: it is the database itself; name another file"
+            )));
+        }
+        Ok(())
     }
 
     /// What the stages of a run share.
@@ -326,12 +345,15 @@ impl Setup {
 }
 
 impl RunFlags {
-    /// Makes the file of `--run-json`, so that a path that cannot be written is told before the work.
-    pub fn check(&self) -> Result<(), CliError> {
+    /// Makes the file of `--run-json`, so that a path that cannot be written is told before the work. What is in it stays
+    /// until then.
+    pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());
         };
-        std::fs::write(path, "").map_err(|error| {
+        setup.spare_database(path)?;
+        let opened = File::options().append(true).create(true).open(path);
+        opened.map(drop).map_err(|error| {
             let path = path.display();
             CliError::Usage(format!("write `{path}`: {error}; correct --run-json"))
         })
@@ -347,7 +369,7 @@ impl RunFlags {
             [one] => format!("{one:#}\n"),
             several => format!("{:#}\n", serde_json::Value::from(several)),
         };
-        std::fs::write(path, text).map_err(|source| CliError::Write {
+        placing::put(path, text, Standing::Replaced).map_err(|source| CliError::Write {
             path: path.display().to_string(),
             source,
         })

@@ -12,6 +12,7 @@ mod tools;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::placing::is_full;
 use crate::store::StoreError;
 
 /// Why a database could not be copied or put back.
@@ -23,6 +24,14 @@ pub enum KeepError {
     /// There is a file of that name.
     #[error("copy the database to `{0}`: there is such a file; name another one")]
     Exists(PathBuf),
+    /// The copy would take the place of what is copied.
+    #[error("copy the database to `{0}`: it is the database itself; name another file")]
+    Itself(PathBuf),
+    /// Another process writes a copy to the same file.
+    #[error(
+        "copy the database to `{0}`: another process copies a database to it; wait for it, or name another file"
+    )]
+    Busy(PathBuf),
     /// A file or folder.
     #[error("{what} `{path}`: {source}; {}", remedy(.source))]
     File {
@@ -86,11 +95,6 @@ impl KeepError {
     pub fn is_full(&self) -> bool {
         matches!(self, Self::File { source, .. } if is_full(source))
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
 }
 
 /// What to do about a file or folder.

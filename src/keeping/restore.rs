@@ -4,10 +4,12 @@
 //! are held against the one that comes.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use tempfile::TempPath;
 
 use super::server::{put, readable};
 use super::{KeepError, at, settle, settle_folder, with_suffix};
@@ -121,7 +123,13 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
         Err(error) => Err(error),
     };
     let ended = match ready {
-        Ok(()) => put_in_place(&part, &target).map_err(at(WHAT, &target)),
+        Ok(()) if old.is_some() => put_in_place(&part, &target).map_err(at(WHAT, &target)),
+        Ok(()) => put_where_none_is(&part, &target).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                in_use(order, "another program made a database there meanwhile")
+            }
+            _ => at(WHAT, &target)(error),
+        }),
         Err(error) => Err(error),
     };
     if let Some(old) = old {
@@ -152,6 +160,26 @@ fn put_in_place(part: &Path, target: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Gives the copy its name if no database has it. Nobody holds a lock on what is not there, so somebody may have made one
+/// since it was looked for.
+fn put_where_none_is(part: &Path, target: &Path) -> std::io::Result<()> {
+    settle(part)?;
+    // An empty file is no database yet.
+    if target.metadata().is_ok_and(|found| found.len() == 0) {
+        fs::remove_file(target)?;
+    }
+    let placed = TempPath::try_from_path(part)?.persist_noclobber(target);
+    placed.map_err(|error| error.error)?;
+    settle_folder(target)
+}
+
+fn in_use(order: Restore<'_>, by: &str) -> KeepError {
+    KeepError::InUse {
+        url: order.shown.to_owned(),
+        by: by.to_owned(),
+    }
+}
+
 fn remove(part: &Path) {
     for suffix in ["", "-wal", "-shm", "-journal"] {
         let _ = fs::remove_file(with_suffix(part, suffix));
@@ -164,10 +192,7 @@ fn same_file(one: &Path, other: &Path) -> bool {
 
 /// The database that goes, taken for ourselves; `None` where there is no file.
 async fn old_database(order: Restore<'_>, target: &Path) -> Result<Option<Locked>, KeepError> {
-    let in_use = |by: &str| KeepError::InUse {
-        url: order.shown.to_owned(),
-        by: by.to_owned(),
-    };
+    let in_use = |by: &str| in_use(order, by);
     if target.metadata().map_or(true, |found| found.len() == 0) {
         // SQLite would take what lies there for the log of the file that comes.
         for suffix in ["-wal", "-journal"] {
@@ -181,7 +206,12 @@ async fn old_database(order: Restore<'_>, target: &Path) -> Result<Option<Locked
         }
         return Ok(None);
     }
-    let mut old = match Locked::take(target).await {
+    let taken = match Locked::take(target).await {
+        // Another restore may just have put a file in the place of the one that was opened.
+        Err(StoreError::Damaged { .. }) => Locked::take(target).await,
+        taken => taken,
+    };
+    let mut old = match taken {
         Ok(Some(old)) => old,
         Ok(None) => return Err(in_use("another program has the file open")),
         Err(StoreError::Damaged { said, .. }) => {

@@ -22,6 +22,8 @@ use croner::parser::{CronParser, Seconds, Year};
 
 /// Longest gap of a clock: Samoa left out the whole 30th of December 2011.
 const LONGEST_GAP_MINUTES: u32 = 36 * 60;
+/// How many values a field takes: minute, hour, day of month, month, day of week.
+const VALUES: [u32; 5] = [60, 24, 31, 12, 7];
 /// Zones that a message names for one that does not exist.
 const MOST_NEAREST: usize = 3;
 /// Letters that a name of a zone may have wrong, to be named.
@@ -119,6 +121,9 @@ impl Timetable {
             line: line.clone(),
             said: said(&error),
         })?;
+        if let Some(said) = vain(&line, cron.as_str()) {
+            return Err(TimetableError::Line { line, said });
+        }
         let fields: Vec<&str> = line.split_whitespace().collect();
         let fixed = match fields[..] {
             [minute, hour, ..] => !minute.contains(['*', '?']) && !hour.contains(['*', '?']),
@@ -187,6 +192,36 @@ impl Timetable {
             })
             .map(|found| found.with_timezone(&Utc))
     }
+}
+
+/// What croner and other crons pass over in silence, though nobody means it: a place in a list without a value, and a step
+/// beyond the end of its range. `read` is the line with numbers in place of names.
+fn vain(line: &str, read: &str) -> Option<String> {
+    let fields = line.split_whitespace().zip(read.split_whitespace());
+    for ((field, read), values) in fields.zip(VALUES) {
+        for (part, read) in field.split(',').zip(read.split(',')) {
+            if part.is_empty() {
+                return Some(format!("`{field}` has a comma too many"));
+            }
+            let Some((range, step)) = read.split_once('/') else {
+                continue;
+            };
+            // `*` takes each value of the field.
+            let bounds = range
+                .split_once('-')
+                .and_then(|(from, to)| Some((from.parse::<u32>().ok()?, to.parse::<u32>().ok()?)));
+            let values = bounds.map_or(values, |(from, to)| to.saturating_sub(from) + 1);
+            // A step may have `#2` behind it.
+            let step = step.split('#').next();
+            let step = step.and_then(|step| step.parse::<u32>().ok());
+            if step.is_some_and(|step| step > values) {
+                return Some(format!(
+                    "the step of `{part}` is larger than its range, which has {values} values: only the first is ever due"
+                ));
+            }
+        }
+    }
+    None
 }
 
 /// What croner says, without its own words for itself.

@@ -2,7 +2,7 @@
 //! PostgreSQL's own programs take host, user and password. A password never stands among the arguments of a program,
 //! which everybody on the machine can read.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -48,6 +48,22 @@ impl Address {
                 Ok(Self::Server(environment(url, &options)))
             }
         }
+    }
+
+    /// Whether a path leads to the file of the database, or to one that SQLite keeps beside it. Whatever takes their place
+    /// leaves those who have the database open in files without a name.
+    pub fn has(&self, path: &Path) -> bool {
+        let Self::File(database) = self else {
+            return false;
+        };
+        let (Ok(database), Ok(path)) = (database.canonicalize(), path.canonicalize()) else {
+            return false;
+        };
+        ["", "-wal", "-shm", "-journal"].iter().any(|suffix| {
+            let mut name = database.clone().into_os_string();
+            name.push(suffix);
+            path.as_os_str() == name
+        })
     }
 }
 

@@ -139,6 +139,7 @@ pub struct Sighting {
     pub reddit_score: Option<i64>,
 }
 
-/// What changes with whatever a run writes; equal ones mean that nothing was written in between.
+/// What changes with whatever a run writes, and with a topic that is renamed; equal ones mean that nothing was written in
+/// between.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct News(pub(super) Vec<Value>);

@@ -64,8 +64,10 @@ fn meaning(error: &dyn DatabaseError) -> Meaning {
 /// The meaning of a result code of SQLite (<https://www.sqlite.org/rescode.html>).
 fn of_sqlite(code: u32) -> Meaning {
     match code {
-        // I/O errors of `write`, `fsync` and `ftruncate`, and of growing its shared memory.
-        778 | 1034 | 1546 | 4874 => Meaning::Refused,
+        // I/O errors of `write`, `fsync` and `ftruncate`.
+        778 | 1034 | 1546 => Meaning::Refused,
+        // SQLITE_IOERR_SHMSIZE: where the disk has no room for its shared memory, SQLite says no more than that.
+        4874 => Meaning::Full,
         // Extended codes carry the primary one in their low byte.
         _ => match code & 0xff {
             // SQLITE_CONSTRAINT: a key that is there, or one that a trigger of the user's would have passed over.
@@ -213,6 +215,20 @@ mod tests {
         let lost = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         assert!(told(lost).ends_with("may be run again"));
         assert!(told(sqlx::Error::RowNotFound).ends_with(&sqlx::Error::RowNotFound.to_string()));
+    }
+
+    #[test]
+    fn no_room_for_the_shared_memory_is_a_full_disk() {
+        for (code, meaning) in [
+            (4874, Meaning::Full),
+            (13, Meaning::Full),
+            (778, Meaning::Refused),
+            // What may not be opened, or written to.
+            (14, Meaning::Other),
+            (8, Meaning::ReadOnly),
+        ] {
+            assert_eq!(of_sqlite(code), meaning, "{code}");
+        }
     }
 
     #[tokio::test]

@@ -325,6 +325,32 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
         "collect.page_cap",
     ),
     (
+        &["--config", "no-attempt.toml", "classify"],
+        2,
+        "classify.max_attempts is 0",
+    ),
+    (
+        &["--config", "threads.toml", "classify"],
+        2,
+        "threads is 1000000: set it to 0",
+    ),
+    (
+        &["--config", "workers.toml", "classify"],
+        2,
+        "workers is 300: set it to a number from 1 to 64",
+    ),
+    (
+        &["--config", "half.toml", "classify"],
+        2,
+        "`2.5` is not a whole number",
+    ),
+    (
+        &["--config", "true.toml", "classify"],
+        2,
+        "`true` is not a whole number",
+    ),
+    (&["export", "-", "--format", "csv"], 2, "in place of `-`"),
+    (
         &["--config", "no-try.toml", "collect", "--source", "sample"],
         2,
         "`reddit.tries`",
@@ -375,6 +401,11 @@ fn misuse_says_what_to_do_and_exits_with_its_code() {
     );
     program.write("no-limit.toml", "[collect]\nlimit = 0\n");
     program.write("no-page.toml", "[collect]\npage_cap = 0\n");
+    program.write("no-attempt.toml", "[classify]\nmax_attempts = 0\n");
+    program.write("threads.toml", "[classify]\nthreads = 1000000\n");
+    program.write("workers.toml", "[classify]\nworkers = 300\n");
+    program.write("half.toml", "[classify]\nthreads = 2.5\n");
+    program.write("true.toml", "[classify]\nthreads = true\n");
     program.write("no-try.toml", "[reddit]\ntries = 0\n");
     program.write(
         "slash.toml",

@@ -406,6 +406,11 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         let again = scene.run(&asked);
         assert_eq!(again.code, 2, "{}", again.stderr);
         assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
+        // No other name helps against a full disk.
+        let full = ["--precision", "0.55", "--overwrite", "--out", "/dev/full"];
+        let full = scene.run(&[&base[..], &full].concat());
+        assert_eq!(full.code, 1, "{}", full.stderr);
+        assert!(full.stderr.contains("free some space"), "{}", full.stderr);
 
         // The new version costs no inference, and its scores are what the share of right labels is.
         let counts = scene.classify(out);
@@ -491,6 +496,22 @@ fn a_bad_gold_file_is_told_and_exits_2() {
     let ran = scene.run(&["labels", "calibrate", &gold, "--precision", "2"]);
     assert_eq!(ran.code, 2, "{}", ran.stderr);
     assert_eq!(scene.run(&["labels", "calibrate", "nowhere.csv"]).code, 2);
+}
+
+#[test]
+fn what_if_has_nothing_to_compare_with_where_nothing_is_labelled() {
+    for database in databases() {
+        let scene = Scene::new(&database, 31);
+        scene.ok(&["labels", "drop", "first", "--yes", "--current"]);
+        let what_if = ["labels", "what-if", scene.first.as_str()];
+        for more in [&[][..], &["--save", "trial"]] {
+            let ran = scene.run(&[&what_if[..], more].concat());
+            assert_eq!(ran.code, 2, "{}", ran.stderr);
+            let said = "nothing is labelled yet: run `topicmill classify` first";
+            assert!(ran.stderr.contains(said), "{}", ran.stderr);
+            assert_eq!(ran.stdout, "");
+        }
+    }
 }
 
 #[test]

@@ -544,6 +544,17 @@ fn labels_new_writes_a_file_that_works_and_replaces_nothing() {
 }
 
 #[test]
+fn a_full_disk_leaves_no_pipeline_file_that_is_in_the_way() {
+    let program = Program::new();
+    let new = ["labels", "new", "my.toml", "gaming", "food"];
+    let full = program.run_without_room(&new);
+    assert_eq!(full.code, 1, "{}", full.stderr);
+    assert!(full.stderr.contains("free some space"), "{}", full.stderr);
+    assert_eq!(program.folder.path().read_dir().unwrap().count(), 0);
+    program.ok(&new);
+}
+
+#[test]
 fn labels_new_takes_the_labels_of_a_stored_set() {
     for database in databases() {
         let program = Program::new();

@@ -219,6 +219,10 @@ fn the_labels_are_written_into_a_copy_that_is_valid_and_costs_no_inference() {
         scene.ok(&[&ask[..], &["--out", out]].concat());
         let written = scene.json(&["labels", "validate", "--pipeline", out]);
         assert_eq!(written["labels"].as_array().unwrap().len(), 4, "{written}");
+        // No other name helps against a full disk.
+        let full = scene.run(&[&ask[..], &["--out", "/dev/full"]].concat());
+        assert_eq!(full.code, 1, "{}", full.stderr);
+        assert!(full.stderr.contains("free some space"), "{}", full.stderr);
     }
     // Nobody knows which file the current labels come from.
     let ask = ["labels", "suggest", "--overwrite", "--out", out];

@@ -85,6 +85,9 @@ impl Calibrate {
                 out.display()
             )));
         }
+        if let Some(out) = &self.out {
+            setup.spare_database(out)?;
+        }
         let set = self
             .which
             .label_set(setup, self.pipeline.pipeline.as_deref())?;
@@ -270,9 +273,8 @@ impl Calibrate {
         let folder = from.map(|path| path.parent().unwrap_or(Path::new("")));
         let text =
             calibrated(text, new, folder).map_err(|error| CliError::Usage(error.to_string()))?;
-        put(out, text, Standing::Replaced).map_err(|error| {
-            CliError::Usage(format!("write `{}`: {error}; correct --out", out.display()))
-        })?;
+        put(out, text, Standing::Replaced)
+            .map_err(|source| CliError::unwritten(out, source, "correct --out"))?;
         tracing::info!(
             temperature = new.temperature, threshold = new.threshold, %version,
             "written to {0}: `topicmill labels what-if {0}` shows what would move, `topicmill classify --pipeline {0} \

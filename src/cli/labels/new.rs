@@ -1,7 +1,6 @@
 //! `topicmill labels new`: a pipeline file to begin with.
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,6 +11,7 @@ use super::super::{CliError, Exit};
 use super::{Named, WhichModel};
 use crate::domain::Listing;
 use crate::pipeline_file::{Pipeline, REDDIT, slug};
+use crate::placing::{Standing, put};
 use crate::store::Access;
 use topicmill_score::{Background, Label, LabelSet, Mode};
 
@@ -123,23 +123,21 @@ impl New {
     }
 
     fn write(&self, text: &str) -> Result<(), CliError> {
-        let path = self.file.display();
-        // In one step: between a look and an opening, somebody else could make the file.
-        let opened = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&self.file);
-        let mut file = opened.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => CliError::Usage(format!(
-                "`{path}` exists, and `labels new` replaces nothing: give another name"
-            )),
-            _ => CliError::Usage(format!("write `{path}`: {error}; give another path")),
-        })?;
-        file.write_all(text.as_bytes())
-            .map_err(|source| CliError::Write {
-                path: path.to_string(),
-                source,
-            })
+        let exists = || {
+            CliError::Usage(format!(
+                "`{}` exists, and `labels new` replaces nothing: give another name",
+                self.file.display()
+            ))
+        };
+        // A device and a link that leads nowhere exist, too.
+        if self.file.symlink_metadata().is_ok() {
+            return Err(exists());
+        }
+        put(&self.file, text, Standing::Kept).map_err(|source| match source.kind() {
+            // Somebody else made it meanwhile.
+            ErrorKind::AlreadyExists => exists(),
+            _ => CliError::unwritten(&self.file, source, "give another path"),
+        })
     }
 }
 

@@ -108,7 +108,7 @@ struct Scene {
 
 impl Suggest {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
-        self.check_out()?;
+        self.check_out(setup)?;
         let store = setup.store(Access::ReadOnly).await?;
         let word = &self.label_set;
         let named = Named::find(setup, &WhichModel::default(), Some(&store), word).await?;
@@ -154,7 +154,10 @@ impl Suggest {
         Ok(Exit::Done)
     }
 
-    fn check_out(&self) -> Result<(), CliError> {
+    fn check_out(&self, setup: &Setup) -> Result<(), CliError> {
+        if let Some(out) = &self.out {
+            setup.spare_database(out)?;
+        }
         let taken = self.out.as_ref().filter(|out| out.exists());
         match taken.filter(|_| !self.overwrite) {
             Some(out) => Err(CliError::Usage(format!(

@@ -78,8 +78,11 @@ impl WhatIf {
         if let Some(name) = &self.save {
             set.name.clone_from(name);
         }
-        self.record.check()?;
+        self.record.check(setup)?;
         let context = setup.context(setup.store(access).await?);
+        // What would move is asked of labels that are there.
+        let current = context.store.current_target().await?;
+        current.ok_or_else(nothing_current)?;
         let mut exit = Exit::Done;
         if self.save.is_some() {
             refuse_current(&context.store, &set).await?;

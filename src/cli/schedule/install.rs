@@ -1,5 +1,6 @@
 //! `topicmill schedule install`
 
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
@@ -10,6 +11,7 @@ use crate::cli::output;
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::config::Origin;
+use crate::placing::{Standing, beside, place};
 
 /// Flags of `schedule install`.
 #[derive(Debug, Args)]
@@ -59,7 +61,7 @@ pub struct Install {
         requires = "k8s"
     )]
     image: String,
-    /// Write the files to this folder instead of printing them; files that are there already are left as they are
+    /// Write the files to this folder instead of printing them; if one of them is there already, none is written
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
 }
@@ -166,18 +168,37 @@ fn print(units: &[Unit]) -> Result<(), CliError> {
 }
 
 fn write(units: &[Unit], folder: &Path) -> Result<(), CliError> {
-    use std::io::Write;
     let not_written = |path: &Path| {
-        let path = path.display().to_string();
-        move |source| CliError::Write { path, source }
+        let path = path.to_owned();
+        move |source| CliError::unwritten(&path, source, "name another folder with --to")
+    };
+    let exists = |path: &Path| {
+        CliError::Usage(format!(
+            "`{}` exists, and `schedule install` replaces nothing: delete it, or name another folder with --to",
+            path.display()
+        ))
     };
     std::fs::create_dir_all(folder).map_err(not_written(folder))?;
+    // The first gets its name after the last is written, so that a full disk leaves none of them.
+    let mut drafts = Vec::with_capacity(units.len());
     for unit in units {
         let path = folder.join(&unit.name);
-        let created = std::fs::File::create_new(&path);
-        let mut file = created.map_err(not_written(&path))?;
-        file.write_all(unit.text.as_bytes())
+        if path.symlink_metadata().is_ok() {
+            return Err(exists(&path));
+        }
+        let mut draft = beside(&path).map_err(not_written(&path))?;
+        draft
+            .write_all(unit.text.as_bytes())
+            .and_then(|()| draft.as_file().sync_all())
             .map_err(not_written(&path))?;
+        drafts.push((draft, path));
+    }
+    for (draft, path) in drafts {
+        place(draft, &path, Standing::Kept).map_err(|source| match source.kind() {
+            // Somebody else made it meanwhile.
+            ErrorKind::AlreadyExists => exists(&path),
+            _ => not_written(&path)(source),
+        })?;
         tracing::info!(file = %path.display(), "written");
     }
     Ok(())

@@ -2,7 +2,8 @@
 
 use std::panic::AssertUnwindSafe;
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 use futures_util::FutureExt;
 
 use crate::cli::setup::Setup;
@@ -59,11 +60,24 @@ fn read(words: &[String]) -> Result<Stage, String> {
     Line::try_parse_from(words)
         .map(|line| line.stage)
         .map_err(|error| {
+            // In its place clap prints the whole help.
+            if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                return incomplete(words);
+            }
             let text = error.to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
             let first = first.trim_start_matches("error: ");
             first.split_whitespace().collect::<Vec<_>>().join(" ")
         })
+}
+
+/// What is to follow a command that does nothing by itself.
+fn incomplete(words: &[String]) -> String {
+    let line = Line::command();
+    let command = words.first().and_then(|word| line.find_subcommand(word));
+    let known = command.into_iter().flat_map(clap::Command::get_subcommands);
+    let known: Vec<&str> = known.map(clap::Command::get_name).collect();
+    format!("it needs a command after it: {}", known.join(", "))
 }
 
 /// Runs a stage to its end, or until it is told to stop.
@@ -199,6 +213,10 @@ mod tests {
             ),
             ("db restore copy.db", "it would replace the slots"),
             ("purge", "required arguments were not provided"),
+            (
+                "db",
+                "it needs a command after it: create, migrate, backup,",
+            ),
         ] {
             let said = check(line).unwrap_err();
             assert!(said.contains(says), "{line}: {said}");
@@ -207,7 +225,6 @@ mod tests {
 
     #[test]
     fn the_pipeline_file_and_the_command_line_know_the_same_stages() {
-        use clap::CommandFactory;
         let command = Line::command();
         let known: Vec<&str> = command
             .get_subcommands()

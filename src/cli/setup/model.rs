@@ -16,6 +16,11 @@ use crate::cli::CliError;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 use crate::files::shards::Named;
 
+/// Threads for one batch: more than any machine has cores, and few enough to be started.
+const MOST_THREADS: usize = 1024;
+/// Engines side by side. Each needs a core or a device of its own to be of use, and memory for a model.
+const MOST_WORKERS: u16 = 64;
+
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
 pub struct ModelFlags {
@@ -210,13 +215,19 @@ impl Setup {
                 Some(number.ok_or_else(wrong)?)
             }
         };
+        let threads = flags.threads.unwrap_or(set.threads);
+        if threads > MOST_THREADS {
+            return Err(CliError::Usage(format!(
+                "threads is {threads}: set it to 0, which means one for each core, or to a number up to {MOST_THREADS}"
+            )));
+        }
         let precision = flags.precision.as_deref().unwrap_or(&set.precision);
         Ok(ModelChoice {
             model: flags.model.clone().unwrap_or_else(|| set.model.clone()),
             devices: devices(flags.device.as_deref().unwrap_or(&set.device))?,
             precision: (precision != "auto").then(|| precision.to_owned()),
             batch_tokens,
-            threads: Some(flags.threads.unwrap_or(set.threads)).filter(|n| *n > 0),
+            threads: Some(threads).filter(|n| *n > 0),
             library: self.library(),
             engine: flags.engine.as_deref().unwrap_or(&set.engine).parse()?,
             openvino: self.openvino(),
@@ -251,6 +262,11 @@ impl Setup {
         workers: Option<u16>,
     ) -> Result<EnginePool, CliError> {
         let workers = workers.unwrap_or(self.settings().classify.workers);
+        if !(1..=MOST_WORKERS).contains(&workers) {
+            return Err(CliError::Usage(format!(
+                "workers is {workers}: set it to a number from 1 to {MOST_WORKERS}; each takes the memory of a model"
+            )));
+        }
         Ok(self.model_choice(flags)?.open(workers)?)
     }
 

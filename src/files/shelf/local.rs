@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{Hold, Holder, Shelf, Taken};
 use crate::files::error::{FilesError, write_error};
 use crate::files::inputs::Input;
-use crate::placing::{self, Standing};
+use crate::placing::{self, Standing, is_at};
 
 /// What is put behind the name of a journal for who has it.
 const HOLDER: &str = ".holder";
@@ -137,22 +137,6 @@ impl Shelf for Folder {
                 _lock: file,
             })));
         }
-    }
-}
-
-/// Whether an open file is the one of this name.
-fn is_at(file: &File, path: &Path) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        let of =
-            |about: io::Result<fs::Metadata>| about.ok().map(|about| (about.dev(), about.ino()));
-        of(file.metadata()) == of(path.metadata())
-    }
-    #[cfg(not(unix))]
-    {
-        let _ = file;
-        path.is_file()
     }
 }
 

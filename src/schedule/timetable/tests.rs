@@ -215,9 +215,26 @@ fn lines_that_cannot_be_meant_are_refused() {
         ("5-1 * * * *", "the cron line `5-1 * * * *`: "),
         ("@reboot", "the cron line `@reboot`: "),
         ("* * * * 9", "the cron line `* * * * 9`: "),
+        ("1,,2 * * * *", "`1,,2` has a comma too many"),
+        ("0 1,2, * * *", "`1,2,` has a comma too many"),
+        ("0 0 ,1 * *", "`,1` has a comma too many"),
+        ("*/61 * * * *", "the step of `*/61` is larger"),
+        ("0 */25 * * *", "the step of `*/25` is larger"),
+        ("0 0 1-31/40 * *", "which has 31 values"),
+        ("5,10-20/12 * * * *", "the step of `10-20/12` is larger"),
+        ("0 0 * * mon-fri/6", "the step of `mon-fri/6` is larger"),
     ] {
         let said = error(line);
         assert!(said.contains(says), "{line}: {said}");
+    }
+    // People write these for once an hour, a day, a month.
+    for line in [
+        "*/60 * * * *",
+        "0 */24 * * *",
+        "0 0 */31 * *",
+        "0-59/30,7 * * * MON-FRI/2",
+    ] {
+        table(line, "UTC");
     }
 }
 

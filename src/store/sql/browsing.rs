@@ -8,6 +8,7 @@ use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, R
 use super::super::browsed::{LabelScore, ListedPost, News, Sighting, Verdict, WholePost};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target};
+use super::renaming::RENAMED;
 use super::{Doing, SqlStore, is_forbidden, push_list};
 use crate::domain::Timestamp;
 
@@ -282,8 +283,9 @@ where
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
                     (SELECT MAX(finished_at) FROM runs), (SELECT model_id FROM current_target), \
                     (SELECT label_set_id FROM current_target), \
-                    (SELECT COUNT(finished_at) FROM runs)",
+                    (SELECT COUNT(finished_at) FROM runs), (SELECT value FROM meta WHERE key = $1)",
         )
+        .bind(RENAMED)
         .fetch_one(&self.pool)
         .await
         .doing(WHAT)?;
@@ -301,6 +303,7 @@ where
                 number(4)?,
                 // Times may be whole seconds, and a run that ends in the second of another one moves none.
                 number(5)?,
+                row.try_get::<Option<String>, _>(6).map(Value::from)?,
             ])
         };
         decode().map(News).doing(WHAT)

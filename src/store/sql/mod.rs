@@ -38,8 +38,8 @@ mod work;
 
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row, Transaction,
-    Type,
+    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row,
+    Transaction, Type,
 };
 
 use super::dialect::Dialect;
@@ -251,6 +251,23 @@ where
             .await
             .and_then(|row| row.try_get(0))
             .doing("read the server's clock")
+    }
+
+    /// Writes a value under a key of `meta` that never stood there before.
+    async fn note_anew(tx: &mut Transaction<'static, DB>, key: &str) -> Result<(), sqlx::Error>
+    where
+        for<'q> &'q str: Encode<'q, DB> + Type<DB>,
+    {
+        let note = format!(
+            "INSERT INTO meta (key, value) VALUES ($1, {}) \
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            DB::TOKEN
+        );
+        sqlx::query::<DB>(AssertSqlSafe(note))
+            .bind(key)
+            .execute(&mut **tx)
+            .await
+            .map(drop)
     }
 
     async fn begin(&self) -> Result<Transaction<'static, DB>> {

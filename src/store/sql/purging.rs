@@ -389,16 +389,7 @@ where
 
     /// Bytes of what this transaction takes may linger in the files.
     pub(super) async fn note_rewrite_due(tx: &mut Transaction<'static, DB>) -> Result<()> {
-        let note = format!(
-            "INSERT INTO meta (key, value) VALUES ($1, {}) \
-             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            DB::TOKEN
-        );
-        sqlx::query::<DB>(AssertSqlSafe(note))
-            .bind(REWRITE_DUE)
-            .execute(&mut **tx)
-            .await
-            .doing("note that the files are to be rewritten")?;
-        Ok(())
+        let noted = Self::note_anew(tx, REWRITE_DUE).await;
+        noted.doing("note that the files are to be rewritten")
     }
 }

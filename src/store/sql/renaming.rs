@@ -9,6 +9,9 @@ use super::super::{Renamed, Result, StoreError};
 use super::{Doing, SqlStore};
 
 const WHAT: &str = "rename the topic";
+/// Under this key in `meta` stands another value after each renaming. No run writes one down, so nothing else tells a
+/// reader of all posts that their topics are called otherwise.
+pub(super) const RENAMED: &str = "topic_renamed";
 
 /// Tables whose rows are of a topic.
 const TOPICS: [&str; 4] = ["posts", "sightings", "watermarks", "gaps"];
@@ -88,6 +91,7 @@ where
         if renamed == Renamed::default() {
             return Err(StoreError::NoTopic(from.to_owned()));
         }
+        Self::note_anew(&mut tx, RENAMED).await.doing(WHAT)?;
         tx.commit().await.doing(WHAT)?;
         Ok(renamed)
     }

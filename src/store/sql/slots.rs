@@ -296,9 +296,8 @@ where
 
     pub(in crate::store) async fn expire_slot(&self, lease: SlotLease) -> Result<()> {
         // Also a renewal of the process that died fails from now on, should the network bring it only now.
-        let update = format!(
-            "UPDATE slots SET takes = takes + 1, lease_until = started_at{UNDER_LEASE}"
-        );
+        let update =
+            format!("UPDATE slots SET takes = takes + 1, lease_until = started_at{UNDER_LEASE}");
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
             .bind(lease.take)

@@ -289,6 +289,112 @@ async fn a_backup_takes_the_place_of_the_last_one_if_that_is_wanted() {
 }
 
 #[tokio::test]
+async fn nothing_that_is_written_takes_the_place_of_the_database() {
+    let database = sqlite();
+    let url = database.url.as_str();
+    filled(url).await;
+    let before = everything(url).await;
+    let program = Program::new();
+    let file = url.strip_prefix("sqlite:").unwrap();
+    let link = path(&program, "link");
+    std::os::unix::fs::symlink(file, &link).unwrap();
+    program.write("texts.ndjson", "{\"id\": 1, \"text\": \"hello\"}\n");
+    for name in [file, &link] {
+        for args in [
+            &["db", "backup", name, "--overwrite"][..],
+            &["export", name, "--format", "csv", "--overwrite"],
+            &["report", name, "--overwrite"],
+            &[
+                "labels",
+                "calibrate",
+                "gold.csv",
+                "--out",
+                name,
+                "--overwrite",
+            ],
+            &["score", "texts.ndjson", name, "--overwrite"],
+            &["classify", "--run-json", name],
+            &["collect", "--source", "sample", "--run-json", name],
+        ] {
+            let ran = on(&program, url, args);
+            assert_eq!(ran.code, 2, "{args:?}\n{}", ran.stderr);
+            assert!(
+                ran.stderr.contains("it is the database itself"),
+                "{args:?}\n{}",
+                ran.stderr
+            );
+        }
+    }
+    assert_eq!(everything(url).await, before);
+}
+
+#[tokio::test]
+async fn two_copies_to_one_file_do_not_mix() {
+    for database in databases() {
+        let url = database.url.as_str();
+        filled(url).await;
+        let program = Program::new();
+        let copy = path(&program, "copy");
+        // What a copy that is under way holds.
+        let part = std::fs::File::create_new(path(&program, "copy.part")).unwrap();
+        part.lock().unwrap();
+        let second = on(&program, url, &["db", "backup", &copy]);
+        assert_eq!(second.code, 75, "{}", second.stderr);
+        assert!(second.stderr.contains("wait for it"), "{}", second.stderr);
+        assert_eq!(names(program.folder.path()), ["copy.part"]);
+        // And what it leaves when it is killed.
+        drop(part);
+        on_ok(&program, url, &["db", "backup", &copy]);
+        assert_eq!(names(program.folder.path()), ["copy"]);
+        let target = another(&database);
+        on_ok(&program, &target.url, &["db", "create"]);
+        on_ok(&program, &target.url, &["db", "restore", &copy]);
+        assert_eq!(everything(&target.url).await, everything(url).await);
+    }
+}
+
+#[tokio::test]
+async fn a_database_that_is_made_during_a_restore_stays() {
+    let database = sqlite();
+    filled(&database.url).await;
+    many(&database.url, 12_000).await;
+    let program = Program::new();
+    let copy = path(&program, "copy");
+    on_ok(&program, &database.url, &["db", "backup", &copy]);
+    let made = path(&program, "made");
+    on_ok(&program, &format!("sqlite:{made}"), &["db", "create"]);
+    let mut met = 0;
+    for n in 0..20 {
+        let target = path(&program, &format!("target{n}"));
+        let url = format!("sqlite:{target}");
+        let mut command = program.command(&["--database", &url, "db", "restore", &copy]);
+        let mut running = command.stderr(Stdio::piped()).spawn().unwrap();
+        while !Path::new(&format!("{target}.restored")).exists()
+            && running.try_wait().unwrap().is_none()
+        {
+            std::thread::yield_now();
+        }
+        // Somebody's database comes, unless the restored one is there already.
+        let came = std::fs::hard_link(&made, &target).is_ok();
+        let ran = finished(running.wait_with_output().unwrap());
+        assert_eq!(ran.code, if came { 75 } else { 0 }, "{}", ran.stderr);
+        if came {
+            met += 1;
+            assert!(ran.stderr.contains("meanwhile"), "{}", ran.stderr);
+            assert_eq!(
+                std::fs::read(&target).unwrap(),
+                std::fs::read(&made).unwrap()
+            );
+        }
+        assert!(!Path::new(&format!("{target}.restored")).exists());
+    }
+    assert!(
+        met > 0,
+        "no database was made while another one was restored"
+    );
+}
+
+#[tokio::test]
 async fn a_backup_or_a_restore_that_is_killed_leaves_no_half() {
     for database in databases() {
         let url = database.url.as_str();

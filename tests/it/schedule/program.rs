@@ -54,6 +54,14 @@ fn a_file_that_cannot_be_meant_is_refused_before_anything_is_made() {
             schedule("a", "* * * * *", "\"classify --watch\""),
             "it never ends",
         ),
+        (
+            schedule("a", "* * * * *", "\"db\""),
+            "the stage `db`: it needs a command after it: ",
+        ),
+        (
+            schedule("a", "1,,2 * * * *", "\"classify\""),
+            "a comma too many",
+        ),
     ] {
         let file = file(&program, &schedules);
         for command in [&["run"][..], &["list"], &["install", "--cron"]] {
@@ -256,9 +264,10 @@ fn units_are_what_their_own_programs_read() {
         "--pipeline",
         "my topics.toml",
     ]);
-    assert_eq!(
-        again.code, 1,
-        "a file that is there stays: {}",
+    assert_eq!(again.code, 2, "{}", again.stderr);
+    assert!(
+        again.stderr.contains("replaces nothing"),
+        "{}",
         again.stderr
     );
     check_with_systemd(&units);
@@ -350,4 +359,19 @@ fn the_shipped_file_has_schedules_that_can_be_run() {
     let shipped = repository("pipelines/scheduled.toml").display().to_string();
     let ran = program.ok(&["schedule", "install", "--k8s", "--pipeline", &shipped]);
     assert_eq!(ran.stdout.matches("kind: CronJob").count(), 3);
+}
+
+#[test]
+fn a_full_disk_leaves_no_unit_that_is_in_the_way() {
+    let program = Program::new();
+    let two = ["a", "b"].map(|name| schedule(name, "@daily", "\"classify\""));
+    let file = file(&program, &two.concat());
+    let install = ["schedule", "install", "--systemd", "--to", "units"];
+    let install = [&install[..], &["--pipeline", &file]].concat();
+    let full = program.run_without_room(&install);
+    assert_eq!(full.code, 1, "{}", full.stderr);
+    assert!(full.stderr.contains("free some space"), "{}", full.stderr);
+    program.ok(&install);
+    let units = program.folder.path().join("units").read_dir().unwrap();
+    assert_eq!(units.count(), 4, "a timer and a service for each");
 }

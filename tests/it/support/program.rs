@@ -49,6 +49,24 @@ impl Program {
         finished(self.command(args).output().unwrap())
     }
 
+    /// Runs where no file takes a byte, which is how a full disk looks to it.
+    pub fn run_without_room(&self, args: &[&str]) -> Ran {
+        let command = self.command(args);
+        let mut limited = Command::new("sh");
+        limited
+            .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"])
+            .arg(command.get_program())
+            .args(command.get_args())
+            .current_dir(self.folder.path());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => limited.env(name, value),
+                None => limited.env_remove(name),
+            };
+        }
+        finished(limited.output().unwrap())
+    }
+
     /// Runs, and expects success.
     pub fn ok(&self, args: &[&str]) -> Ran {
         let ran = self.run(args);

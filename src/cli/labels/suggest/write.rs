@@ -54,9 +54,8 @@ impl Base {
             return Ok(());
         }
         let text = self.with(out, clusters)?;
-        put(out, text, Standing::Replaced).map_err(|error| {
-            CliError::Usage(format!("write `{}`: {error}; correct --out", out.display()))
-        })?;
+        put(out, text, Standing::Replaced)
+            .map_err(|source| CliError::unwritten(out, source, "correct --out"))?;
         tracing::info!(
             topics = clusters.len(),
             "written to {0}: give the topics at its end your own words, then `topicmill labels validate --pipeline {0}` and \
