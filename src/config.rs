@@ -395,7 +395,7 @@ fn whole(kind: &ValueKind) -> Option<u64> {
     match kind {
         ValueKind::I64(number) => u64::try_from(*number).ok(),
         ValueKind::U64(number) => Some(*number),
-        ValueKind::String(text) => text.trim().parse().ok(),
+        ValueKind::String(text) => text.parse().ok(),
         _ => None,
     }
 }

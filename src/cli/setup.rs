@@ -369,7 +369,12 @@ impl RunFlags {
             [one] => format!("{one:#}\n"),
             several => format!("{:#}\n", serde_json::Value::from(several)),
         };
-        placing::put(path, text, Standing::Replaced).map_err(|source| CliError::Write {
+        let written = match placing::put(path, &text, Standing::Replaced) {
+            // A file that may be written to, in a folder where none may be made.
+            Err(error) if !placing::is_full(&error) => std::fs::write(path, text),
+            written => written,
+        };
+        written.map_err(|source| CliError::Write {
             path: path.display().to_string(),
             source,
         })

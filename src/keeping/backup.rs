@@ -1,14 +1,13 @@
 //! A whole copy of a database in one file, as of one moment, whoever else writes.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::server::dump;
 use super::tools::find;
-use super::{KeepError, at, settle, settle_folder, with_suffix};
-use crate::placing::is_at;
+use super::{Hold, KeepError, at, settle, settle_folder, with_suffix};
 use crate::store::{Address, Store, StoreError};
 
 /// Who may read a copy of what a server keeps: whoever made it.
@@ -20,39 +19,10 @@ fn mode(file: &Path) -> u32 {
         .map_or(PRIVATE, |found| found.mode() & 0o777)
 }
 
-/// An empty file for a copy, locked until it is closed; `None` while another process has one of this name. What a process
-/// left that died is taken away: the system gave its lock back.
-fn draft(part: &Path, mode: u32) -> io::Result<Option<File>> {
-    let mut new = OpenOptions::new();
-    new.write(true).create_new(true).mode(mode);
-    // Each turn but the last is one in which another process came or went in between.
-    loop {
-        match new.open(part) {
-            Ok(file) => match file.try_lock() {
-                Ok(()) if is_at(&file, part) => return Ok(Some(file)),
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => {
-                    tracing::warn!(
-                        %error,
-                        "this disk has no locks: see to it that no two processes copy a database to one file"
-                    );
-                    return Ok(Some(file));
-                }
-            },
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                let left = match File::open(part) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    left => left?,
-                };
-                match left.try_lock() {
-                    Ok(()) if !is_at(&left, part) => {}
-                    Ok(()) | Err(TryLockError::Error(_)) => fs::remove_file(part)?,
-                    Err(TryLockError::WouldBlock) => return Ok(None),
-                }
-            }
-            Err(error) => return Err(error),
-        }
-    }
+fn create(file: &Path, mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    options.open(file).map(drop)
 }
 
 /// Copies a database to a file that is not there yet. A copy that is not finished has another name. If its process died,
@@ -74,26 +44,28 @@ pub async fn backup(
         return Err(KeepError::Exists(file.to_owned()));
     }
     let part = with_suffix(file, ".part");
-    let mode = match address {
-        Address::File(from) => mode(from),
-        Address::Server(_) => PRIVATE,
-    };
-    // SQLite would say of a folder that is missing that it cannot open a database.
-    let draft = draft(&part, mode).map_err(at(WHAT, file))?;
-    let Some(draft) = draft else {
+    let Some(_hold) = Hold::of(&part)? else {
         return Err(KeepError::Busy(file.to_owned()));
     };
+    if part.symlink_metadata().is_ok() {
+        fs::remove_file(&part).map_err(at(WHAT, &part))?;
+    }
     let copied = match address {
-        Address::File(_) => store.backup(&part).await.map_err(|error| match error {
-            // The copy's disk, not the database's: SQLite does not say which.
-            StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
-            error => error.into(),
-        }),
+        // SQLite would say of a folder that is missing that it cannot open a database.
+        Address::File(from) => match create(&part, mode(from)).map_err(at(WHAT, file)) {
+            Ok(()) => store.backup(&part).await.map_err(|error| match error {
+                // The copy's disk, not the database's: SQLite does not say which.
+                StoreError::Full => at(WHAT, file)(ErrorKind::StorageFull.into()),
+                error => error.into(),
+            }),
+            Err(error) => Err(error),
+        },
         Address::Server(variables) => {
             let state = store.server_state().await?.expect("it is a server's");
             let (variables, to) = (variables.clone(), part.clone());
             let dumped = tokio::task::spawn_blocking(move || {
                 let tool = find("pg_dump", state.version)?;
+                create(&to, PRIVATE).map_err(at(WHAT, &to))?;
                 dump(&tool, &variables, &state.schema, &to)
             });
             dumped.await.expect("copying does not panic")
@@ -101,9 +73,14 @@ pub async fn backup(
     };
     let ended = copied.and_then(|()| {
         settle(&part).map_err(at(WHAT, file))?;
-        // Unlike a rename, a link does not replace what came under that name meanwhile.
-        match fs::hard_link(&part, file) {
-            _ if overwrite => fs::rename(&part, file),
+        let linked = if overwrite {
+            // To rename one of two names of a file to the other would do nothing, so there is no link first.
+            Err(ErrorKind::Unsupported.into())
+        } else {
+            // Unlike a rename, a link does not replace what came under that name meanwhile.
+            fs::hard_link(&part, file)
+        };
+        match linked {
             Ok(()) => fs::remove_file(&part),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
             Err(_) => fs::rename(&part, file),
@@ -116,7 +93,5 @@ pub async fn backup(
         let _ = fs::remove_file(&part);
         let _ = fs::remove_file(with_suffix(&part, "-journal"));
     }
-    // Whoever takes the name from now on finds it free.
-    drop(draft);
     ended
 }

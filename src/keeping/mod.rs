@@ -9,10 +9,11 @@ pub mod restore;
 mod server;
 mod tools;
 
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::placing::is_full;
+use crate::placing::{is_at, is_full};
 use crate::store::StoreError;
 
 /// Why a database could not be copied or put back.
@@ -111,6 +112,50 @@ fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> KeepE
     let path = path.to_owned();
     move |source| KeepError::File { what, path, source }
 }
+
+/// A name under which this process makes a file, and no other one does. It is given back when this is dropped, or when the
+/// process dies: the lock is on an empty file beside it, because some disks let nobody write to a file that is locked.
+struct Hold {
+    _locked: File,
+    path: PathBuf,
+}
+
+impl Hold {
+    /// `None` while another process has it.
+    fn of(name: &Path) -> Result<Option<Self>, KeepError> {
+        let path = with_suffix(name, ".lock");
+        let failed = || at("lock", &path);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        for _ in 0..TURNS {
+            let locked = options.open(&path).map_err(failed())?;
+            match locked.try_lock() {
+                Ok(()) if is_at(&locked, &path) => {}
+                // Whoever had it took it away in between.
+                Ok(()) => continue,
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => tracing::warn!(
+                    %error,
+                    "this disk has no locks: see to it that no two processes make `{}`",
+                    name.display()
+                ),
+            }
+            let _locked = locked;
+            return Ok(Some(Self { _locked, path }));
+        }
+        Ok(None)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Before the lock goes. What stays is empty, and the next one takes it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// How often another process may come and go while a lock is taken: more than happens by chance.
+const TURNS: u32 = 100;
 
 /// The name of a file with something behind it.
 fn with_suffix(file: &Path, suffix: &str) -> PathBuf {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tempfile::TempPath;
 
 use super::server::{put, readable};
-use super::{KeepError, at, settle, settle_folder, with_suffix};
+use super::{Hold, KeepError, at, settle, settle_folder, with_suffix};
 use crate::analysis::schema::relations;
 use crate::clock::SharedClock;
 use crate::store::replacing::{Held, Inspected, Locked, inspect};
@@ -99,8 +99,16 @@ fn refused(order: Restore<'_>, why: impl Into<String>) -> KeepError {
 
 async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
     const WHAT: &str = "restore the database to";
-    // Behind a link lies the file that is meant.
-    let target = target.canonicalize().unwrap_or_else(|_| target.to_owned());
+    // Behind a link lies the file that is meant, even if it is not there.
+    let target = target.canonicalize().unwrap_or_else(|_| {
+        let meant = fs::read_link(target).unwrap_or_else(|_| target.to_owned());
+        let folder = target.parent().unwrap_or(Path::new(""));
+        if meant == target {
+            meant
+        } else {
+            folder.join(meant)
+        }
+    });
     if same_file(order.file, &target) {
         return Err(refused(order, "it is the database itself; name a backup"));
     }
@@ -113,8 +121,11 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
         );
         return Err(refused(order, why));
     }
-    let mut old = old_database(order, &target).await?;
     let part = with_suffix(&target, ".restored");
+    let Some(_hold) = Hold::of(&part)? else {
+        return Err(in_use(order, "another restore is about to replace it"));
+    };
+    let mut old = old_database(order, &target).await?;
     // SQLite would take what a killed restore left for the journal of this copy.
     remove(&part);
     // The copy must not be what somebody could write to meanwhile, and is read whole before anything goes.
@@ -168,8 +179,12 @@ fn put_where_none_is(part: &Path, target: &Path) -> std::io::Result<()> {
     if target.metadata().is_ok_and(|found| found.len() == 0) {
         fs::remove_file(target)?;
     }
-    let placed = TempPath::try_from_path(part)?.persist_noclobber(target);
-    placed.map_err(|error| error.error)?;
+    match TempPath::try_from_path(part)?.persist_noclobber(target) {
+        Ok(()) => {}
+        Err(failed) if failed.error.kind() == ErrorKind::AlreadyExists => return Err(failed.error),
+        // A disk that has neither such a rename nor links.
+        Err(failed) => failed.path.persist(target).map_err(|failed| failed.error)?,
+    }
     settle_folder(target)
 }
 

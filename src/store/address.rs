@@ -56,7 +56,7 @@ impl Address {
         let Self::File(database) = self else {
             return false;
         };
-        let (Ok(database), Ok(path)) = (database.canonicalize(), path.canonicalize()) else {
+        let (Some(database), Some(path)) = (place_of(database), place_of(path)) else {
             return false;
         };
         ["", "-wal", "-shm", "-journal"].iter().any(|suffix| {
@@ -65,6 +65,16 @@ impl Address {
             path.as_os_str() == name
         })
     }
+}
+
+/// Where a file is, or would be if it were there.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    if let Ok(there) = path.canonicalize() {
+        return Some(there);
+    }
+    let folder = path.parent().filter(|folder| *folder != Path::new(""));
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
 }
 
 fn environment(url: &str, options: &PgConnectOptions) -> Vec<(&'static str, String)> {

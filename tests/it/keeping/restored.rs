@@ -326,6 +326,29 @@ async fn nothing_that_is_written_takes_the_place_of_the_database() {
         }
     }
     assert_eq!(everything(url).await, before);
+    // One that is not there yet.
+    let new = path(&program, "new.db");
+    let args = ["collect", "--source", "sample", "--run-json", &new];
+    let ran = on(&program, &format!("sqlite:{new}"), &args);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(!Path::new(&new).exists());
+}
+
+#[tokio::test]
+async fn a_database_is_restored_behind_a_link_that_leads_nowhere() {
+    let database = sqlite();
+    filled(&database.url).await;
+    let program = Program::new();
+    let (copy, link) = (path(&program, "copy"), path(&program, "link"));
+    on_ok(&program, &database.url, &["db", "backup", &copy]);
+    std::os::unix::fs::symlink("lost.db", &link).unwrap();
+    on_ok(
+        &program,
+        &format!("sqlite:{link}"),
+        &["db", "restore", &copy],
+    );
+    assert!(Path::new(&link).symlink_metadata().unwrap().is_symlink());
+    assert_eq!(names(program.folder.path()), ["copy", "link", "lost.db"]);
 }
 
 #[tokio::test]
@@ -336,15 +359,17 @@ async fn two_copies_to_one_file_do_not_mix() {
         let program = Program::new();
         let copy = path(&program, "copy");
         // What a copy that is under way holds.
-        let part = std::fs::File::create_new(path(&program, "copy.part")).unwrap();
+        let part = std::fs::File::create_new(path(&program, "copy.part.lock")).unwrap();
         part.lock().unwrap();
+        program.write("copy.part", "half");
         let second = on(&program, url, &["db", "backup", &copy]);
         assert_eq!(second.code, 75, "{}", second.stderr);
         assert!(second.stderr.contains("wait for it"), "{}", second.stderr);
-        assert_eq!(names(program.folder.path()), ["copy.part"]);
+        let left = ["copy.part", "copy.part.lock"];
+        assert_eq!(names(program.folder.path()), left);
         // And what it leaves when it is killed.
         drop(part);
-        on_ok(&program, url, &["db", "backup", &copy]);
+        on_ok(&program, url, &["db", "backup", &copy, "--overwrite"]);
         assert_eq!(names(program.folder.path()), ["copy"]);
         let target = another(&database);
         on_ok(&program, &target.url, &["db", "create"]);
