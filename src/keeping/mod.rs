@@ -140,8 +140,10 @@ impl Hold {
                     name.display()
                 ),
             }
-            let _locked = locked;
-            return Ok(Some(Self { _locked, path }));
+            return Ok(Some(Self {
+                _locked: locked,
+                path,
+            }));
         }
         Ok(None)
     }
