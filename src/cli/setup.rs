@@ -346,7 +346,7 @@ impl Setup {
 
 impl RunFlags {
     /// Makes the file of `--run-json`, so that a path that cannot be written is told before the work. What is in it stays
-    /// until then.
+    /// until [`Self::write`].
     pub fn check(&self, setup: &Setup) -> Result<(), CliError> {
         let Some(path) = &self.run_json else {
             return Ok(());

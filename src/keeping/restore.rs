@@ -221,12 +221,7 @@ async fn old_database(order: Restore<'_>, target: &Path) -> Result<Option<Locked
         }
         return Ok(None);
     }
-    let taken = match Locked::take(target).await {
-        // Another restore may just have put a file in the place of the one that was opened.
-        Err(StoreError::Damaged { .. }) => Locked::take(target).await,
-        taken => taken,
-    };
-    let mut old = match taken {
+    let mut old = match Locked::take(target).await {
         Ok(Some(old)) => old,
         Ok(None) => return Err(in_use("another program has the file open")),
         Err(StoreError::Damaged { said, .. }) => {
