@@ -8,6 +8,7 @@
 mod card;
 mod columns;
 mod destination;
+pub mod folder;
 mod lines;
 mod parquet;
 mod row;

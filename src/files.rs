@@ -133,7 +133,7 @@ pub struct Scoring<'a> {
 /// is asked between batches.
 ///
 /// # Errors
-/// See [`FilesError`]. What was written until then stays in `OUTPUT.partial`.
+/// See [`FilesError`]. What was written until then stays in `OUTPUT.partial`; without a row there is no such file.
 pub fn score_files(
     job: &FileJob,
     cascade: &mut Cascade,
@@ -156,16 +156,20 @@ pub fn score_files(
         scored(job, None, scoring, ready, &shape, &mut sink)
     };
     let report = match report {
-        Err(
-            error @ (FilesError::Hopeless { .. }
-            | FilesError::Empty(_)
-            | FilesError::NoFilterColumn { .. }),
-        ) => {
+        Err(error) => {
+            let is_useless = matches!(
+                error,
+                FilesError::Hopeless { .. }
+                    | FilesError::Empty(_)
+                    | FilesError::NoFilterColumn { .. }
+            );
             // Nothing in it is worth going on with, and it would be in the way of the next try.
-            partial.discard()?;
+            if is_useless || partial.journal.is_empty() {
+                partial.discard()?;
+            }
             return Err(error);
         }
-        report => report?,
+        Ok(report) => report,
     };
     if report.stopped {
         partial.keep()?;

@@ -366,12 +366,16 @@ impl Context {
                     progress,
                 };
                 let ended = collect::import(&sink, blocks, plan, &self.stop, &mut done).await;
+                let told = match ended {
+                    Ok(Some(_)) => "imported",
+                    Ok(None) | Err(_) => "stopped before the end of the file",
+                };
                 tracing::info!(
                     file = %name, posts = done.posts, new = done.new, changed = done.changed,
                     edited = Some(done.edited).filter(|n| *n > 0),
                     topics_mapped = Some(done.topics_mapped).filter(|_| order.map_topics),
                     tombstoned = Some(done.tombstoned).filter(|n| *n > 0),
-                    left_out = done.left_out, rejected = done.rejected.total(), "imported"
+                    left_out = done.left_out, rejected = done.rejected.total(), "{told}"
                 );
                 total.add(&done);
                 // After `total.add`: what was imported until the error counts.

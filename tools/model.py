@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Make a topicmill model folder from the local folder of a Hugging Face classifier, of NLI or of labels of its own.
+"""Make a topicmill model folder from the local folder of a Hugging Face model.
+
+The model may be a classifier, of NLI or of labels of its own, or an embedding model of sentence-transformers.
 
 Exit code 0: the folder is written, every graph proved against torch. 1: a graph is wrong or cannot be stored, and
 nothing is written. 2: the model or the arguments cannot be used. tools/README.md says more.
@@ -14,6 +16,8 @@ from pathlib import Path
 from models.quiet import QUIET
 
 DEFAULT_GRAPHS = "cpu-fp32,cpu-int8,cuda-fp16"
+EMBEDDING_GRAPH = "cpu-fp32"
+MOST_SCALE = 1000.0  # with more, the nearest label always gets a score of 1
 
 
 def main(words: list[str] | None = None) -> int:
@@ -22,16 +26,9 @@ def main(words: list[str] | None = None) -> int:
     os.environ |= QUIET
     logging.disable(logging.WARNING)  # the quantizer advises what was already done
     from models.errors import GraphError, InputError
-    from models.make import GRAPHS, make_folder
-    from models.source import read_source
 
-    names = list(dict.fromkeys(arguments.graphs.split(",")))
     try:
-        for name in names:
-            if name not in GRAPHS:
-                raise InputError(f"`{name}` is no graph: there are {', '.join(GRAPHS)}")
-        source = read_source(arguments.model, arguments.kind)
-        make_folder(source, arguments.out, names, lambda line: print(line, file=sys.stderr))
+        make(arguments)
     except InputError as problem:
         print(f"cannot make a model folder: {problem}", file=sys.stderr)
         return 2
@@ -41,19 +38,70 @@ def main(words: list[str] | None = None) -> int:
     return 0
 
 
+def make(arguments: argparse.Namespace) -> None:
+    """Make the folder. Raises `InputError`, `GraphError`, and `OSError` where the disk is full."""
+    from models.embedding import FEWEST_TOKENS, MODULES, SCALE, make_embedding, read_embedding
+    from models.errors import InputError
+    from models.make import GRAPHS, make_folder
+    from models.source import read_source
+
+    names = list(dict.fromkeys((arguments.graphs or DEFAULT_GRAPHS).split(",")))
+    for name in names:
+        if name not in GRAPHS:
+            raise InputError(f"`{name}` is no graph: there are {', '.join(GRAPHS)}")
+    kind, scale, most = arguments.kind, arguments.scale, arguments.max_tokens
+    if kind == "auto" and (arguments.model / MODULES).is_file():
+        kind = "embedding"
+    if kind != "embedding":
+        if scale is not None or most is not None:
+            raise InputError("--scale and --max-tokens are for an embedding model: leave them out")
+        return make_folder(read_source(arguments.model, kind), arguments.out, names, say)
+    if arguments.graphs and names != [EMBEDDING_GRAPH]:
+        raise InputError(
+            f"an embedding model has one graph, `{EMBEDDING_GRAPH}`, for GPUs, too: leave out --graphs"
+        )
+    if scale is not None and not 0 < scale <= MOST_SCALE:
+        raise InputError(f"--scale is {scale:g}: give a number above 0, at most {MOST_SCALE:g}")
+    if most is not None and most < FEWEST_TOKENS:
+        raise InputError(f"--max-tokens is {most}: give {FEWEST_TOKENS} or more")
+    return make_embedding(read_embedding(arguments.model, most), arguments.out, scale or SCALE, say)
+
+
+def say(line: str) -> None:
+    """A line for the user."""
+    print(line, file=sys.stderr)
+
+
 def parse(words: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder of BART, BERT, RoBERTa or DeBERTa")
+    parser.add_argument(
+        "model", type=Path, metavar="MODEL", help="folder of BART, BERT, RoBERTa, DeBERTa or sentence-transformers"
+    )
     parser.add_argument("out", type=Path, metavar="OUT", help="the model folder, new or empty")
     parser.add_argument(
-        "--graphs", metavar="NAMES", default=DEFAULT_GRAPHS, help="which to make, by commas (default: %(default)s)"
+        "--graphs",
+        metavar="NAMES",
+        help=f"which to make, by commas (default: {DEFAULT_GRAPHS}; of an embedding model {EMBEDDING_GRAPH})",
     )
     parser.add_argument(
         "--kind",
-        choices=("auto", "nli", "classifier"),
+        choices=("auto", "nli", "classifier", "embedding"),
         default="auto",
-        help="what it is; auto: nli where a class is the entailment, else classifier (default: %(default)s)",
+        help="what it is; auto: embedding where there is a modules.json, nli where a class is the entailment, else "
+        "classifier (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        metavar="N",
+        help="of an embedding model: what a cosine is multiplied with before it becomes a score (default: 20)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        metavar="N",
+        help="of an embedding model: cut texts here (default: where the model does)",
     )
     return parser.parse_args(words)
 

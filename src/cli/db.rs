@@ -147,6 +147,11 @@ Examples:\n\
 }
 
 impl Db {
+    /// Whether the command has something in hand that a signal lets it finish: a draft with texts, which goes.
+    pub fn drains(&self) -> bool {
+        matches!(self.command, Command::Backup { .. })
+    }
+
     /// Whether it puts another database in the place of the one that is there.
     pub fn replaces(&self) -> bool {
         matches!(self.command, Command::Restore { .. })

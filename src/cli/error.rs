@@ -213,6 +213,7 @@ impl CliError {
     /// The exit code that this error ends the program with.
     pub fn exit(&self) -> Exit {
         match self {
+            Self::Store(error) if error.is_malformed() => Exit::Usage,
             Self::Config(_)
             | Self::Pipeline(_)
             | Self::SetPipeline { .. }

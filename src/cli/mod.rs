@@ -185,11 +185,11 @@ impl Command {
             Self::Labels(labels) => labels.drains(),
             Self::Schedule(schedule) => schedule.drains(),
             Self::Model(model) => model.drains(),
+            Self::Db(db) => db.drains(),
             Self::Report(_)
             | Self::Status(_)
             | Self::Doctor(_)
             | Self::Setup(_)
-            | Self::Db(_)
             | Self::Topic(_)
             | Self::Config(_)
             | Self::Completions(_)

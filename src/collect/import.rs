@@ -66,7 +66,7 @@ pub struct ImportPlan<'a> {
 /// Stores the records of a file, each block in one transaction with how far the file was read.
 ///
 /// When `stop` is cancelled, the block under way is stored first. What is done is added to `done`, also where
-/// an error ends the run.
+/// an error ends the run. Returns how the reading of the file ended; `None`: it was stopped.
 ///
 /// # Errors
 /// Those of the store. Records that cannot be read are counted, the first ones logged.
@@ -76,7 +76,7 @@ pub async fn import(
     mut plan: ImportPlan<'_>,
     stop: &CancellationToken,
     done: &mut Imported,
-) -> Result<()> {
+) -> Result<Option<End>> {
     if let Some(state) = &plan.state {
         blocks.resume(Position {
             bytes: state.byte_offset,
@@ -102,13 +102,13 @@ pub async fn import(
         }
     });
     let mut stored = Ok(());
-    let mut read = 0;
+    let (mut read, mut end) = (0, None);
     while stored.is_ok() && !stop.is_cancelled() {
         let Some(block) = receiver.recv().await else {
             break;
         };
         (plan.progress)(block.read - read);
-        read = block.read;
+        (read, end) = (block.read, block.end);
         stored = store_block(sink, block, &mut plan, done).await;
     }
     // The reader may be waiting for room in the channel. Without a receiver its send fails, and it ends.
@@ -117,7 +117,16 @@ pub async fn import(
         // A bug in reading is no less one for having happened on another thread.
         std::panic::resume_unwind(error.into_panic());
     }
-    stored
+    // The first ones are told one by one: every row of a table may be wrong.
+    let more = done.rejected.total().saturating_sub(REJECTED_SHOWN);
+    if more > 0 {
+        tracing::error!(
+            file = %plan.name,
+            "passed over {more} more, which are not shown: the record that --run-json FILE writes has the number for \
+             each reason"
+        );
+    }
+    stored.map(|()| end)
 }
 
 /// What a block needs to be made ready, on another thread than the one that stores it.

@@ -190,6 +190,11 @@ impl Kept {
         self.0.path()
     }
 
+    /// Whether there is a file that cannot be read.
+    pub fn is_damaged(&self) -> bool {
+        self.0.is_damaged()
+    }
+
     /// What was measured; nothing for another model, CPU or number of threads.
     pub fn get(&self, key: &Key) -> Vec<Measured> {
         self.0.get(&key.line()).unwrap_or_default()

@@ -37,7 +37,13 @@ impl ModelChoice {
         };
         let measured = self.measured(&self.folder_in_fp32()?);
         if measured.is_empty() {
-            return Err(missing("nobody has measured it here".to_owned()));
+            return Err(missing(match kept().filter(Kept::is_damaged) {
+                Some(kept) => format!(
+                    "what was measured is not readable in `{}`, and is written anew",
+                    kept.path().display()
+                ),
+                None => "nobody has measured it here".to_owned(),
+            }));
         }
         let precision = self.precision.as_deref();
         let found = fastest(&measured, closeness, precision)

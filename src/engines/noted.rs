@@ -32,6 +32,13 @@ impl Noted {
             .unwrap_or_default()
     }
 
+    /// Whether there is a file that holds no notes.
+    pub(super) fn is_damaged(&self) -> bool {
+        std::fs::read(&self.0).is_ok_and(|bytes| {
+            serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(&bytes).is_err()
+        })
+    }
+
     /// What is noted under a key.
     pub(super) fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         self.all().remove(key)

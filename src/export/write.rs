@@ -10,6 +10,7 @@ use super::ExportError;
 use super::card::{self, Facts};
 use super::columns::Column;
 use super::destination::{Destination, Format};
+use super::folder;
 use super::lines::Lines;
 use super::parquet::ParquetFile;
 use super::row::{Counts, Part};
@@ -233,9 +234,9 @@ fn finish(files: Files<'_>, none: &Batch, mut counts: Counts) -> io::Result<Whol
     let order = files.order;
     let (made, cut) = files.end(none)?;
     counts.cut = cut;
-    if let Made::Folder(folder) = &made {
+    if let Made::Folder(made) = &made {
         let text = card::text(&counts, &order.columns, &order.facts);
-        fs::write(folder.path().join("README.md"), text)?;
+        folder::write(made, "README.md", text)?;
     }
     counts.bytes = made.bytes()?;
     Ok(Whole {
@@ -272,11 +273,7 @@ impl Made {
         if to.format.is_some() {
             return placing::beside(&to.path).map(Self::File);
         }
-        let name = to.path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
-        let made = tempfile::Builder::new()
-            .prefix(&format!(".{}.", name.to_string_lossy()))
-            .suffix(".partial")
-            .tempdir_in(folder_of(&to.path))?;
+        let made = folder::beside(&to.path)?;
         fs::create_dir(made.path().join("data"))?;
         Ok(Self::Folder(made))
     }
@@ -324,13 +321,7 @@ impl Whole {
     }
 }
 
-fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        // It was made for us alone: it becomes as readable as a folder that a shell makes.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
-    }
+fn place_folder(made: &TempDir, path: &Path, overwrite: bool) -> io::Result<()> {
     if path.symlink_metadata().is_ok() {
         if !overwrite {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -340,18 +331,6 @@ fn place_folder(folder: &TempDir, path: &Path, overwrite: bool) -> io::Result<()
                 "it is no data set that `export` made, and is left as it is; remove it, or give another name",
             ));
         }
-        // Two renames: in between there is no data set of this name, but never half of one.
-        let old = tempfile::Builder::new()
-            .prefix(".old.")
-            .tempdir_in(folder_of(path))?;
-        let kept = old.path().join("data-set");
-        fs::rename(path, &kept)?;
-        return fs::rename(folder.path(), path).inspect_err(|_| {
-            // What was there goes back; if not even that works, it is not deleted with the folder it lies in.
-            if fs::rename(&kept, path).is_err() {
-                drop(old.keep());
-            }
-        });
     }
-    fs::rename(folder.path(), path)
+    folder::place(made, path, Standing::by(overwrite))
 }

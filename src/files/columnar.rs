@@ -2,16 +2,18 @@
 //!
 //! Where all inputs are Parquet of one schema, their columns are copied as they lie there, packed and encoded, so that
 //! every type stays what it is, lists and structures too; only ours are written. All other rows come as JSON, which
-//! says what a column holds: texts, whole numbers, other numbers, or true and false. What is mixed becomes text.
+//! says what a column holds: texts, whole numbers, other numbers, or true and false. What is mixed becomes text, and so
+//! do numbers that would come out as other ones.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parquet::basic::Compression;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
-use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
@@ -25,7 +27,7 @@ use super::{FilesError, write_error};
 use crate::tables::columnar::{
     ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, RowGroup, begin, disk_error,
 };
-use crate::tables::parquet::caught;
+use crate::tables::parquet::{caught, distinct_names, under};
 use crate::tables::{ParquetFault, TableError};
 
 /// Rows of a group: as many as other writers put into one, in powers of ten.
@@ -34,13 +36,19 @@ const GROUP_ROWS: usize = 100_000;
 /// Bytes of text after which a group ends early, because it is held until then.
 const GROUP_BYTES: usize = 64 << 20;
 
+/// The largest number up to which a double holds each whole one: 2⁵³ (IEEE 754, 53 bits of significand).
+const WHOLE_IN_DOUBLE: u64 = 1 << 53;
+
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Nothing so far.
     Unknown,
     Bool,
+    /// Whole numbers that a double holds, too.
     Int,
+    /// Whole numbers of 64 bits, of which a double does not hold each.
+    LongInt,
     Float,
     Text,
 }
@@ -49,7 +57,7 @@ impl Kind {
     fn in_parquet(self) -> ColumnKind {
         match self {
             Self::Bool => ColumnKind::Boolean,
-            Self::Int => ColumnKind::Integer,
+            Self::Int | Self::LongInt => ColumnKind::Integer,
             Self::Float => ColumnKind::Number,
             Self::Unknown | Self::Text => ColumnKind::Text,
         }
@@ -61,10 +69,20 @@ impl Kind {
             Some(b'n') => Self::Unknown,
             Some(b't' | b'f') => Self::Bool,
             Some(b'"' | b'[' | b'{') | None => Self::Text,
-            _ if json.parse::<i64>().is_ok() => Self::Int,
-            _ if json.contains(['.', 'e', 'E']) => Self::Float,
+            _ => Self::of_number(json),
+        }
+    }
+
+    fn of_number(json: &str) -> Self {
+        match json.parse::<i64>() {
+            Ok(whole) if whole.unsigned_abs() <= WHOLE_IN_DOUBLE => Self::Int,
+            Ok(_) => Self::LongInt,
+            // Above the largest double is only infinity.
+            Err(_) if json.contains(['.', 'e', 'E']) && json.parse().is_ok_and(f64::is_finite) => {
+                Self::Float
+            }
             // More digits than 64 bits hold: they stay.
-            _ => Self::Text,
+            Err(_) => Self::Text,
         }
     }
 }
@@ -105,6 +123,7 @@ impl Column {
             (one, Kind::Unknown) => one,
             (Kind::Unknown, other) => other,
             (one, other) if one == other => one,
+            (Kind::Int | Kind::LongInt, Kind::Int | Kind::LongInt) => Kind::LongInt,
             (Kind::Int | Kind::Float, Kind::Int | Kind::Float) => Kind::Float,
             _ => Kind::Text,
         };
@@ -217,6 +236,29 @@ fn fields(about: &ParquetMetaData) -> &[TypePtr] {
     about.file_metadata().schema().get_fields()
 }
 
+/// Checks that each column of a file is packed with a codec that the reader was built with: Cargo.toml names them.
+pub(super) fn check_codecs(about: &ParquetMetaData, path: &Path) -> Result<(), FilesError> {
+    let groups = about.row_groups().iter();
+    let mut chunks = groups.flat_map(RowGroupMetaData::columns);
+    let unread = chunks.find_map(|chunk| match chunk.compression() {
+        Compression::BROTLI(_) => Some("brotli"),
+        Compression::LZO => Some("lzo"),
+        _ => None,
+    });
+    match unread {
+        Some(codec) => Err(FilesError::Codec {
+            path: path.to_owned(),
+            codec,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The same of a file on this machine.
+pub(super) fn check_codecs_of(path: &Path) -> Result<(), FilesError> {
+    check_codecs(open(path)?.metadata(), path)
+}
+
 /// Whether files are Parquet with the same columns, so that these can be copied.
 pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
     let mut readers = inputs.iter().map(|input| open(input));
@@ -257,10 +299,9 @@ pub(super) fn beside_copies(
         .map_err(|error| write_error(lines)(error.into_error()))
 }
 
-/// The names of the columns.
+/// The names of the columns; the second of two alike gets a number.
 pub(super) fn names_of(about: &ParquetMetaData) -> Vec<Arc<str>> {
-    let names = fields(about).iter();
-    names.map(|field| field.name().into()).collect()
+    distinct_names(fields(about))
 }
 
 /// The schema of some columns of an input with ours behind them, and what the file is to say of itself.
@@ -274,11 +315,12 @@ pub(super) fn schema_beside(
     let reserved = shape.reserved();
     let numbered = added.iter().any(|column| column.name == "id");
     let (mut all, mut new_names) = (Vec::new(), Vec::new());
-    for field in of_input.iter().map(|at| &fields(about)[*at]) {
+    for at in of_input {
+        let (field, own) = (&fields(about)[*at], &names[*at]);
         let is_ours =
             |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
         let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
-        let name = renamed(field.name(), is_ours, is_theirs);
+        let name = renamed(own, is_ours, is_theirs);
         if name == field.name() {
             all.push(field.clone());
         } else {
@@ -334,40 +376,6 @@ fn renamed_for_pandas(about: &str, names: &[(String, String)]) -> Option<String>
         index.iter_mut().for_each(rename);
     }
     Some(about.to_string())
-}
-
-/// A field under another name.
-fn under(field: &Type, name: &str) -> Result<TypePtr, ParquetError> {
-    let about = field.get_basic_info();
-    let id = about.has_id().then(|| about.id());
-    let logical = about.logical_type_ref().cloned();
-    let renamed = if let Type::PrimitiveType {
-        physical_type,
-        type_length,
-        scale,
-        precision,
-        ..
-    } = field
-    {
-        Type::primitive_type_builder(name, *physical_type)
-            .with_repetition(about.repetition())
-            .with_converted_type(about.converted_type())
-            .with_logical_type(logical)
-            .with_length(*type_length)
-            .with_precision(*precision)
-            .with_scale(*scale)
-            .with_id(id)
-            .build()?
-    } else {
-        Type::group_type_builder(name)
-            .with_repetition(about.repetition())
-            .with_converted_type(about.converted_type())
-            .with_logical_type(logical)
-            .with_fields(field.get_fields().to_vec())
-            .with_id(id)
-            .build()?
-    };
-    Ok(Arc::new(renamed))
 }
 
 fn copy(

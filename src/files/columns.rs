@@ -65,6 +65,9 @@ impl Columns {
         reading: &Reading,
         path: &Path,
     ) -> Result<Self, FilesError> {
+        if names.is_empty() {
+            return Err(FilesError::NoColumns(path.to_owned()));
+        }
         let labels = reading.labels.as_ref().map(|labels| &labels.column);
         for name in reading.text.iter().chain(&reading.id).chain(labels) {
             if !names.iter().any(|known| **known == **name) {
@@ -264,10 +267,18 @@ fn cell_text(row: &Row, name: &str) -> Result<Option<String>, String> {
             (None, Cell::Json(json)) if json.starts_with('"') => Err(format!(
                 "has a `{name}` with half of a surrogate pair (such as `\\ud83d`), which is no Unicode"
             )),
+            (None, Cell::Bytes(bytes)) => Err(not_utf8(name, bytes)),
             (None, _) => Err(format!("has a `{name}` that is not a string")),
             (text, _) => Ok(text),
         },
     }
+}
+
+/// What is wrong with bytes that are to be a text.
+fn not_utf8(name: &str, bytes: &[u8]) -> String {
+    let valid = std::str::from_utf8(bytes).map_or_else(|error| error.valid_up_to(), str::len);
+    let at = valid + 1;
+    format!("is not UTF-8 (`{name}` at byte {at}): write the column as text")
 }
 
 fn filled(text: String, name: &str) -> Result<String, String> {
@@ -381,6 +392,10 @@ mod tests {
             error.to_string().contains("--text") && error.to_string().contains("`a`, `b`"),
             "{error}"
         );
+        for reading in [Reading::default(), asked("text")] {
+            let error = table(&[], &reading).unwrap_err();
+            assert!(error.to_string().contains("has no columns"), "{error}");
+        }
     }
 
     fn object(json: &str) -> Row {

@@ -60,6 +60,19 @@ pub enum FilesError {
         /// The columns that there are.
         columns: String,
     },
+    /// A table without a column.
+    #[error("find the text in `{0}`: the file has no columns; name another file")]
+    NoColumns(PathBuf),
+    /// A Parquet file is packed with what the reader was built without.
+    #[error(
+        "read `{path}`: it is packed with {codec}, which topicmill does not read: write it again with zstd or snappy"
+    )]
+    Codec {
+        /// The input.
+        path: PathBuf,
+        /// The codec.
+        codec: &'static str,
+    },
     /// An input is no table, or not what it was said to be.
     #[error("read `{path}`: {source}")]
     Table {

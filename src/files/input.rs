@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use super::columnar::check_codecs_of;
 use super::columns::Columns;
 use super::inputs::Segment;
 use super::kept::Kept;
@@ -152,7 +153,10 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
 
 fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
     let file = File::open(path).map_err(|error| FilesError::of_table(path, error.into()))?;
-    parquet(job, path, copied, |wanted| Parquet::new(file, wanted))
+    let input = parquet(job, path, copied, |wanted| Parquet::new(file, wanted))?;
+    // The library would take it for damage, at the first row.
+    check_codecs_of(path)?;
+    Ok(input)
 }
 
 /// Rows of one file of many.

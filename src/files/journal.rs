@@ -79,6 +79,11 @@ impl Journal {
         })
     }
 
+    /// Whether there is nothing in it that a later run could go on with.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// Adds a line.
     pub(super) fn write(&mut self, line: &str) -> Result<(), FilesError> {
         writeln!(self.file, "{line}").map_err(write_error(&self.path))?;

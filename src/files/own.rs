@@ -60,6 +60,7 @@ impl RowLabels {
                 },
                 _ => return no_list(),
             },
+            Some(Cell::Bytes(_)) => return no_list(),
         };
         self.checked(labels).map(Some)
     }

@@ -604,6 +604,18 @@ fn progress_counts_every_line() {
 }
 
 #[test]
+fn an_error_before_the_first_row_leaves_nothing() {
+    let bench = Bench::new(&[&lines(3)]);
+    let broken = Scripted {
+        life: 0,
+        ..Scripted::default()
+    };
+    let error = bench.run_with(broken, &|| false).unwrap_err();
+    assert!(matches!(error, FilesError::Labeler(_)), "{error}");
+    assert!(bench.files().is_empty(), "{:?}", bench.files());
+}
+
+#[test]
 fn an_output_is_overwritten_only_when_asked() {
     let mut bench = Bench::new(&[&lines(3)]);
     fs::write(&bench.job.output, "precious").unwrap();

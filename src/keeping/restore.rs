@@ -128,6 +128,7 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
     let mut old = old_database(order, &target).await?;
     // SQLite would take what a killed restore left for the journal of this copy.
     remove(&part);
+    let _draft = Draft(&part);
     // The copy must not be what somebody could write to meanwhile, and is read whole before anything goes.
     let ready = match fs::copy(order.file, &part).map_err(at(WHAT, &target)) {
         Ok(_) => made_ready(order, &part, &target, old.as_mut()).await,
@@ -146,11 +147,16 @@ async fn into_file(order: Restore<'_>, target: &Path) -> Result<(), KeepError> {
     if let Some(old) = old {
         old.release().await;
     }
-    if ended.is_err() {
-        // What is not put in place is of no use; why it is not, the error says.
-        remove(&part);
-    }
     ended
+}
+
+/// A copy that goes unless it is put in place: it is of no use, whether an error or a signal ended the restore.
+struct Draft<'p>(&'p Path);
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        remove(self.0);
+    }
 }
 
 /// Gives the copy its name. Whoever waits for the former file has it open, and would go on in it without a name once

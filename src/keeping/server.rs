@@ -9,7 +9,11 @@ use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{JoinHandle, spawn};
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
 
 use super::tools::{Tool, all};
 use super::{KeepError, at};
@@ -28,12 +32,14 @@ const LOCKED: &str = "lock timeout";
 
 type Variables = [(&'static str, String)];
 
-/// Copies the schema of topicmill's tables to a file that is there, empty.
+/// Copies the schema of topicmill's tables to a file that is there, empty. It fails once `stop` is cancelled. Runs on a thread
+/// that may wait, of a runtime.
 pub(super) fn dump(
     tool: &Tool,
     variables: &Variables,
     schema: &str,
     to: &Path,
+    stop: CancellationToken,
 ) -> Result<(), KeepError> {
     const WHAT: &str = "copy the database to";
     let mut file = OpenOptions::new()
@@ -53,8 +59,14 @@ pub(super) fn dump(
         .map_err(at("run", &tool.path))?;
     let heard = listen(&mut child);
     let mut dumped = child.stdout.take().expect("it is piped");
+    // It may say nothing for long, while it waits for a lock: so it is ended by somebody else, and that ends the copying.
+    let child = Arc::new(Mutex::new(Some(child)));
+    let ending = Handle::current().spawn(kill_when(stop, Arc::clone(&child)));
     let copied = io::copy(&mut dumped, &mut file);
     drop(dumped);
+    ending.abort();
+    let child = child.lock().expect("no holder of this lock panics").take();
+    let child = child.expect("only this takes it");
     let ended = end(child, heard, copied.is_err());
     copied.map_err(at(WHAT, to))?;
     match ended {
@@ -64,6 +76,15 @@ pub(super) fn dump(
             program: tool.name,
             said,
         }),
+    }
+}
+
+/// Ends a program once `stop` is cancelled, if nobody waits for its end yet.
+async fn kill_when(stop: CancellationToken, child: Arc<Mutex<Option<Child>>>) {
+    stop.cancelled().await;
+    if let Some(child) = &mut *child.lock().expect("no holder of this lock panics") {
+        // One that has ended already is as well.
+        let _ = child.kill();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The SQL of users: one statement that reads, with a limit on its rows, its bytes, its time, and on how many run at once.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::Serving;
@@ -53,9 +54,11 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
         stop: stop.clone(),
     };
     let (into, mut parts) = store::parts();
+    let has_begun = AtomicBool::new(false);
     let take = async {
         let (mut table, mut is_full, mut bytes) = (Table::default(), false, 0);
         while let Some(part) = parts.recv().await {
+            has_begun.store(true, Relaxed);
             match part {
                 Part::Columns(columns) => table.columns = columns,
                 Part::Rows(rows) => {
@@ -82,7 +85,12 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
                 _ = asking => {}
                 () = serving.clock.sleep(ENDING) => {}
             }
-            return Err(NotAnswered::Late);
+            // Before it says which columns it gives, it is the server that takes long, and not the query.
+            return Err(if has_begun.load(Relaxed) {
+                NotAnswered::Late
+            } else {
+                NotAnswered::Store(StoreError::Away)
+            });
         }
     };
     let asked = asked.map_err(NotAnswered::Store)?;

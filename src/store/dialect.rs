@@ -66,6 +66,8 @@ pub trait Dialect: Database {
     const NOW: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
+    /// Whether a new database holds texts of every language: 1 or 0; none where each one does.
+    const IS_UTF8: Option<&'static str> = None;
     /// What the server calls itself.
     const SERVER: &'static str;
     /// A value that no call before gave.

@@ -54,14 +54,17 @@ pub enum StoreError {
     #[error("migrate the database: {0}")]
     Migrate(#[source] sqlx::migrate::MigrateError),
     /// The database may only be read.
-    #[error("write to the database: it is read-only; check the permissions of its file and folder")]
-    ReadOnly,
+    #[error("write to the database: {0}")]
+    ReadOnly(&'static str),
     /// The database's user lacks a right.
-    #[error(
-        "use the database: {0}; have its owner give your user the right, for tables of topicmill's own with \
-         `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
-    )]
+    #[error("use the database: {0}; {advice}", advice = failure::right_advice(.0))]
     Denied(String),
+    /// The server cannot keep every text.
+    #[error(
+        "make the tables in `{0}`: the database is not made for UTF8, so it does not hold every text of Reddit; make \
+         another one (`CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`), and name that"
+    )]
+    Encoding(String),
     /// No room left.
     #[error("write to the database: its disk is full; free some space and run the command again")]
     Full,
@@ -156,15 +159,35 @@ pub enum StoreError {
     /// A query given by the user failed.
     #[error("{0}")]
     Query(String),
+    /// The server did not answer a query to its end, for no fault of the query.
+    #[error("run the query: {said}{advice}")]
+    Unanswered {
+        /// What the driver said.
+        said: String,
+        /// What to do.
+        advice: &'static str,
+    },
 }
 
 impl StoreError {
+    /// Whether the URL itself cannot be used, whatever the database does.
+    pub const fn is_malformed(&self) -> bool {
+        matches!(
+            self,
+            Self::Url(_)
+                | Self::Open {
+                    source: sqlx::Error::Configuration(_),
+                    ..
+                }
+        )
+    }
+
     /// Whether the same call may succeed a little later: the connection broke, the server restarts, or two
     /// transactions stood in each other's way.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Statement { source, .. } => failure::is_passing(source),
-            Self::Away => true,
+            Self::Away | Self::Unanswered { .. } => true,
             _ => false,
         }
     }

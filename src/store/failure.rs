@@ -34,6 +34,8 @@ enum Meaning {
     TooManyConnections,
     /// The server stops, starts, or lost the connection.
     Unavailable,
+    /// The server ended the statement: its time was up, or somebody asked for it.
+    Ended,
     /// Anything else.
     Other,
 }
@@ -56,6 +58,7 @@ fn meaning(error: &dyn DatabaseError) -> Meaning {
         "28P01" | "28000" => Meaning::Login,
         "53300" => Meaning::TooManyConnections,
         "57P01" | "57P02" | "57P03" => Meaning::Unavailable,
+        "57014" => Meaning::Ended,
         code if code.starts_with("08") => Meaning::Unavailable,
         _ => Meaning::Other,
     }
@@ -106,7 +109,10 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     let error = error.as_database_error()?;
     let said = || error.message().to_owned();
     match meaning(error) {
-        Meaning::ReadOnly => Some(StoreError::ReadOnly),
+        Meaning::ReadOnly if error.try_downcast_ref::<SqliteError>().is_some() => {
+            Some(StoreError::ReadOnly(READ_ONLY_FILE))
+        }
+        Meaning::ReadOnly => Some(StoreError::ReadOnly(READ_ONLY_SERVER)),
         Meaning::Full => Some(StoreError::Full),
         Meaning::Denied => Some(StoreError::Denied(said())),
         Meaning::Damaged => Some(StoreError::Damaged {
@@ -181,10 +187,39 @@ pub(super) fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
+const READ_ONLY_FILE: &str = "it is read-only; check the permissions of its file and folder";
+const READ_ONLY_SERVER: &str = "the server lets it be read only: it is a standby, or your user or the database has \
+    `default_transaction_read_only`; name the primary server, or have its owner reset that";
+
+/// What to do where a user lacks a right.
+pub(super) fn right_advice(said: &str) -> &'static str {
+    if said.contains("for schema ") {
+        "have its owner run `GRANT CREATE, USAGE ON SCHEMA public TO your_user`, or use a database of your own"
+    } else if said.contains("owner of ") {
+        "run the command as that user, or as one who is a member of it"
+    } else {
+        "have its owner give your user the right: packaging/postgresql/roles.sql has roles for those who collect, label \
+         and read"
+    }
+}
+
+/// Whether the server ended a query that was none the worse for it, or the connection broke; what to do about it.
+pub(super) fn unanswered(error: &sqlx::Error) -> Option<&'static str> {
+    match meaning_of(error) {
+        Meaning::Ended => Some(
+            "; the server ended it: give it more time (`statement_timeout` of the user or the database), or ask for less",
+        ),
+        Meaning::Unavailable => Some(LOST),
+        _ if matches!(error, sqlx::Error::Io(_)) => Some(LOST),
+        _ => None,
+    }
+}
+
 /// What to do about a statement that failed; nothing where nobody knows.
 pub(super) fn advice(error: &sqlx::Error) -> &'static str {
     match error {
         sqlx::Error::Io(_) => LOST,
+        sqlx::Error::PoolTimedOut => NO_CONNECTION,
         error if meaning_of(error) == Meaning::Unavailable => LOST,
         _ => "",
     }
@@ -192,6 +227,9 @@ pub(super) fn advice(error: &sqlx::Error) -> &'static str {
 
 /// Each stage continues from what it has stored, and each transaction is whole or was never there.
 const LOST: &str = "; the connection to the server is lost: check that the server runs; the command may be run again";
+
+const NO_CONNECTION: &str = "; all connections that your user may have, or the server, may be in use: end other programs, or \
+    have the limit raised (`CONNECTION LIMIT` of the user or the database, `max_connections`)";
 
 /// What to do where a server lets nobody in.
 pub(super) fn connect_hint(error: &sqlx::Error) -> &'static str {

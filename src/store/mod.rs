@@ -32,6 +32,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
+use tokio_util::sync::CancellationToken;
 
 use crate::domain::{Fullname, RunStatus, SourceKind, Stage, TextHash, Timestamp};
 use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
@@ -423,13 +424,13 @@ impl Watch {
 
 impl Store {
     /// Writes a copy of a SQLite database to a file that is there and empty, as of one moment, whoever else writes.
-    /// A server has programs for this.
+    /// A server has programs for this. It fails once `stop` is cancelled.
     ///
     /// # Errors
     /// See [`StoreError`].
-    pub async fn backup(&self, to: &Path) -> Result<()> {
+    pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
         match self {
-            Self::Sqlite(store) => store.backup(to).await,
+            Self::Sqlite(store) => store.backup(to, stop).await,
             Self::Postgres(_) => Err(StoreError::SameKind),
         }
     }

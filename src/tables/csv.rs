@@ -219,7 +219,7 @@ fn names_of(header: &csv::ByteRecord) -> Result<Vec<Arc<str>>, TableError> {
 }
 
 /// A name that is not taken: itself, or with a number behind it.
-fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
+pub(super) fn unique(name: &str, taken: impl Fn(&str) -> bool) -> String {
     if !taken(name) {
         return name.to_owned();
     }

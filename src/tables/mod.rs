@@ -94,15 +94,18 @@ pub enum Cell {
     Text(String),
     /// A value as JSON writes it, on one line; a text may be one, too.
     Json(String),
+    /// Bytes that are not UTF-8.
+    Bytes(Vec<u8>),
 }
 
 impl Cell {
-    /// The value as JSON writes it, put behind `out`.
+    /// The value as JSON writes it, put behind `out`; bytes as the text of their hexadecimal digits.
     pub fn write_json(&self, out: &mut String) {
         match self {
             Self::Null => out.push_str("null"),
             Self::Text(text) => out.push_str(&json::quoted(text)),
             Self::Json(json) => out.push_str(json),
+            Self::Bytes(bytes) => out.push_str(&json::quoted(&topicmill_score::hex(bytes))),
         }
     }
 
@@ -117,7 +120,7 @@ impl Cell {
     /// The text that it holds; `None` where it holds something else, or one that is no Unicode.
     pub fn text(&self) -> Option<String> {
         match self {
-            Self::Null => None,
+            Self::Null | Self::Bytes(_) => None,
             Self::Text(text) => Some(text.clone()),
             Self::Json(json) => serde_json::from_str(json).ok(),
         }

@@ -4,7 +4,9 @@
 //! at first, and what panics at a broken one is an error here.
 
 use std::cell::Cell as Flag;
+use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,11 +15,13 @@ use chrono::{DateTime, NaiveTime};
 use parquet::basic::{LogicalType, TimeUnit};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::reader::RowIter;
 use parquet::record::{Field, Row as Record};
-use parquet::schema::types::{SchemaDescriptor, Type};
+use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use serde_json::Value;
 
+use super::csv::unique;
 use super::part::Part;
 use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
 
@@ -90,6 +94,75 @@ fn only(schema: &Type, fields: &[usize]) -> Result<Type, ParquetError> {
         .build()
 }
 
+/// The names of fields; the second of two alike gets a number, as in CSV.
+pub fn distinct_names(fields: &[TypePtr]) -> Vec<Arc<str>> {
+    let mut taken: HashSet<Arc<str>> = HashSet::with_capacity(fields.len());
+    let named = fields.iter().map(|field| {
+        let name: Arc<str> = unique(field.name(), |name| taken.contains(name)).into();
+        taken.insert(name.clone());
+        name
+    });
+    named.collect()
+}
+
+/// A field under another name.
+///
+/// # Errors
+/// Where the format knows no such field.
+pub fn under(field: &Type, name: &str) -> Result<TypePtr, ParquetError> {
+    let about = field.get_basic_info();
+    let id = about.has_id().then(|| about.id());
+    let logical = about.logical_type_ref().cloned();
+    let renamed = if let Type::PrimitiveType {
+        physical_type,
+        type_length,
+        scale,
+        precision,
+        ..
+    } = field
+    {
+        Type::primitive_type_builder(name, *physical_type)
+            .with_repetition(about.repetition())
+            .with_converted_type(about.converted_type())
+            .with_logical_type(logical)
+            .with_length(*type_length)
+            .with_precision(*precision)
+            .with_scale(*scale)
+            .with_id(id)
+            .build()?
+    } else {
+        Type::group_type_builder(name)
+            .with_repetition(about.repetition())
+            .with_converted_type(about.converted_type())
+            .with_logical_type(logical)
+            .with_fields(field.get_fields().to_vec())
+            .with_id(id)
+            .build()?
+    };
+    Ok(Arc::new(renamed))
+}
+
+/// The schema with distinct names, where it has two alike.
+fn distinct(schema: &Type) -> Result<Option<Type>, ParquetError> {
+    let fields = schema.get_fields();
+    let names = distinct_names(fields);
+    let renamed = || fields.iter().zip(&names);
+    if renamed().all(|(field, name)| field.name() == &**name) {
+        return Ok(None);
+    }
+    let fields: Result<Vec<TypePtr>, ParquetError> = renamed()
+        .map(|(field, name)| {
+            if field.name() == &**name {
+                Ok(field.clone())
+            } else {
+                under(field, name)
+            }
+        })
+        .collect();
+    let schema = Type::group_type_builder(schema.name()).with_fields(fields?);
+    schema.build().map(Some)
+}
+
 /// What the values of a column are beyond what the library says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -134,7 +207,8 @@ impl Parquet {
         let pages = file
             .try_clone()
             .map_err(|error| E::from(TableError::from(error)))?;
-        let (reader, names, wanted) = opened(file, wanted)?;
+        let again = || pages.try_clone();
+        let (reader, names, wanted) = opened(file, again, wanted)?;
         let about = reader.metadata().file_metadata().schema_descr_ptr();
         let rows = caught(|| rows_of(&pages, reader, &wanted));
         let rows = rows
@@ -153,7 +227,8 @@ impl Parquet {
         range: Range<u64>,
         wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
     ) -> Result<Self, E> {
-        let (reader, names, wanted) = opened(file.clone(), wanted)?;
+        let again = || Ok(file.clone());
+        let (reader, names, wanted) = opened(file.clone(), again, wanted)?;
         let about = reader.metadata().file_metadata().schema_descr_ptr();
         let schema = about.root_schema();
         let fault = |error: ParquetError| E::from(TableError::from(ParquetFault::from(error)));
@@ -189,11 +264,23 @@ impl Parquet {
 /// A file with the names of its columns, and which of them are wanted, in the order of the file.
 type Opened<R> = (SerializedFileReader<R>, Vec<Arc<str>>, Vec<usize>);
 
+/// `again` opens the file once more.
 fn opened<R: ChunkReader + 'static, E: From<TableError>>(
     file: R,
+    again: impl FnOnce() -> io::Result<R>,
     wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
 ) -> Result<Opened<R>, E> {
     let reader = caught(|| SerializedFileReader::new(file)).unwrap_or_else(Err);
+    let reader = reader.and_then(|reader| {
+        // The library finds columns by their names, and of two alike it would read the last one twice.
+        let Some(schema) = distinct(reader.metadata().file_metadata().schema())? else {
+            return Ok(reader);
+        };
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
+        let options = ReadOptionsBuilder::new().with_parquet_schema(schema);
+        let file = again()?;
+        caught(|| SerializedFileReader::new_with_options(file, options.build())).unwrap_or_else(Err)
+    });
     let reader = reader.map_err(|error| E::from(TableError::of(error)))?;
     let columns = reader.metadata().file_metadata().schema().get_fields();
     let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
@@ -248,6 +335,9 @@ fn cell(value: &Field, kind: Kind) -> Cell {
     match value {
         Field::Null => Cell::Null,
         Field::Str(text) => Cell::Text(text.clone()),
+        Field::Bytes(bytes) if std::str::from_utf8(bytes.data()).is_err() => {
+            Cell::Bytes(bytes.data().to_vec())
+        }
         Field::Float(number) if number.is_finite() => Cell::Json(short(*number)),
         Field::Float16(number) if number.is_finite() => Cell::Json(short(number.to_f32())),
         Field::Long(nanos) if matches!(kind, Kind::Time { nanos: true, .. }) => {
@@ -300,7 +390,8 @@ fn json(value: &Field) -> Value {
         Field::Float16(number) => number.to_f32().into(),
         Field::Float(number) => (*number).into(),
         Field::Double(number) => (*number).into(),
-        Field::Decimal(_) => value.to_string().into(),
+        // The library writes `5.` where nothing stands behind the point.
+        Field::Decimal(_) => value.to_string().trim_end_matches('.').into(),
         Field::Str(text) => text.clone().into(),
         Field::Bytes(bytes) => match std::str::from_utf8(bytes.data()) {
             Ok(text) => text.into(),

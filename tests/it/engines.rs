@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::support::engine::{openvino_is_here, repository};
 use crate::support::postgres::databases;
-use crate::support::program::{Program, finished};
+use crate::support::program::{Program, Ran, finished};
 
 const POSTS: usize = 24;
 
@@ -250,13 +251,29 @@ fn closeness_is_measured_on_own_texts_and_then_chosen() {
     assert!(!asked.stderr.contains("OpenVINO"), "{}", asked.stderr);
     let exact = classify(&[]);
     assert!(exact.stderr.contains("OpenVINO 20"), "{}", exact.stderr);
+    measured_elsewhere_says_nothing(&file, &entries, classify);
+}
 
-    // Measured on another CPU, or with another library: it says nothing about this one.
-    for (from, to) in [("cpu (", "cpu (another "), ("OpenVINO 20", "OpenVINO 19")] {
-        fs::write(&file, entries.to_string().replace(from, to)).unwrap();
+/// Measured on another CPU, or with another library, it says nothing about this one; nor does half a file.
+fn measured_elsewhere_says_nothing(
+    file: &Path,
+    entries: &Value,
+    classify: impl Fn(&[&str]) -> Ran,
+) {
+    let whole = entries.to_string();
+    for (content, said) in [
+        (whole.replace("cpu (", "cpu (another "), "nobody"),
+        (
+            whole.replace("OpenVINO 20", "OpenVINO 19"),
+            "another library",
+        ),
+        (whole[..whole.len() / 2].to_owned(), "not readable"),
+    ] {
+        fs::write(file, content).unwrap();
         let ran = classify(&["--closeness", "near"]);
         assert_eq!(ran.code, 2, "{}", ran.stderr);
         assert!(ran.stderr.contains("bench closeness"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
         assert!(!classify(&[]).stderr.contains("OpenVINO"));
     }
 }

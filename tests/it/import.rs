@@ -1,5 +1,11 @@
 //! Dumps and tables as a person imports them: filtered, resumed, broken in every way a file can be.
 
+use std::sync::Arc;
+
+use parquet::data_type::ByteArrayType;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::postgres::databases;
@@ -173,6 +179,11 @@ fn a_database_that_may_not_grow_says_so_and_loses_nothing() {
         stderr.contains("its disk refused") && stderr.contains("ulimit -f"),
         "{stderr}"
     );
+    // What failed is not told as done.
+    assert!(
+        stderr.contains("stopped before the end of the file") && !stderr.contains("imported file="),
+        "{stderr}"
+    );
     goes_on(&program, &file);
 }
 
@@ -302,8 +313,10 @@ fn odd_rows_of_all_years_are_taken_or_rejected_with_a_reason() {
     let why = [
         "line 3",
         "neither `title` nor `selftext`",
-        "posts=6",
-        "rejected=1",
+        "line 7",
+        "is not UTF-8",
+        "posts=5",
+        "rejected=2",
     ];
     expect(&program, &[&file], 1, &why);
     let url = "SELECT LENGTH(url) FROM posts WHERE fullname = 't3_d000009'";
@@ -447,4 +460,162 @@ fn parquet_columns_are_read_with_times_of_every_kind() {
         "{}",
         ran.stderr
     );
+}
+
+/// A Parquet file of texts: a column for each of the schema, with a value for each row.
+fn parquet(schema: &str, columns: &[&[&[u8]]]) -> Vec<u8> {
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let written = Arc::new(WriterProperties::builder().build());
+    let mut bytes = Vec::new();
+    let mut file = SerializedFileWriter::new(&mut bytes, schema, written).unwrap();
+    let mut group = file.next_row_group().unwrap();
+    for column_values in columns {
+        let mut column = group.next_column().unwrap().unwrap();
+        let values: Vec<_> = column_values
+            .iter()
+            .map(|value| value.to_vec().into())
+            .collect();
+        let typed = column.typed::<ByteArrayType>();
+        typed.write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    file.close().unwrap();
+    bytes
+}
+
+/// Three rows: Latin-1, plain, and a replacement character that somebody wrote.
+#[test]
+fn a_text_that_is_not_utf8_costs_its_row_and_is_never_stored_with_replacements() {
+    let line = |id: &str, title: &[u8]| {
+        let head =
+            format!("{{\"id\":\"{id}\",\"subreddit\":\"food\",\"created_utc\":1,\"title\":\"");
+        [head.as_bytes(), title, b"\"}\n"].concat()
+    };
+    let (latin1, written) = (&b"caf\xe9"[..], "caf\u{fffd}".as_bytes());
+    let lines = [line("a1", latin1), line("a2", b"Rye"), line("a3", written)].concat();
+    let csv = [
+        &b"id,subreddit,created_utc,title\na1,food,1,"[..],
+        latin1,
+        b"\na2,food,1,Rye\na3,food,1,",
+        written,
+        b"\n",
+    ]
+    .concat();
+    let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
+                  required binary created_utc (UTF8); required binary title; }";
+    let table = parquet(
+        schema,
+        &[
+            &[b"a1", b"a2", b"a3"],
+            &[b"food".as_slice(); 3],
+            &[b"1".as_slice(); 3],
+            &[latin1, b"Rye", written],
+        ],
+    );
+    let packed = packed(&lines);
+    for (format, bytes) in [
+        ("ndjson", lines),
+        ("dump", packed),
+        ("csv", csv),
+        ("parquet", table),
+    ] {
+        let program = Program::new();
+        let file = program.write("posts", bytes);
+        let ran = program.run(&["import", "--format", format, &file]);
+        assert_eq!(ran.code, 1, "{format}: {}", ran.stderr);
+        for word in ["is not UTF-8", "posts=2", "rejected=1"] {
+            assert!(ran.stderr.contains(word), "{format}: {}", ran.stderr);
+        }
+        let titles = sql(
+            &program,
+            SQLITE,
+            "SELECT fullname, title FROM posts ORDER BY 1",
+        );
+        assert_eq!(titles, "t3_a2,Rye\nt3_a3,caf\u{fffd}", "{format}");
+    }
+}
+
+#[test]
+fn a_parquet_text_that_is_not_utf8_is_not_shown() {
+    let program = Program::new();
+    let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
+                  required binary created_utc (UTF8); required binary title (UTF8); }";
+    let columns: [&[&[u8]]; 4] = [&[b"a1"], &[b"food"], &[b"1"], &[b"caf\xe9"]];
+    let file = program.write("posts.parquet", parquet(schema, &columns));
+    let ran = program.run(&["import", "--format", "parquet", &file]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("not UTF-8"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("99, 97, 102"), "bytes: {}", ran.stderr);
+}
+
+#[test]
+fn a_file_in_utf16_is_imported() {
+    let program = Program::new();
+    let table = "\u{feff}id,title,subreddit,created_utc\r\na1,caf\u{e9} \u{1f35e},food,1\r\n";
+    let bytes: Vec<u8> = table.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let file = program.write("posts.csv", bytes);
+    program.ok(&["import", "--format", "csv", &file]);
+    let titles = sql(&program, SQLITE, "SELECT title FROM posts");
+    assert_eq!(titles, "caf\u{e9} \u{1f35e}");
+}
+
+#[test]
+fn rows_beyond_the_first_five_are_counted_and_said_to_be_there() {
+    let program = Program::new();
+    let file = program.write("posts.ndjson", "[1]\n".repeat(12));
+    let ran = program.run(&["-q", "import", &file, "--run-json", "run.json"]);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    let told = ran.stderr.matches("passed over: not a JSON object").count();
+    assert_eq!(told, 5, "{}", ran.stderr);
+    for word in ["passed over 7 more", "--run-json FILE"] {
+        assert!(ran.stderr.contains(word), "{}", ran.stderr);
+    }
+    let run = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+    assert!(run.contains("not a JSON object"), "{run}");
+    // No more than are shown: nothing to add.
+    let file = program.write("five.ndjson", "[1]\n".repeat(5));
+    let ran = program.run(&["import", &file]);
+    assert!(!ran.stderr.contains("not shown"), "{}", ran.stderr);
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused_in_csv_and_in_parquet() {
+    let program = Program::new();
+    let csv = "id,subreddit,created_utc,title,title\na1,food,1,One,Two\n";
+    let schema = "message posts { required binary id (UTF8); required binary subreddit (UTF8); \
+                  required binary created_utc (UTF8); required binary title (UTF8); required binary title (UTF8); }";
+    let columns: [&[&[u8]]; 5] = [&[b"a1"], &[b"food"], &[b"1"], &[b"One"], &[b"Two"]];
+    for (format, bytes) in [
+        ("csv", csv.as_bytes().to_vec()),
+        ("parquet", parquet(schema, &columns)),
+    ] {
+        let file = program.write("posts", bytes);
+        let ran = program.run(&["import", "--format", format, &file]);
+        assert_eq!(ran.code, 2, "{format}: {}", ran.stderr);
+        let told = "two columns are named `title`";
+        assert!(ran.stderr.contains(told), "{format}: {}", ran.stderr);
+    }
+    assert!(!program.folder.path().join("topicmill.db").exists());
+}
+
+/// The library is built without Brotli and so cannot write it: the fixture's own word for its codec is changed.
+#[test]
+fn parquet_in_brotli_says_which_packing_to_take() {
+    let program = Program::new();
+    let fixture = crate::support::engine::repository("tests/it/fixtures/posts.parquet");
+    let mut bytes = std::fs::read(fixture).unwrap();
+    // Of the column's metadata, the end of its path and then its codec: 1, snappy, and 4, Brotli, as Thrift writes them.
+    let before = b"\x05title\x15";
+    let at = bytes.windows(before.len()).position(|it| it == before);
+    let codec = at.unwrap() + before.len();
+    assert_eq!(bytes[codec], 2);
+    bytes[codec] = 8;
+    let file = program.write("posts.parquet", bytes);
+    let ran = program.run(&["import", "--format", "parquet", &file]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    for word in ["posts.parquet", "packed with brotli", "with zstd or snappy"] {
+        assert!(ran.stderr.contains(word), "{word}: {}", ran.stderr);
+    }
+    assert!(!program.folder.path().join("topicmill.db").exists());
 }

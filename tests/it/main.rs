@@ -60,6 +60,7 @@ mod successors;
 mod suggest;
 mod support;
 mod tables;
+mod tasks;
 mod telling;
 mod uploads;
 mod vectors;

@@ -138,6 +138,8 @@ async fn each_role_of_a_database_can_do_its_job_and_nothing_else() {
     ] {
         let ran = users.ran(job, words);
         assert_eq!(ran.code, 4, "{job} {words:?}: {}", ran.stderr);
+        // The lack of a right on a table is not mended by one on the schema.
+        assert!(ran.stderr.contains("roles.sql"), "{job}: {}", ran.stderr);
         assert!(ran.stderr.contains("permission denied"), "{}", ran.stderr);
     }
     no_statement_passes_its_role(&users).await;

@@ -6,9 +6,14 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::{ByteArray, ByteArrayType, FixedLenByteArray, Int64Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::record::Row;
+use parquet::schema::parser::parse_message_type;
 use serde_json::{Value, json};
 
 use crate::support::engine::repository;
@@ -434,6 +439,240 @@ fn json_becomes_parquet_with_the_types_that_it_has() {
         ),
         "{}",
         rows[2]
+    );
+}
+
+/// A whole number is written with the digits that it was read with, or as text, and never as another number.
+#[test]
+fn numbers_beyond_64_bits_keep_their_digits() {
+    let program = Program::new();
+    let rows = [
+        ("18446744073709551615", "5"),
+        ("9223372036854775808", "1000000000000000000000000000000"),
+    ];
+    let input: String = rows
+        .iter()
+        .map(|(id, n)| {
+            format!("{{\"id\":{id},\"text\":\"goal\",\"n\":{n},\"mixed\":9007199254740993}}\n")
+        })
+        .collect();
+    // A double between whole numbers that it does not hold.
+    let last = "{\"id\":1,\"text\":\"goal\",\"n\":1,\"mixed\":0.5,\"vast\":1e400}\n";
+    program.write("in.ndjson", input + last);
+    ok(&program, &["in.ndjson", "out.ndjson"]);
+    ok(&program, &["in.ndjson", "out.csv"]);
+    ok(&program, &["in.ndjson", "out.parquet"]);
+    let lines = text(&program, "out.ndjson");
+    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    let columns = parquet(&program, "out.parquet");
+    for (at, (id, n)) in rows.iter().enumerate() {
+        assert!(lines.contains(&format!("{{\"id\":{id},")), "{lines}");
+        assert!(lines.contains(&format!("\"n\":{n},")), "{lines}");
+        assert_eq!(table[at + 1][0], *id);
+        assert_eq!(table[at + 1][2..4], [*n, "9007199254740993"]);
+        let row = columns[at].to_string();
+        let expected = format!(
+            "{{id: \"{id}\", text: \"goal\", n: \"{n}\", mixed: \"9007199254740993\", vast: null"
+        );
+        assert!(row.starts_with(&expected), "{row}");
+    }
+    let row = columns[2].to_string();
+    assert!(row.contains("mixed: \"0.5\", vast: \"1e400\""), "{row}");
+}
+
+#[test]
+fn unsigned_numbers_of_parquet_keep_their_digits() {
+    let program = Program::new();
+    let schema = "message schema {
+        required int64 id (INTEGER(64, false));
+        required binary text (STRING);
+        required int64 likes (INTEGER(64, false));
+    }";
+    let schema = Arc::new(parse_message_type(schema).unwrap());
+    let file = File::create(path(&program, "in.parquet")).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    // The format has no unsigned numbers of its own: these are the bits of 2^64 - 1 and 2^63.
+    let numbers = [-1, i64::MIN];
+    for is_text in [false, true, false] {
+        let mut column = group.next_column().unwrap().unwrap();
+        if is_text {
+            let texts = [ByteArray::from("chicken"), ByteArray::from("goal")];
+            let typed = column.typed::<ByteArrayType>();
+            typed.write_batch(&texts, None, None).unwrap();
+        } else {
+            let typed = column.typed::<Int64Type>();
+            typed.write_batch(&numbers, None, None).unwrap();
+        }
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    ok(&program, &["in.parquet", "out.csv"]);
+    let rows = csv(text(&program, "out.csv").as_bytes(), b',');
+    for (row, expected) in rows[1..]
+        .iter()
+        .zip(["18446744073709551615", "9223372036854775808"])
+    {
+        assert_eq!((&*row[0], &*row[2]), (expected, expected));
+    }
+    ok(&program, &["in.parquet", "out.parquet"]);
+    let row = parquet(&program, "out.parquet")[0].to_string();
+    assert!(
+        row.starts_with(
+            "{id: 18446744073709551615, text: \"chicken\", likes: 18446744073709551615,"
+        ),
+        "{row}"
+    );
+}
+
+/// Writes rows of an id and some columns of bytes, whatever type the schema gives to these.
+fn table_of_bytes(program: &Program, name: &str, columns: &str, rows: &[&[&[u8]]]) {
+    let schema = format!("message schema {{ required int64 id; {columns} }}");
+    let schema = Arc::new(parse_message_type(&schema).unwrap());
+    let file = File::create(path(program, name)).unwrap();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let ids: Vec<i64> = (1..).take(rows.len()).collect();
+    let typed = column.typed::<Int64Type>();
+    typed.write_batch(&ids, None, None).unwrap();
+    column.close().unwrap();
+    for at in 0..rows[0].len() {
+        let values: Vec<Vec<u8>> = rows.iter().map(|row| row[at].to_vec()).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        if let ColumnWriter::FixedLenByteArrayColumnWriter(typed) = column.untyped() {
+            let values: Vec<FixedLenByteArray> = values.into_iter().map(Into::into).collect();
+            typed.write_batch(&values, None, None).unwrap();
+        } else {
+            let values: Vec<ByteArray> = values.into_iter().map(ByteArray::from).collect();
+            let typed = column.typed::<ByteArrayType>();
+            typed.write_batch(&values, None, None).unwrap();
+        }
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+}
+
+/// Arrow's `binary`, `large_binary` and `binary_view` are all one type of Parquet.
+#[test]
+fn bytes_of_parquet_are_text_where_they_are_utf8_and_fail_elsewhere() {
+    let program = Program::new();
+    let rows: [&[&[u8]]; 3] = [
+        &[b"chicken", b"\xff\x00"],
+        &[b"caf\xe9 ok", b"ab"],
+        &[b"striker", b"cd"],
+    ];
+    for kind in ["binary", "fixed_len_byte_array(7)"] {
+        let columns = format!("required {kind} text; required binary hash;");
+        table_of_bytes(&program, "in.parquet", &columns, &rows);
+        for output in ["out.csv", "out.parquet"] {
+            let ran = score(&program, &["in.parquet", output, "--overwrite"]);
+            assert_eq!(ran.code, 1, "{kind} {}", ran.stderr);
+            assert!(
+                ran.stderr
+                    .contains("line 2 is not UTF-8 (`text` at byte 4)")
+                    && ran.stderr.contains("failed=1"),
+                "{kind} {}",
+                ran.stderr
+            );
+        }
+        let table = csv(text(&program, "out.csv").as_bytes(), b',');
+        let kept: Vec<&[String]> = table[1..].iter().map(|row| &row[1..4]).collect();
+        // A column that is not read is hexadecimal where it is no text.
+        assert_eq!(kept[0], ["chicken", "ff00", "cooking"]);
+        assert_eq!(kept[1], ["636166e9206f6b", "ab", ""]);
+        assert_eq!(kept[2], ["striker", "cd", "football"]);
+    }
+}
+
+#[test]
+fn an_id_of_bytes_is_text_or_hexadecimal() {
+    let program = Program::new();
+    let rows: [&[&[u8]]; 2] = [&[b"a1", b"chicken"], &[b"\xff\xfe", b"goal"]];
+    let columns = "required binary key; required binary text (STRING);";
+    table_of_bytes(&program, "in.parquet", columns, &rows);
+    let args = ["in.parquet", "out.csv", "--id", "key", "--drop-columns"];
+    ok(&program, &args);
+    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!((&*table[1][0], &*table[2][0]), ("a1", "fffe"));
+}
+
+#[test]
+fn decimals_without_a_fraction_have_no_point() {
+    let program = Program::new();
+    let columns = "required binary text (STRING); required binary whole (DECIMAL(38, 0)); \
+        required binary cents (DECIMAL(10, 2));";
+    let rows: [&[&[u8]]; 2] = [&[b"chicken", &[5], &[150]], &[b"goal", &[0xf9], &[0, 150]]];
+    table_of_bytes(&program, "in.parquet", columns, &rows);
+    ok(&program, &["in.parquet", "out.csv"]);
+    let table = csv(text(&program, "out.csv").as_bytes(), b',');
+    assert_eq!(table[1][2..4], ["5", "-1.06"]);
+    assert_eq!(table[2][2..4], ["-7", "1.50"]);
+}
+
+#[test]
+fn of_two_columns_with_one_name_the_first_counts_in_parquet_as_in_csv() {
+    let program = Program::new();
+    program.write("in.csv", "id,text,text\n1,chicken,goal\n2,striker,soup\n");
+    let columns = "required binary text (STRING); required binary text (STRING);";
+    let rows: [&[&[u8]]; 2] = [&[b"chicken", b"goal"], &[b"striker", b"soup"]];
+    fs::create_dir(path(&program, "in")).unwrap();
+    table_of_bytes(&program, "in/in.parquet", columns, &rows);
+    ok(&program, &["in.csv", "of-csv.ndjson"]);
+    ok(&program, &["in/in.parquet", "of-parquet.ndjson"]);
+    assert_eq!(
+        text(&program, "of-csv.ndjson")
+            .replace("\"id\":\"1\"", "\"id\":1")
+            .replace("\"id\":\"2\"", "\"id\":2"),
+        text(&program, "of-parquet.ndjson")
+    );
+    ok(&program, &["in/in.parquet", "out.parquet"]);
+    ok(&program, &["in", "out/"]);
+    for name in ["out.parquet", "out/part-00001-of-00001.parquet"] {
+        let row = parquet(&program, name)[0].to_string();
+        let expected = "{id: 1, text: \"chicken\", text_2: \"goal\", label: \"cooking\"";
+        assert!(row.starts_with(expected), "{name} {row}");
+    }
+}
+
+/// `brotli.parquet` is of pyarrow, because our library packs nothing with Brotli either.
+#[test]
+fn parquet_that_is_packed_with_brotli_is_refused_and_leaves_nothing() {
+    let program = Program::new();
+    let posts = repository("tests/it/fixtures/brotli.parquet");
+    for output in ["out.csv", "out.ndjson", "out.parquet", "-", "out/"] {
+        let ran = score(&program, &[posts.to_str().unwrap(), output]);
+        assert_eq!((ran.code, &*ran.stdout), (2, ""), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains(
+                "it is packed with brotli, which topicmill does not read: write it again with"
+            ),
+            "{}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("fetch it again"), "{}", ran.stderr);
+    }
+    let left: Vec<String> = fs::read_dir(program.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("out."))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// `without-columns.parquet` is `pyarrow.table({})`.
+#[test]
+fn parquet_without_columns_says_that_it_has_none() {
+    let program = Program::new();
+    let none = repository("tests/it/fixtures/without-columns.parquet");
+    let ran = score(&program, &[none.to_str().unwrap(), "out.csv"]);
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the file has no columns") && !ran.stderr.contains("``"),
+        "{}",
+        ran.stderr
     );
 }
 

@@ -2,7 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -29,19 +30,34 @@ def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
 
     Raises `GraphError` where a graph is wrong, `InputError` where `out` is taken.
     """
+    with new_folder(out) as folder:
+        copy_files(source.folder, folder, (*COPIED, *LICENCES))
+        maker = Maker(source, proof_of(source), folder.parent, folder, say)
+        entries = [maker.make(name) for name in names]
+        write_manifest(folder, source, entries, maker.proof)
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """An empty folder that becomes `out` at the end, unless something is raised; its parent is for steps on the way.
+
+    Raises `InputError` where `out` is taken.
+    """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"`{out}` exists and is not an empty folder: give another path, or remove it")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".model-", dir=out.parent) as scratch:
-        work, folder = Path(scratch), Path(scratch) / "folder"
+        folder = Path(scratch) / "folder"
         folder.mkdir()
-        for name in (*COPIED, *LICENCES):
-            if (source.folder / name).is_file():
-                shutil.copyfile(source.folder / name, folder / name)
-        maker = Maker(source, proof_of(source), work, folder, say)
-        entries = [maker.make(name) for name in names]
-        write_manifest(folder, source, entries, maker.proof)
+        yield folder
         folder.replace(out)
+
+
+def copy_files(source: Path, folder: Path, names: tuple[str, ...]) -> None:
+    """Copy those of the files that `source` has."""
+    for name in names:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 class Maker:

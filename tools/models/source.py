@@ -92,6 +92,7 @@ class Source:
 def read_source(folder: Path, kind: str = "auto") -> Source:
     """Read the folder; `kind` is `nli`, `classifier` or `auto`. Raises `InputError`."""
     config = read_config(folder)
+    check_family(folder, config)
     kind, classes = kind_and_classes(config, kind)
     check_shape(config)
     tokenizer = read_tokenizer(folder)
@@ -102,7 +103,7 @@ def read_source(folder: Path, kind: str = "auto") -> Source:
 
 
 def read_config(folder: Path) -> dict:
-    """config.json of a family that is known."""
+    """config.json, an object."""
     if not folder.is_dir():
         raise InputError(f"`{folder}` is no folder: give the folder of a Hugging Face model")
     path = folder / "config.json"
@@ -112,11 +113,17 @@ def read_config(folder: Path) -> dict:
         raise InputError(f"`{folder}` has no `config.json`: copy it from where the model came from") from None
     except (OSError, ValueError) as problem:
         raise InputError(f"`{path}` cannot be read: {one_line(problem)}") from None
-    family = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(config, dict):
+        raise InputError(f"`{path}` is no JSON object: copy it from where the model came from")
+    return config
+
+
+def check_family(folder: Path, config: dict) -> None:
+    """Refuse a family of which no classifier can be made."""
+    family = config.get("model_type")
     if family not in (*BUILT, *EXPORTED):
         known = ", ".join((*BUILT, *EXPORTED))
-        raise InputError(f"`{path}`: `model_type` is {family!r}; known are {known}")
-    return config
+        raise InputError(f"`{folder / 'config.json'}`: `model_type` is {family!r}; known are {known}")
 
 
 def kind_and_classes(config: dict, kind: str) -> tuple[str, list[str]]:
@@ -206,28 +213,36 @@ def read_model(folder: Path, classes: int, shape: type[PreTrainedModel] | None =
 
     `shape` is its class where transformers does not have it.
     """
+    model, lacking = load(folder, shape or AutoModelForSequenceClassification, num_labels=classes)
+    if lacking:
+        raise InputError(f"the weights lack {count_of(lacking)}: is it the model that was trained on NLI?")
+    return model
+
+
+def load(folder: Path, shape: type, **options: object) -> tuple[PreTrainedModel, list[str]]:
+    """A model of the class `shape` in single precision, ready to run, and the names of weights that are not there.
+
+    Raises `InputError` where the weights cannot be read, or are not of the shape that `config.json` says.
+    """
     if not any((folder / name).is_file() for name in WEIGHT_FILES):
         raise InputError(f"`{folder}` has no weights: there should be one of {', '.join(WEIGHT_FILES)}")
     logging.disable_progress_bar()
     try:
-        model, report = (shape or AutoModelForSequenceClassification).from_pretrained(
+        model, report = shape.from_pretrained(
             folder,
             attn_implementation="eager",
             dtype="float32",
             local_files_only=True,
-            num_labels=classes,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
+            **options,
         )
     except Exception as problem:  # whatever a damaged file makes a library raise
         raise InputError(f"the weights of `{folder}` cannot be read: {one_line(problem)}") from None
-    lacking = sorted(report["missing_keys"])
-    if lacking:
-        raise InputError(f"the weights lack {count_of(lacking)}: is it the model that was trained on NLI?")
     mismatched = sorted(str(entry[0]) for entry in report["mismatched_keys"])
     if mismatched:
         raise InputError(f"the weights do not have the shape that `config.json` says: {count_of(mismatched)}")
-    return model.eval()
+    return model.eval(), sorted(report["missing_keys"])
 
 
 def max_tokens(config: dict, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -19,3 +19,13 @@ FILLER = (
     "Researchers measured the light of a distant star and found a planet with water in its air. "
 )
 HYPOTHESIS = "This text is about science."
+
+# Short posts and the label of each: how near an embedding model's vectors lie where they belong together.
+LABELLED = [
+    ("The keeper saved a penalty in the last minute, and we are in the final.", "football"),
+    ("How long do you let the dough rest before the bread goes into the oven?", "cooking"),
+    ("My landlord keeps the deposit and does not answer my letters.", "renting a flat"),
+    ("The new telescope found water in the air of a distant planet.", "astronomy"),
+    ("Our puppy chews every shoe that it finds, and barks at night.", "dogs"),
+    ("Which chords does the guitar play in the chorus of this song?", "music"),
+]

@@ -1,4 +1,4 @@
-"""From a classifier in memory to an ONNX file that agrees with it."""
+"""From a model in memory to an ONNX file that agrees with it."""
 
 import tempfile
 import warnings
@@ -40,9 +40,14 @@ def export_onnx(model: PreTrainedModel, example: dict[str, torch.Tensor], path: 
 
 def exported(model: PreTrainedModel, example: dict[str, torch.Tensor]) -> onnx.ModelProto:
     """The graph of the legacy exporter, in memory."""
+    return graph_of(LogitsOnly(model, list(example)), example, "logits")
+
+
+def graph_of(module: torch.nn.Module, example: dict[str, torch.Tensor], output: str) -> onnx.ModelProto:
+    """The graph of a module that takes the tensors of `example` in their order and gives `output` [batch, …]."""
     with tempfile.TemporaryDirectory() as scratch:
         raw = Path(scratch) / "raw.onnx"
-        trace(model, example, raw)
+        trace(module, example, raw, output)
         graph = onnx.load(raw)
     clear_notes(graph)
     return graph
@@ -60,21 +65,19 @@ def save_graph(graph: onnx.ModelProto, path: Path) -> None:
     data_file.chmod(0o644)  # onnx makes it readable by its owner alone
 
 
-def trace(model: PreTrainedModel, example: dict[str, torch.Tensor], path: Path) -> None:
+def trace(module: torch.nn.Module, example: dict[str, torch.Tensor], path: Path, output: str) -> None:
     """Run the legacy exporter: only its graphs are fused by ONNX Runtime's stock optimizer."""
     names = list(example)
     axes = {name: {0: "batch_size", 1: "sequence_length"} for name in names}
-    # eval() on the wrapper: the exporter puts back the mode that it found, and a fresh module is in training mode.
-    wrapper = LogitsOnly(model, names).eval()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the legacy exporter warns of itself and of each shape that it traces
         torch.onnx.export(
-            wrapper,
+            module.eval(),  # the exporter puts back the mode that it found, and a fresh module is in training mode
             tuple(example.values()),
             path,
             input_names=names,
-            output_names=["logits"],
-            dynamic_axes=axes | {"logits": {0: "batch_size"}},
+            output_names=[output],
+            dynamic_axes=axes | {output: {0: "batch_size"}},
             opset_version=OPSET,
             dynamo=False,
         )

@@ -22,7 +22,7 @@ from training.shipped import read_shipped
 
 @dataclass(frozen=True)
 class Base:
-    """A folder to begin with; `is_shipped` where it is a topicmill embedding model."""
+    """A folder to begin with; `is_shipped` where it is a topicmill embedding model, the one that ships or another."""
 
     folder: Path
     config: dict
@@ -32,6 +32,21 @@ class Base:
     def is_shipped(self) -> bool:
         """Whether its weights are in an ONNX graph of an embedding model."""
         return "zero_shot" in self.config
+
+    def check_encoder(self) -> None:
+        """Refuse an embedding model whose encoder cannot be read back out of its graph, and so not be trained.
+
+        Raises `InputError`. Learned label vectors need the graph alone.
+        """
+        if not self.is_shipped:
+            return
+        try:
+            read_shipped(self.folder)
+        except InputError as problem:
+            raise InputError(
+                f"the encoder of `{self.folder}` cannot be trained, only label vectors for it: add --head-only "
+                f"--keep-zero-shot --pipeline FILE, or give a Hugging Face folder as --base ({problem})"
+            ) from None
 
     def classifier(self, labels: list[str], seed: int) -> PreTrainedModel:
         """The encoder with a new head: the same for the same seed."""
@@ -72,7 +87,7 @@ def read_base(folder: Path) -> Base:
         family = config.get("model_type")
     except (OSError, ValueError, AttributeError) as problem:
         raise InputError(f"`{path}` cannot be read: {problem}") from None
-    if family not in (*BUILT, *EXPORTED):
+    if "zero_shot" not in config and family not in (*BUILT, *EXPORTED):
         raise InputError(f"`{path}`: `model_type` is {family!r}; known are {', '.join((*BUILT, *EXPORTED))}")
     tokenizer = read_tokenizer(folder)
     check_vocabulary(tokenizer, config)

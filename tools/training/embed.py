@@ -54,8 +54,11 @@ class Embedder:
         self.tokenizer.encode_special_tokens = True
         self.inputs = {entry.name for entry in self.session.get_inputs()}
         self.digest = hashlib.sha256()
-        for path in (graph, folder / "tokenizer.json"):
-            self.digest.update(path.read_bytes())
+        # Large weights lie beside the graph: model.onnx_data.
+        for path in (graph, *sorted(graph.parent.glob(f"{graph.name}?*")), folder / "tokenizer.json"):
+            with path.open("rb") as file:
+                while part := file.read(1 << 24):
+                    self.digest.update(part)
         self.digest.update(str(self.max_tokens).encode())
 
     def vectors(self, texts: list[str], say: Say = lambda _: None) -> np.ndarray:

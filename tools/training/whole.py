@@ -29,18 +29,14 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     seeds = check(arguments)
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    base = base_of(arguments)
     corpus = read_corpus(arguments.posts, wishes_of(arguments))
     for note in corpus.notes:
         say(note)
     say(f"{len(corpus.train)} texts to train with, {len(corpus.held_out)} held out, {len(corpus.labels)} labels")
-    base = read_base(arguments.base)
-    if arguments.head_only and not base.is_shipped:
-        raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
     test = write_test(arguments.work, corpus.test)
     if test:
         say(f"{len(corpus.test)} posts of the part test are left for: topicmill labels evaluate --gold {test}")
-    if arguments.keep_zero_shot and not base.is_shipped:
-        raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is none")
     if arguments.keep_zero_shot and arguments.head_only:
         return keep_zero_shot(arguments, corpus, base.folder, say)
     begun = time.monotonic()
@@ -70,6 +66,18 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     source = read_source(trained, "classifier")
     make_folder(source, arguments.out, arguments.graphs.split(","), say)
     say(summary(kept, best, arguments.out))
+
+
+def base_of(arguments: argparse.Namespace) -> Base:
+    """The base, which can do what the arguments ask for. Raises `InputError`."""
+    base = read_base(arguments.base)
+    if arguments.head_only and not base.is_shipped:
+        raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
+    if arguments.keep_zero_shot and not base.is_shipped:
+        raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is none")
+    if not (arguments.head_only and arguments.keep_zero_shot):
+        base.check_encoder()
+    return base
 
 
 def check(arguments: argparse.Namespace) -> list[int]:

@@ -135,7 +135,10 @@ impl Closenesses {
         output::print_table(&table(&rows), self.format)?;
         match work.choice.keep_measured(&measured) {
             Ok(path) => tracing::info!("written to {}", path.display()),
-            Err(why) => tracing::warn!("later commands do not know of it: {why}"),
+            Err(why) => {
+                tracing::warn!("later commands do not know of it: {why}");
+                return Ok(Exit::Partial);
+            }
         }
         Ok(Exit::Done)
     }

@@ -88,6 +88,7 @@ impl Autotune {
                     "later commands do not know of it: {why}; give them `--batch-tokens {}`",
                     found.batch_tokens
                 );
+                return Ok(Exit::Partial);
             }
         } else {
             tracing::warn!(

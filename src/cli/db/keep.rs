@@ -15,12 +15,18 @@ use crate::store::{Access, Address, Store, StoreError, Table};
 use crate::telemetry::Progress;
 
 pub async fn back_up(setup: &Setup, file: &Path, overwrite: bool) -> Result<Exit, CliError> {
-    let store = setup.store(Access::AnySchema).await?;
+    let store = tokio::select! {
+        store = setup.store(Access::AnySchema) => store?,
+        () = setup.stop.cancelled() => return Ok(Exit::Done),
+    };
     let address = Address::of(setup.settings().database.url.reveal())?;
-    let copied = backup::backup(&store, &address, file, overwrite).await;
+    let copied = backup::backup(&store, &address, file, overwrite, &setup.stop).await;
     store.close().await?;
-    copied?;
-    tracing::info!(file = %file.display(), "the database is copied");
+    if copied? {
+        tracing::info!(file = %file.display(), "the database is copied");
+    } else {
+        tracing::warn!(file = %file.display(), "the copy was stopped; nothing was written");
+    }
     Ok(Exit::Done)
 }
 

@@ -1,18 +1,19 @@
 //! `topicmill export --format label-studio` and `--format argilla`: tasks for people who label elsewhere.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use super::{Export, ExportFormat};
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::domain::{Chosen, Fullname};
-use crate::export::Subject;
-use crate::placing::{Standing, put};
+use crate::export::{Subject, folder};
+use crate::placing::{Standing, beside, folder_of, place, put};
 use crate::review::ask;
 use crate::review::tasks::Tasks;
 use crate::store::{Access, ReviewPost, Store};
@@ -22,6 +23,10 @@ const TASKS: u32 = 200;
 
 /// The share of them that is drawn at random: that of the review page, see `ask`.
 const RANDOM_SHARE: f64 = 0.2;
+
+/// The folder of Argilla's settings, and the records beside it.
+const SETTINGS: &str = ".argilla";
+const RECORDS: &str = "records.json";
 
 impl Export {
     /// The tool that tasks are wanted for.
@@ -120,43 +125,88 @@ impl Export {
             let usage = "end OUT in .json: the labelling interface goes into a file of the same name that ends in .xml";
             return Err(CliError::Usage(usage.into()));
         }
-        self.refuse_to_replace(&[&self.out, &config])?;
-        self.put(&config, tasks.label_studio_config().as_bytes())?;
-        self.put(&self.out, pretty(&tasks.label_studio()).as_bytes())?;
+        let interface = tasks.label_studio_config();
+        let former = fs::read(&config).ok();
+        // An export that was killed in between leaves the interface without its tasks: the same one is in nobody's way.
+        let is_there = former.as_deref() == Some(interface.as_bytes());
+        if !is_there {
+            self.refuse_to_replace(&config)?;
+        }
+        self.refuse_to_replace(&self.out)?;
+        // Both are whole before either gets its name.
+        let interface = if is_there {
+            None
+        } else {
+            Some(draft(&config, &interface)?)
+        };
+        let list = draft(&self.out, &pretty(&tasks.label_studio()))?;
+        let standing = Standing::by(self.overwrite);
+        let placed = interface.is_some();
+        if let Some((file, target)) = interface {
+            place(file, &target, standing).map_err(|error| not_placed(&config, error))?;
+        }
+        let (file, target) = list;
+        place(file, &target, standing).map_err(|error| {
+            // Tasks that somebody else put there meanwhile need the interface.
+            if placed && error.kind() != io::ErrorKind::AlreadyExists {
+                put_back(&config, former.as_deref());
+            }
+            not_placed(&self.out, error)
+        })?;
         Ok(config)
     }
 
     /// A folder that Argilla opens.
     fn argilla(&self, tasks: &Tasks<'_>) -> Result<(), CliError> {
-        let settings = self.out.join(".argilla");
-        let files = [
-            (settings.join("dataset.json"), tasks.argilla_dataset()),
-            (settings.join("settings.json"), tasks.argilla_settings()),
-            (self.out.join("records.json"), tasks.argilla_records()),
-        ];
-        let paths: Vec<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();
-        self.refuse_to_replace(&paths)?;
-        fs::create_dir_all(&settings).map_err(|error| not_written(&self.out, error))?;
-        for (path, value) in &files {
-            self.put(path, pretty(value).as_bytes())?;
+        // Behind a link lies the folder that is meant.
+        let out = fs::canonicalize(&self.out).unwrap_or_else(|_| self.out.clone());
+        self.refuse_folder(&out)?;
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(folder_of(&out))?;
+            let made = folder::beside(&out)?;
+            fs::create_dir(made.path().join(SETTINGS))?;
+            for (name, value) in [
+                (".argilla/dataset.json", tasks.argilla_dataset()),
+                (".argilla/settings.json", tasks.argilla_settings()),
+                (RECORDS, tasks.argilla_records()),
+            ] {
+                folder::write(&made, name, pretty(&value))?;
+            }
+            folder::place(&made, &out, Standing::by(self.overwrite))
+        };
+        write().map_err(|error| not_placed(&self.out, error))
+    }
+
+    fn refuse_to_replace(&self, path: &Path) -> Result<(), CliError> {
+        if path.symlink_metadata().is_ok() && !self.overwrite {
+            return Err(exists(path));
         }
         Ok(())
     }
 
-    fn refuse_to_replace(&self, paths: &[&Path]) -> Result<(), CliError> {
-        let mut there = paths.iter().filter(|path| path.symlink_metadata().is_ok());
-        match there.next() {
-            Some(path) if !self.overwrite => Err(CliError::Usage(format!(
-                "`{}` exists already: give another name, or replace it with --overwrite",
-                path.display()
-            ))),
-            _ => Ok(()),
+    /// A folder goes as a whole, so it is replaced only where nobody has put anything of their own into it.
+    fn refuse_folder(&self, out: &Path) -> Result<(), CliError> {
+        let Ok(there) = out.symlink_metadata() else {
+            return Ok(());
+        };
+        let is_empty = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
+        if is_empty {
+            return Ok(());
         }
-    }
-
-    /// A file that has its name when it is whole.
-    fn put(&self, path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-        put(path, bytes, Standing::by(self.overwrite)).map_err(|error| not_written(path, error))
+        self.refuse_to_replace(out)?;
+        let other = if there.is_dir() {
+            foreign(out).map_err(|error| not_written(&self.out, error))?
+        } else {
+            Some(out.to_owned())
+        };
+        match other {
+            None => Ok(()),
+            Some(other) => Err(CliError::Usage(format!(
+                "write `{}`: `export` did not make `{}`, and leaves it as it is; move it away, or give another name",
+                self.out.display(),
+                other.display()
+            ))),
+        }
     }
 
     fn print_told(
@@ -207,6 +257,64 @@ impl Export {
 
 fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).expect("JSON can be written") + "\n"
+}
+
+/// A file that is whole and on the disk, and where it is to go: to what a link points to, not in the link's place.
+fn draft(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> {
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let write = || -> io::Result<NamedTempFile> {
+        let mut file = beside(&target)?;
+        file.write_all(text.as_bytes())?;
+        file.as_file().sync_all()?;
+        Ok(file)
+    };
+    match write() {
+        Ok(file) => Ok((file, target)),
+        Err(error) => Err(not_written(path, error)),
+    }
+}
+
+/// Puts back what a file was before; what cannot be put back is as good as what took its place.
+fn put_back(path: &Path, former: Option<&[u8]>) {
+    let _ = match former {
+        Some(former) => put(path, former, Standing::Replaced),
+        None => fs::remove_file(path),
+    };
+}
+
+/// What lies in a folder for Argilla and is no file that an export writes there.
+fn foreign(out: &Path) -> io::Result<Option<PathBuf>> {
+    for (below, known) in [
+        (out.to_owned(), [SETTINGS, RECORDS]),
+        (out.join(SETTINGS), ["dataset.json", "settings.json"]),
+    ] {
+        let entries = match fs::read_dir(&below) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let name = entry?.file_name();
+            if !known.iter().any(|known| name == **known) {
+                return Ok(Some(below.join(name)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn exists(path: &Path) -> CliError {
+    CliError::Usage(format!(
+        "`{}` exists already: give another name, or replace it with --overwrite",
+        path.display()
+    ))
+}
+
+/// Somebody may have put something there since it was looked for.
+fn not_placed(path: &Path, source: io::Error) -> CliError {
+    match source.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => not_written(path, source),
+    }
 }
 
 fn not_written(path: &Path, source: io::Error) -> CliError {

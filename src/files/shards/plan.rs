@@ -17,6 +17,7 @@ use parquet::schema::types::{Type, TypePtr};
 use sha2::{Digest, Sha256};
 
 use super::{Shard, ShardJob};
+use crate::files::columnar::{check_codecs, names_of};
 use crate::files::columns::Columns;
 use crate::files::inputs::{Chunks, Input, Segment};
 use crate::files::wanted::check_names;
@@ -167,6 +168,7 @@ fn planned(
 ) -> Result<Planned, FilesError> {
     let chunks = input.open()?;
     let about = about(input, &chunks)?;
+    check_codecs(&about, input.shown.as_ref())?;
     let (theirs, ours) = (fields(&about), fields(expected));
     if theirs != ours {
         return Err(FilesError::OtherColumns {
@@ -255,15 +257,12 @@ fn described(field: &Type) -> String {
 /// Checks that the columns that are asked for are there, and that those of the text can hold one.
 fn check_text(job: &ShardJob, input: &Input, about: &ParquetMetaData) -> Result<(), FilesError> {
     let path: &Path = input.shown.as_ref();
-    let names: Vec<Arc<str>> = fields(about)
-        .iter()
-        .map(|field| field.name().into())
-        .collect();
+    let names = names_of(about);
     check_names(&job.job, &names)?;
     let columns = Columns::of_table(&names, &job.job.reading, path)?;
     for name in columns.texts() {
-        let field = fields(about).iter().find(|field| field.name() == name);
-        let field = field.expect("its name was found among these");
+        let at = names.iter().position(|known| **known == *name);
+        let field = &fields(about)[at.expect("its name was found among these")];
         if !may_be_text(field) {
             return Err(FilesError::NotText {
                 shown: input.shown.clone(),

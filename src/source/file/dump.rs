@@ -25,6 +25,7 @@ use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows};
 use super::table::columns::{Column, TableError};
 use super::table::csv::Csv;
 use super::table::parquet::Parquet;
+use crate::tables::bytes;
 use topicmill_score::hex;
 
 /// A saved listing above this is none: Reddit's own are a few megabytes at most.
@@ -77,6 +78,11 @@ pub enum DumpError {
     /// Larger than any listing.
     #[error("`{0}` is larger than any listing: try `--format ndjson`")]
     TooLarge(PathBuf),
+    /// A listing in another encoding.
+    #[error(
+        "`{0}` is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example"
+    )]
+    NotUtf8(PathBuf),
     /// Not a listing.
     #[error(
         "`{path}` is not a saved listing: try `--format ndjson` for a file with one post a line"
@@ -328,9 +334,11 @@ fn probe(path: &Path) -> Result<File, DumpError> {
     Ok(file)
 }
 
-/// How a file is packed, by its first bytes.
+/// How a file is packed or encoded, by its first bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Packing {
     Plain,
+    Utf16,
     Zstd,
     Gzip,
 }
@@ -347,19 +355,33 @@ fn packed(path: &Path, read: &Arc<AtomicU64>) -> Result<(Packing, BufReader<Coun
         // A frame, or a note before the first one.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packing::Zstd,
         [0x1f, 0x8b, ..] => Packing::Gzip,
+        // With its mark, or two characters of ASCII, as `tables::bytes` decodes it.
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Packing::Utf16,
+        [a, 0, b, 0, ..] | [0, a, 0, b, ..] if *a != 0 && *b != 0 => Packing::Utf16,
         _ => Packing::Plain,
     };
     Ok((packing, reader))
 }
 
 /// Opens a file that is not packed.
-fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<BufReader<Counted>, DumpError> {
-    let hint = match packed(path, read)? {
-        (Packing::Plain, reader) => return Ok(reader),
-        (Packing::Zstd, _) => {
+fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
+    let (packing, reader) = packed(path, read)?;
+    plain(path, packing, reader)
+}
+
+/// What a file holds that is not packed; UTF-16, which spreadsheets and shells of Windows write, as UTF-8.
+fn plain(
+    path: &Path,
+    packing: Packing,
+    reader: BufReader<Counted>,
+) -> Result<Box<dyn BufRead + Send>, DumpError> {
+    let hint = match packing {
+        Packing::Plain => return Ok(Box::new(reader)),
+        Packing::Utf16 => return bytes::text(Box::new(reader)).map_err(DumpError::of(path)),
+        Packing::Zstd => {
             "give it with `--format dump`, or unpack it first with `zstd -d --long=31`"
         }
-        (Packing::Gzip, _) => "unpack it first with `gzip -d`",
+        Packing::Gzip => "unpack it first with `gzip -d`",
     };
     Err(DumpError::Compressed {
         path: path.to_owned(),
@@ -370,18 +392,14 @@ fn open(path: &Path, read: &Arc<AtomicU64>) -> Result<BufReader<Counted>, DumpEr
 /// Opens a file that may be packed with zstd.
 fn unpacked(path: &Path, read: &Arc<AtomicU64>) -> Result<Box<dyn BufRead + Send>, DumpError> {
     let (packing, reader) = packed(path, read)?;
-    match packing {
-        Packing::Plain => Ok(Box::new(reader)),
-        // This always fails: `open` says what to do about a file that is packed with gzip.
-        Packing::Gzip => open(path, read).map(|reader| Box::new(reader) as _),
-        Packing::Zstd => {
-            let io_error = DumpError::of(path);
-            let mut decoder = zstd::Decoder::with_buffer(reader).map_err(&io_error)?;
-            // zstd refuses windows over 128 MiB unless it is told otherwise.
-            decoder.window_log_max(LARGEST_WINDOW).map_err(&io_error)?;
-            Ok(Box::new(BufReader::with_capacity(1 << 20, decoder)))
-        }
+    if packing != Packing::Zstd {
+        return plain(path, packing, reader);
     }
+    let io_error = DumpError::of(path);
+    let mut decoder = zstd::Decoder::with_buffer(reader).map_err(&io_error)?;
+    // zstd refuses windows over 128 MiB unless it is told otherwise.
+    decoder.window_log_max(LARGEST_WINDOW).map_err(&io_error)?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, decoder)))
 }
 
 /// Looks at the first row of a dump: what is wrong with all of a file is told before anything is stored.
@@ -421,6 +439,10 @@ fn read_listing(path: &Path) -> Result<ListingPage, DumpError> {
         .map_err(DumpError::of(path))?;
     if read as u64 > LARGEST_LISTING {
         return Err(DumpError::TooLarge(path.to_owned()));
+    }
+    // `parse_listing` replaces what is not UTF-8, for answers of Reddit. A file can still be converted.
+    if std::str::from_utf8(&bytes).is_err() {
+        return Err(DumpError::NotUtf8(path.to_owned()));
     }
     parse_listing(&bytes, SourceKind::Import).map_err(|source| DumpError::Listing {
         path: path.to_owned(),

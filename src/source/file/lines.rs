@@ -1,13 +1,13 @@
 //! Rows of a file that holds one post a line, packed or not.
 //!
-//! What enters are bytes, what leaves a row a line: a post, or why the line holds none. Broken UTF-8 is
-//! replaced, a half line or a garbled one rejected, and reading goes on. Lines that the filter rules out are
-//! passed over where they lie, without being copied or parsed: of a dump these are nearly all.
+//! What enters are bytes, what leaves a row a line: a post, or why the line holds none. A half line, a garbled one or
+//! one that is not UTF-8 is rejected, and reading goes on. Lines that the filter rules out are passed over where they
+//! lie, without being copied, parsed or looked at for their encoding: of a dump these are nearly all.
 
 use std::io::{self, BufRead};
 
 use super::filter::Filter;
-use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, topic_named};
+use super::row::{FileRow, LONGEST_LINE, Position, Record, Rows, not_utf8, topic_named};
 use crate::domain::SourceKind;
 use crate::source::listing::mended;
 use crate::source::page::Rejected;
@@ -158,14 +158,16 @@ impl<R: BufRead> Lines<R> {
                 }
                 Line::Whole => {}
             }
-            let text = String::from_utf8_lossy(&self.line);
-            let text = text.trim_start_matches('\u{feff}').trim();
-            if text.is_empty() {
+            // A line that did not end within the buffer has not been looked at yet.
+            if !self.filter.may_take(&self.line) {
+                self.position.left_out += 1;
                 continue;
             }
-            // A line that did not end within the buffer has not been looked at yet.
-            if !self.filter.may_take(text.as_bytes()) {
-                self.position.left_out += 1;
+            let Ok(text) = std::str::from_utf8(&self.line) else {
+                return Ok(Some(Self::rejected(row, not_utf8("the line"))));
+            };
+            let text = text.trim_start_matches('\u{feff}').trim();
+            if text.is_empty() {
                 continue;
             }
             return Ok(Some(match record(text) {
@@ -269,7 +271,7 @@ mod tests {
                 "line 4: not JSON at column 2",
                 "line 5: JSON that breaks off",
                 "line 6: not a JSON object",
-                "line 7: not JSON at column 1",
+                "line 7: the line is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example",
                 "t3_abc1",
             ]
         );
@@ -277,12 +279,33 @@ mod tests {
     }
 
     #[test]
-    fn a_bom_windows_line_ends_and_broken_utf8_are_tolerated() {
-        let mut file = format!("\u{feff}{POST}\r\n").into_bytes();
-        file.extend_from_slice(br#"{"id":"abc2","subreddit":"s","title":"caf"#);
+    fn a_bom_and_windows_line_ends_are_tolerated() {
+        let file = format!("\u{feff}{POST}\r\n\r\n{POST}\r\n");
+        assert_eq!(fates(file.as_bytes()), ["t3_abc1", "t3_abc1"]);
+    }
+
+    #[test]
+    fn text_that_is_not_utf8_is_rejected_and_a_replacement_character_is_text() {
+        let mut file = br#"{"id":"abc2","subreddit":"s","title":"caf"#.to_vec();
         file.push(0xe9);
-        file.extend_from_slice(br#"","created_utc":1}"#);
-        assert_eq!(fates(&file), ["t3_abc1", "t3_abc2"]);
+        file.extend_from_slice(b"\",\"created_utc\":1}\n");
+        file.extend_from_slice(POST.replace('A', "caf\u{fffd}").as_bytes());
+        for capacity in [1, 7, 4_096] {
+            let reader = BufReader::with_capacity(capacity, &file[..]);
+            let mut lines = Lines::new(reader, Filter::default());
+            let why = reason(lines.next_row());
+            assert!(why.starts_with("line 1: the line is not UTF-8"), "{why}");
+            match lines.next_row() {
+                Some(FileRow::Record(record)) => assert_eq!(record.post.title, "caf\u{fffd}"),
+                other => panic!("not a record: {other:?}"),
+            }
+            assert!(lines.next_row().is_none() && !lines.broken());
+        }
+        // A line that nobody wants is left out, whatever its bytes are.
+        let filter = Filter::new(Some(["other"]), None, None);
+        let mut lines = Lines::new(&file[..], filter);
+        assert!(lines.next_row().is_none());
+        assert_eq!(lines.position().left_out, 2);
     }
 
     #[test]

@@ -59,6 +59,14 @@ pub trait Rows: Send {
     }
 }
 
+/// Why a line or a value is rejected: nobody can say which characters its bytes were meant to be, and a wrong guess would
+/// damage the text.
+pub(super) fn not_utf8(what: &str) -> String {
+    format!(
+        "{what} is not UTF-8: convert the file, with `iconv -f WINDOWS-1252 -t UTF-8` for example"
+    )
+}
+
 /// The topic that a record names, if that may be one: without NUL, which PostgreSQL refuses.
 pub(super) fn topic_named(text: &str) -> Option<String> {
     let topic = text.replace('\0', "").trim().to_owned();

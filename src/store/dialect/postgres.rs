@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::migrate::{MigrateDatabase, MigrateError, Migrator};
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
@@ -104,6 +104,8 @@ impl Dialect for Postgres {
     const NOW: &'static str = "CURRENT_TIMESTAMP";
     // Other schemas of the same database may have a topicmill, or another program that uses sqlx.
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
+    const IS_UTF8: Option<&'static str> =
+        Some("SELECT CAST(current_setting('server_encoding') = 'UTF8' AS INTEGER)::bigint");
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
     const BYTES: &'static str = "SELECT pg_database_size(current_database())";
     // What the server keeps for its planner, unless the table is small or was never counted.
@@ -191,11 +193,7 @@ impl Dialect for Postgres {
                 PARAMETERS.join(", ")
             );
         }
-        let options = PgConnectOptions::from_str(url)
-            .map_err(malformed(
-                url,
-                "the URL is not well formed; escape special characters of the password",
-            ))?
+        let options = read(url)?
             // So that whoever looks at the server's sessions sees whose they are.
             .application_name("topicmill")
             .disable_statement_logging();
@@ -213,7 +211,7 @@ impl Dialect for Postgres {
         match options.connect().await {
             Ok(connection) => drop(sqlx::Connection::close(connection).await),
             Err(error) if access == Access::Create && is_missing_database(&error) => {
-                let created = Self::create_database(url).await;
+                let created = create(&options).await;
                 // Another process may have made it in between.
                 if let Err(error) = created
                     && options.connect().await.is_err()
@@ -236,6 +234,49 @@ impl Dialect for Postgres {
             .await
             .map_err(open_error(url, "it answered once and then no more"))
     }
+}
+
+/// What a URL says, to the driver.
+fn read(url: &str) -> Result<PgConnectOptions> {
+    let options =
+        PgConnectOptions::from_str(url).map_err(|error| malformed(url, why(&error))(error))?;
+    // The driver would look for a name with brackets.
+    match options
+        .get_host()
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(host) => Ok(options.clone().host(host)),
+        None => Ok(options),
+    }
+}
+
+/// What is wrong with a URL that cannot be read. What the driver says is looked at and not told: it quotes values.
+fn why(error: &sqlx::Error) -> &'static str {
+    let said = error.to_string();
+    if said.contains("ssl_mode") {
+        "its `sslmode` is none of disable, allow, prefer, require, verify-ca, verify-full"
+    } else if said.contains("port number") {
+        "its port is no number from 1 to 65535"
+    } else if said.contains("empty host") {
+        "name the host between `@` and `/`; an IPv6 address stands in brackets, as in `postgres://user:password@[::1]/database`"
+    } else {
+        "the URL is not well formed; escape special characters of the password"
+    }
+}
+
+/// Makes the database that the options name.
+async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
+    let name = options.get_database().unwrap_or(options.get_username());
+    let from = if name == "postgres" {
+        "template1"
+    } else {
+        "postgres"
+    };
+    let mut connection = options.clone().database(from).connect().await?;
+    let create = format!("CREATE DATABASE \"{}\"", name.replace('"', "\"\""));
+    connection.execute(AssertSqlSafe(create)).await?;
+    sqlx::Connection::close(connection).await
 }
 
 /// A statement that lets a role do something, the relation, and the column where it is about one.
@@ -266,5 +307,20 @@ impl Listener {
         // What was said meanwhile is the same news.
         while self.0.next_buffered().is_some() {}
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv6_address_is_a_host_without_its_brackets() {
+        for (url, host) in [
+            ("postgres://me:pw@[::1]:5433/posts", "::1"),
+            ("postgres://me:pw@host.example/posts", "host.example"),
+        ] {
+            assert_eq!(read(url).unwrap().get_host(), host);
+        }
     }
 }

@@ -15,6 +15,7 @@ use sqlx::{
     Statement, TypeInfo, ValueRef,
 };
 
+use super::super::failure::unanswered;
 use super::columns::{Batches, Cell, ColumnType, Reading};
 use super::gathering::Gathering;
 use super::{
@@ -292,6 +293,7 @@ fn numbers(bytes: &[u8]) -> impl Iterator<Item = Option<f64>> {
 /// What is told of a statement that the server refused, or did not answer to its end.
 fn no_answer(sql: &str, error: &sqlx::Error) -> StoreError {
     match first_word(sql) {
+        _ if unanswered(error).is_some() => refused(error),
         word if READING
             .iter()
             .any(|reading| word.eq_ignore_ascii_case(reading)) =>
@@ -457,7 +459,13 @@ fn message(error: &sqlx::Error) -> String {
 }
 
 fn refused(error: &sqlx::Error) -> StoreError {
-    refusal(message(error))
+    match unanswered(error) {
+        Some(advice) => StoreError::Unanswered {
+            said: message(error),
+            advice,
+        },
+        None => refusal(message(error)),
+    }
 }
 
 fn value(row: &PgRow, i: usize) -> Value {
@@ -469,8 +477,12 @@ fn value(row: &PgRow, i: usize) -> Value {
     };
     match raw.type_info().name() {
         "BOOL" => Value::from(text == "t"),
-        "FLOAT4" | "FLOAT8" => text.parse::<f64>().map_or(Value::Null, Value::from),
-        // As JSON reads them; NaN, which JSON lacks, stays a text.
+        // NaN and infinity, which JSON lacks, stay texts.
+        "FLOAT4" | "FLOAT8" => match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Value::from(number),
+            _ => Value::from(text),
+        },
+        // As JSON reads them; so does NaN here.
         "INT2" | "INT4" | "INT8" | "NUMERIC" => {
             serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
         }

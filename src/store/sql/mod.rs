@@ -178,6 +178,15 @@ where
                         "upgrading the database to the schema of this version; earlier versions cannot use it any more"
                     );
                 }
+                if found == 0
+                    && let Some(is_utf8) = DB::IS_UTF8
+                    && store
+                        .number(is_utf8, "read the encoding of the database")
+                        .await?
+                        == 0
+                {
+                    return Err(StoreError::Encoding(store.url));
+                }
                 store.migrate().await?;
                 if found > 0 {
                     tracing::warn!(schema = known, "the database is upgraded");

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use sqlx::{Executor, Row, Sqlite};
+use tokio_util::sync::CancellationToken;
 
 use super::super::Result;
 use super::super::failure::Doing;
@@ -15,6 +16,8 @@ const LOG_IS_LEFT: &str = "log";
 const FOLD_PATIENCE_MS: u32 = 1_000;
 /// The log holds each page with a header of 24 bytes: less than a hundredth of a page of 4 kB.
 const LOG_OVERHEAD: u64 = 100;
+/// Instructions of SQLite between two looks at whether to stop. A row takes four of them, so these are some hundred rows.
+const STEPS: i32 = 1_000;
 
 impl SqlStore<Sqlite> {
     /// See [`Store::rewrite`](super::super::Store::rewrite).
@@ -140,16 +143,28 @@ impl SqlStore<Sqlite> {
     }
 
     /// See [`Store::backup`](super::super::Store::backup).
-    pub async fn backup(&self, to: &Path) -> Result<()> {
+    pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
         const WHAT: &str = "copy the database";
+        let mut connection = self.pool.acquire().await.doing(WHAT)?;
+        let stop = stop.clone();
+        connection
+            .lock_handle()
+            .await
+            .doing(WHAT)?
+            .set_progress_handler(STEPS, move || !stop.is_cancelled());
         // A copy of the file would miss the log. This one is of one moment, and has no free pages with remains of
         // texts.
-        sqlx::query("VACUUM INTO $1")
+        let copied = sqlx::query("VACUUM INTO $1")
             .bind(to.display().to_string())
-            .execute(&self.pool)
+            .execute(&mut *connection)
             .await
-            .doing(WHAT)?;
-        Ok(())
+            .doing(WHAT);
+        connection
+            .lock_handle()
+            .await
+            .doing(WHAT)?
+            .remove_progress_handler();
+        copied.map(drop)
     }
 
     /// Where the database is; `None` for one in memory.

@@ -14,6 +14,7 @@ mod operations;
 mod purge;
 mod races;
 mod readers;
+mod servers;
 mod sql;
 mod terminal;
 mod upgrades;

@@ -266,3 +266,28 @@ async fn a_copy_is_of_one_moment_while_others_write() {
     store.close().await.unwrap();
     assert_eq!(row[0], row[1]);
 }
+
+#[tokio::test]
+async fn a_user_who_owns_nothing_else_is_told_of_nothing_else() {
+    let (Some(server), file) = (postgres(), sqlite()) else {
+        return;
+    };
+    filled(&file.url).await;
+    many(&file.url, 300).await;
+    let admin = std::env::var("TEST_DATABASE_URL").unwrap();
+    let (rest, name) = server.url.rsplit_once('/').unwrap();
+    let (_, place) = rest.rsplit_once('@').unwrap();
+    let role = format!("mover_{name}");
+    execute(&admin, &format!("CREATE ROLE {role} LOGIN PASSWORD 'pw'")).await;
+    execute(&admin, &format!("CREATE DATABASE {name} OWNER {role}")).await;
+    let to = format!("postgres://{role}:pw@{place}/{name}");
+    let ran = Program::new().ok(&["db", "copy", &file.url, &to]);
+    assert!(!ran.stderr.contains("skipping"), "{}", ran.stderr);
+    // The server has counted what came.
+    let store = Store::open(&to, Access::ReadOnly).await.unwrap();
+    let counted = "SELECT CAST(reltuples AS BIGINT) FROM pg_class WHERE oid = 'posts'::regclass";
+    assert_eq!(store.query(counted).await.unwrap().rows[0][0], 304);
+    store.close().await.unwrap();
+    execute(&admin, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
+    execute(&admin, &format!("DROP ROLE {role}")).await;
+}

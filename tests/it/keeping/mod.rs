@@ -4,6 +4,7 @@ mod changed;
 mod checked;
 mod copied;
 mod restored;
+mod stopped;
 mod thinned;
 
 use std::path::Path;
@@ -97,7 +98,7 @@ fn killed_after(mut command: Command, wait: Duration) -> bool {
 }
 
 /// Runs the program where no file may get larger than so many KiB, which is how a full disk looks to it.
-fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
+pub fn on_a_full_disk(program: &Program, kib: u32, args: &[&str]) -> Ran {
     let command = program.command(args);
     let mut limited = Command::new("bash");
     limited

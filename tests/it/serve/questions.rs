@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use sqlx::{Connection, Executor, PgConnection};
+
 use super::{Served, escaped, labelled, posts, run};
-use crate::support::postgres::databases;
+use crate::support::postgres::{databases, postgres};
 
 const ENDLESS: &str =
     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n";
@@ -40,6 +42,24 @@ fn a_statement_that_reads_is_answered_as_page_csv_and_json() {
         assert_eq!(wrong.status, 400);
         assert!(!wrong.body.contains("<b>nonsense"), "{}", wrong.body);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_does_not_answer_is_no_fault_of_the_query() {
+    let Some(database) = postgres() else { return };
+    let program = labelled(&database, &posts(3));
+    let served = Served::start(&program, &database);
+    let mut holder = PgConnection::connect(&database.url).await.unwrap();
+    let lock = "BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE";
+    holder.execute(lock).await.unwrap();
+    let query = escaped("SELECT COUNT(*) FROM posts");
+    let answer = tokio::task::spawn_blocking(move || {
+        let answer = served.get(&format!("/api/sql?query={query}"));
+        (served, answer)
+    });
+    let (_served, answer) = answer.await.unwrap();
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    holder.execute("ROLLBACK").await.unwrap();
 }
 
 #[test]

@@ -48,6 +48,11 @@ fn a_file_that_cannot_be_read_says_what_to_do() {
     let lines = write("posts.ndjson", POST.as_bytes());
     let error = fails(&lines, FileFormat::Listing);
     assert!(error.to_string().contains("--format ndjson"), "{error}");
+    let error = fails(
+        &write("latin1", b"{\"kind\":\"caf\xe9\"}"),
+        FileFormat::Listing,
+    );
+    assert!(matches!(error, DumpError::NotUtf8(_)), "{error}");
     let listing = br#"{"kind":"Listing","data":{"after":null,"children":[]}}"#;
     assert_eq!(
         read_listing(&write("page", listing)).unwrap(),
@@ -66,6 +71,32 @@ fn a_file_is_known_by_its_size_and_its_start() {
     assert_eq!(known(b"abc"), known(b"abc"));
     assert_ne!(known(b"abc"), known(b"abd"));
     assert_ne!(known(&vec![0; 2 << 20]), known(&vec![0; 3 << 20]));
+}
+
+#[test]
+fn utf16_is_read_as_utf8_with_its_mark_and_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let post = POST.replace('A', "日本 👩‍🚀");
+    let csv = "id,title,subreddit,created_utc\nabc1,日本 👩‍🚀,s,1\n".to_owned();
+    let formats = [
+        (FileFormat::Ndjson, format!("{post}\r\n{post}\r\n")),
+        (FileFormat::Dump, format!("{post}\n")),
+        (FileFormat::Csv, csv),
+    ];
+    for (format, text) in &formats {
+        for mark in ["", "\u{feff}"] {
+            for bytes_of in [u16::to_le_bytes, u16::to_be_bytes] {
+                let units = format!("{mark}{text}");
+                let bytes: Vec<u8> = units.encode_utf16().flat_map(bytes_of).collect();
+                std::fs::write(&path, &bytes).unwrap();
+                let block = blocks(&path, &reading(*format)).unwrap().next_block();
+                assert!(block.rejected.is_empty(), "{format:?}: {block:?}");
+                assert_eq!(block.records[0].post.title, "日本 👩‍🚀");
+                assert_eq!(block.read, bytes.len() as u64);
+            }
+        }
+    }
 }
 
 #[test]

@@ -75,6 +75,14 @@ pub enum TableError {
         /// Columns there are.
         columns: String,
     },
+    /// Several columns have the name of one that is read.
+    #[error("two columns are named `{0}`, and only one of them can be meant: rename one of them")]
+    Twice(String),
+    /// Parquet that is packed as nobody here unpacks it.
+    #[error(
+        "it is packed with {0}, which topicmill does not read: write it again with zstd or snappy"
+    )]
+    Codec(&'static str),
     /// A column of lists, say.
     #[error("the column `{0}` does not hold plain values")]
     NotPlain(String),
@@ -107,6 +115,11 @@ pub(super) fn find(
         if let Some(at) = index(field).filter(|_| !mapped) {
             found.push((at, field));
         }
+    }
+    // The reader of Parquet would take the last of them, the reader of CSV the first.
+    let named = |name: &String| columns.iter().filter(|column| *column == name).count();
+    if let Some((at, _)) = found.iter().find(|(at, _)| named(&columns[*at]) > 1) {
+        return Err(TableError::Twice(columns[*at].clone()));
     }
     for names in REQUIRED {
         if !found.iter().any(|(_, field)| names.contains(field)) {

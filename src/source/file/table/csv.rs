@@ -5,7 +5,7 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::columns::{Column, TableError, find, record, rejected, row_of};
-use crate::source::file::row::{FileRow, Position, Rows};
+use crate::source::file::row::{FileRow, Position, Rows, not_utf8};
 use crate::tables::csv::Limited;
 
 /// The rows of a CSV file; the line of names is none.
@@ -26,6 +26,7 @@ impl<R: Read> Csv<R> {
     pub fn new(reader: R, wanted: &[Column]) -> Result<Self, TableError> {
         let mut reader = csv::Reader::from_reader(Limited::new(reader));
         let names = reader.byte_headers()?;
+        // A name that is not UTF-8 is of no field: it is only shown, in the list of the columns that there are.
         let names: Vec<String> = names
             .iter()
             .map(|name| String::from_utf8_lossy(name).trim().to_owned())
@@ -51,12 +52,15 @@ impl<R: Read + Send> Rows for Csv<R> {
         match read {
             Ok(false) => None,
             Ok(true) => {
-                let text = |at: usize| {
+                let value = |&(at, field): &(usize, &'static str)| {
                     let bytes = self.row.get(at).unwrap_or_default();
-                    Value::String(String::from_utf8_lossy(bytes).into_owned())
+                    match std::str::from_utf8(bytes) {
+                        Ok(text) => Ok((field, Value::from(text))),
+                        Err(_) => Err(not_utf8(&format!("`{field}`"))),
+                    }
                 };
-                let values = self.fields.iter().map(|&(at, field)| (field, text(at)));
-                Some(row_of(self.number, record(values)))
+                let values: Result<Vec<_>, String> = self.fields.iter().map(value).collect();
+                Some(row_of(self.number, values.and_then(record)))
             }
             Err(error) => {
                 let reason = if let csv::ErrorKind::UnequalLengths {
@@ -93,8 +97,8 @@ mod tests {
     use crate::source::page::Rejected;
     use std::io;
 
-    fn csv(text: &str, wanted: &[Column]) -> Result<Vec<String>, TableError> {
-        let mut rows = Csv::new(text.as_bytes(), wanted)?;
+    fn csv(text: impl AsRef<[u8]>, wanted: &[Column]) -> Result<Vec<String>, TableError> {
+        let mut rows = Csv::new(text.as_ref(), wanted)?;
         let fates = std::iter::from_fn(|| rows.next_row()).map(|row| match row {
             FileRow::Record(Record { post, topic }) => {
                 let secs = post.created_at.as_datetime().timestamp();
@@ -151,6 +155,36 @@ mod tests {
             error.contains("--map title=COLUMN") && error.contains("`headline`"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_value_that_is_not_utf8_costs_its_row_where_it_is_read() {
+        let text = b"id,title,subreddit,created_utc,r\xe9sum\xe9\n\
+            a1,One,food,1,caf\xe9\na2,caf\xe9,food,1,\na3,caf\xef\xbf\xbd,food,1,\n";
+        let fates = csv(text, &[]).unwrap();
+        assert_eq!((&*fates[0], &*fates[2]), ("t3_a1 1 None", "t3_a3 1 None"));
+        assert!(
+            fates[1].starts_with("row 2: `title` is not UTF-8: convert the file"),
+            "{}",
+            fates[1]
+        );
+    }
+
+    #[test]
+    fn a_field_that_two_columns_are_named_for_is_told() {
+        let text = "id,title,title,x,x,subreddit,created_utc\na1,One,Two,,,food,1\n";
+        let error = csv(text, &[]).unwrap_err().to_string();
+        assert!(
+            error.contains("two columns are named `title`") && error.contains("rename one"),
+            "{error}"
+        );
+        // Another column may hold the field, and columns that nobody reads may have any names.
+        let headline = Column {
+            field: "title",
+            name: "headline".to_owned(),
+        };
+        let text = text.replace("title,x", "headline,x");
+        assert_eq!(csv(&text, &[headline]).unwrap(), ["t3_a1 1 None"]);
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parquet::basic::{ConvertedType, LogicalType, TimeUnit};
+use parquet::basic::{Compression, ConvertedType, LogicalType, TimeUnit};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
@@ -39,7 +40,8 @@ impl Parquet {
     /// Reads what the file says of itself.
     ///
     /// # Errors
-    /// When a column is missing or holds no plain values, or the file is not Parquet.
+    /// When a column is missing, has the name of another one or holds no plain values, and when the file is not Parquet
+    /// or is packed in a way that is not read.
     pub fn new(file: File, wanted: &[Column], read: &Arc<AtomicU64>) -> Result<Self, TableError> {
         // The reader of Parquet may panic on a damaged file.
         caught(|| Self::open(file, wanted, read))
@@ -73,6 +75,7 @@ impl Parquet {
             let scale = scale.ok_or_else(|| TableError::NotPlain(names[*at].clone()))?;
             fields.push((*field, scale));
         }
+        check_codecs(reader.metadata(), indices.iter().map(|at| &*names[*at]))?;
         Ok(Self {
             rows: rows_of(&pages, reader, &indices)?,
             fields,
@@ -86,6 +89,50 @@ impl Parquet {
 
 fn damaged(error: std::io::Error) -> ParquetFault {
     ParquetError::from(error).into()
+}
+
+/// Checks that the columns of these names, which hold plain values, can be unpacked.
+fn check_codecs<'a>(
+    about: &ParquetMetaData,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<(), TableError> {
+    let packed = |name: &str| {
+        let groups = about.row_groups().iter();
+        groups
+            .flat_map(RowGroupMetaData::columns)
+            .filter(|chunk| matches!(chunk.column_path().parts(), [part] if part == name))
+            .find_map(|chunk| not_read(chunk.compression()))
+    };
+    match names.find_map(packed) {
+        Some(codec) => Err(TableError::Codec(codec)),
+        None => Ok(()),
+    }
+}
+
+/// The name of a codec that the library is built without, or has none for; `None` for those that are read.
+fn not_read(codec: Compression) -> Option<&'static str> {
+    match codec {
+        Compression::BROTLI(_) => Some("brotli"),
+        Compression::LZO => Some("lzo"),
+        Compression::UNCOMPRESSED
+        | Compression::SNAPPY
+        | Compression::GZIP(_)
+        | Compression::LZ4
+        | Compression::LZ4_RAW
+        | Compression::ZSTD(_) => None,
+    }
+}
+
+/// Why reading ended at a row. The library's own words for a text that is not UTF-8 have its bytes, which are no matter
+/// for a log.
+fn last_words(error: &ParquetError) -> String {
+    match error {
+        ParquetError::General(said) if said.contains("BYTE_ARRAY as String") => {
+            "a text is not UTF-8, and what follows cannot be read: write the file again in UTF-8"
+                .to_owned()
+        }
+        _ => format!("cannot be read, nor what follows: {error}"),
+    }
 }
 
 /// How many of a column's whole numbers are a second, 1 where it holds no times; `None` where a cell does not
@@ -111,11 +158,11 @@ fn plain_scale(column: &Type) -> Option<i64> {
     }
 }
 
-/// A cell as JSON has it; times in seconds.
-fn cell(value: Field, scale: i64) -> Value {
-    match value {
+/// A cell as JSON has it; times in seconds. `None`: bytes that are no text.
+fn cell(value: Field, scale: i64) -> Option<Value> {
+    Some(match value {
         Field::Str(text) => text.into(),
-        Field::Bytes(bytes) => String::from_utf8_lossy(bytes.data()).into(),
+        Field::Bytes(bytes) => std::str::from_utf8(bytes.data()).ok()?.into(),
         Field::Long(number) => number.div_euclid(scale).into(),
         Field::TimestampMillis(time) => time.div_euclid(1_000).into(),
         Field::TimestampMicros(time) => time.div_euclid(1_000_000).into(),
@@ -133,7 +180,7 @@ fn cell(value: Field, scale: i64) -> Value {
         Field::Double(number) => number.into(),
         Field::Float16(number) => number.to_f32().into(),
         _ => Value::Null,
-    }
+    })
 }
 
 impl Rows for Parquet {
@@ -153,27 +200,23 @@ impl Rows for Parquet {
         );
         Some(match row {
             Ok(row) => {
-                let values = row.into_columns().into_iter().zip(&self.fields);
-                let values: Vec<_> = values
-                    .map(|((_, value), (field, scale))| (*field, cell(value, *scale)))
-                    .collect();
-                let long = |value: &Value| value.as_str().is_some_and(|s| s.len() > LONGEST_CELL);
-                let long = values.iter().find(|(_, value)| long(value));
-                let record = match long {
-                    Some((field, _)) => {
+                let cells = row.into_columns().into_iter().zip(&self.fields);
+                let cells = cells.map(|((_, value), (field, scale))| match cell(value, *scale) {
+                    None => Err(format!(
+                        "`{field}` is not UTF-8: write the column again as text in UTF-8"
+                    )),
+                    Some(Value::String(text)) if text.len() > LONGEST_CELL => {
                         let most = LONGEST_CELL >> 20;
                         Err(format!("`{field}` is longer than {most} MiB"))
                     }
-                    None => record(values),
-                };
-                row_of(self.number, record)
+                    Some(value) => Ok((*field, value)),
+                });
+                let values: Result<Vec<_>, String> = cells.collect();
+                row_of(self.number, values.and_then(record))
             }
             Err(error) => {
                 self.broken = true;
-                rejected(
-                    self.number,
-                    format!("cannot be read, nor what follows: {error}"),
-                )
+                rejected(self.number, last_words(&error))
             }
         })
     }

@@ -1,0 +1,137 @@
+//! Servers that refuse, end or cannot keep what they are asked for, and what is said of it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use topicmill::clock::SystemClock;
+
+use crate::support::postgres::postgres;
+use crate::support::program::{Program, finished};
+
+/// Ends what the program does on a server, as soon as it does it; the exit code and what it said.
+async fn ended(url: &str, by: &str) -> (i32, String) {
+    let program = Program::new();
+    let query = "SELECT pg_sleep(60)";
+    let mut command = program.command(&["--database", url, "sql", "--allow-superuser", query]);
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let end = format!(
+        "SELECT COUNT(*) FROM (SELECT {by}(pid) FROM pg_stat_activity WHERE datname = current_database() \
+         AND pid <> pg_backend_pid() AND state = 'active' AND query LIKE 'SELECT pg_sleep%') AS ended"
+    );
+    let clock = SystemClock::shared();
+    let mut tries = 0;
+    loop {
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(end.clone()))
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        if count > 0 {
+            break;
+        }
+        tries += 1;
+        assert!(tries < 400, "the query never ran");
+        clock.sleep(Duration::from_millis(25)).await;
+    }
+    let ran = finished(child.wait_with_output().unwrap());
+    (ran.code, ran.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_the_server_ends_is_no_fault_of_the_query() {
+    let Some(database) = postgres() else { return };
+    database.open().await.close().await.unwrap();
+    for (by, advice) in [
+        ("pg_terminate_backend", "may be run again"),
+        ("pg_cancel_backend", "statement_timeout"),
+    ] {
+        let (code, said) = ended(&database.url, by).await;
+        assert_eq!(code, 4, "{said}");
+        assert!(said.contains(advice), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_not_for_utf8_is_refused_before_it_has_a_table() {
+    let Some(database) = postgres() else { return };
+    let server = std::env::var("TEST_DATABASE_URL").unwrap();
+    let (_, name) = database.url.rsplit_once('/').unwrap();
+    let mut connection = PgConnection::connect(&server).await.unwrap();
+    let create = format!(
+        "CREATE DATABASE {name} TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C'"
+    );
+    connection.execute(AssertSqlSafe(create)).await.unwrap();
+    let program = Program::new();
+    for words in [
+        &["db", "create"][..],
+        &["collect", "--source", "sample", "--limit", "1"],
+    ] {
+        let ran = program.run(&[&["--database", database.url.as_str()], words].concat());
+        assert_eq!(ran.code, 4, "{}", ran.stderr);
+        assert!(ran.stderr.contains("ENCODING 'UTF8'"), "{}", ran.stderr);
+    }
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let tables: i64 =
+        sqlx::query_scalar("SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'public'")
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+    assert_eq!(tables, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_only_be_read_is_no_file_without_permissions() {
+    let Some(database) = postgres() else { return };
+    database.open().await.close().await.unwrap();
+    let (_, name) = database.url.rsplit_once('/').unwrap();
+    let mut connection = PgConnection::connect(&database.url).await.unwrap();
+    let set = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    connection.execute(AssertSqlSafe(set)).await.unwrap();
+    let program = Program::new();
+    let words = ["collect", "--source", "sample", "--limit", "1"];
+    let ran = program.run(&[&["--database", database.url.as_str()][..], &words].concat());
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("standby") && !ran.stderr.contains("file"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_url_of_a_server_that_cannot_be_read_says_which_part() {
+    let program = Program::new();
+    for (url, part) in [
+        (
+            "postgres://me:secret@localhost/db?sslmode=nonsense",
+            "verify-full",
+        ),
+        ("postgres://me:secret@localhost:99999/db", "1 to 65535"),
+        (
+            "postgres://me:secret@/db?host=::1",
+            "`postgres://user:password@[::1]/database`",
+        ),
+    ] {
+        let ran = program.run(&["--database", url, "status"]);
+        assert_eq!(ran.code, 2, "{url}: {}", ran.stderr);
+        assert!(ran.stderr.contains(part), "{url}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("secret"), "{url}: {}", ran.stderr);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_number_that_json_does_not_have_is_a_text() {
+    let Some(database) = postgres() else { return };
+    database.open().await.close().await.unwrap();
+    let query = "SELECT 'NaN'::float8 AS a, '-Infinity'::float8 AS b, 0.5::float8 AS c, NULL AS d";
+    let words = ["sql", "--allow-superuser", query, "--format", "json"];
+    let ran = Program::new().ok(&[&["--database", database.url.as_str()][..], &words].concat());
+    let rows: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let row = serde_json::json!([{ "a": "NaN", "b": "-Infinity", "c": 0.5, "d": null }]);
+    assert_eq!(rows, row);
+}

@@ -1,0 +1,346 @@
+"""A model folder from an embedding model: a local folder of sentence-transformers, or an encoder with its tokenizer.
+
+In goes the path; out comes a folder with one graph in float32, which gives the vector of a text, and the block
+`zero_shot` of config.json, which says how the program makes scores of cosines.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import torch
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from models.errors import GraphError, InputError
+from models.make import LICENCES, copy_files, new_folder
+from models.source import (
+    COPIED,
+    DEFAULT_MAX_TOKENS,
+    NO_LIMIT,
+    check_vocabulary,
+    count_of,
+    load,
+    one_line,
+    read_config,
+    read_tokenizer,
+)
+from models.texts import FILLER, LABELLED, VECTORS
+from models.verify import FP32_ERROR, batches_of
+from parity.export import graph_of, save_graph
+from training.embed import Embedder
+from training.proof import GRAPH, write_proof
+
+MODULES = "modules.json"
+OUTPUT = "sentence_embedding"
+TEMPLATE = "This text is about {}."
+SCALE = 20.0  # the default of MultipleNegativesRankingLoss, with which sentence-transformers trains
+FEWEST_TOKENS = 3  # two are special
+# The names of the settings of the module Transformer, in the order in which sentence-transformers looks for them.
+SETTINGS = [
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+]
+# Families that count positions from the padding id on, so that two are never used: OFFSET_POSITIONS of
+# crates/score/src/folder/config.rs.
+OFFSET_FAMILIES = (
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "lilt",
+    "longformer",
+    "luke",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """An encoder, its tokenizer, and how its states become the vector of a text.
+
+    `pooling` is `mean` (of the states of all real tokens) or `cls` (the state of the first). `lower` is whether
+    sentence-transformers writes a text in small letters before it is tokenised. `notes` are lines for the user.
+    """
+
+    folder: Path
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    pooling: str
+    max_tokens: int
+    lower: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def ids(self, text: str, limit: int | None = None) -> list[int]:
+        """The ids of a text as sentence-transformers makes them, at most `limit` (by default, the model's most)."""
+        text = text.strip().lower() if self.lower else text.strip()
+        return self.tokenizer(text, truncation=True, max_length=limit or self.max_tokens)["input_ids"]
+
+    @torch.no_grad()
+    def vector(self, ids: list[int]) -> np.ndarray:
+        """The vector [D] of length 1 of one text alone, by torch. Raises `InputError` where the model fails."""
+        try:
+            states = self.model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()
+        except Exception as problem:  # torch raises its own kinds
+            raise InputError(
+                f"the model of `{self.folder}` cannot read {len(ids)} tokens: {one_line(problem)}; is `max_seq_length` "
+                "too large?"
+            ) from None
+        pooled = states[0] if self.pooling == "cls" else states.mean(0)
+        return pooled / np.linalg.norm(pooled)
+
+
+class Pooled(torch.nn.Module):
+    """The encoder with tensors in a fixed order, and one vector of length 1 for each row out: what is exported."""
+
+    def __init__(self, source: Embedding, input_names: list[str]):
+        super().__init__()
+        self.encoder = source.model
+        self.pooling = source.pooling
+        self.input_names = input_names
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Vectors [batch, D] of int64 tensors [batch, sequence], one for each input name."""
+        inputs = dict(zip(self.input_names, tensors, strict=True))
+        states = self.encoder(**inputs).last_hidden_state
+        if self.pooling == "cls":
+            pooled = states[:, 0]
+        else:
+            real = inputs["attention_mask"].unsqueeze(-1).to(states.dtype)
+            pooled = (states * real).sum(1) / real.sum(1).clamp(min=1)
+        return torch.nn.functional.normalize(pooled, dim=1)
+
+
+def read_embedding(folder: Path, most: int | None = None) -> Embedding:
+    """Read and check the folder; `most` tokens of a text are read at the most.
+
+    Without `modules.json`, the pooling is `mean`. Raises `InputError`.
+    """
+    if not folder.is_dir():
+        raise InputError(f"`{folder}` is no folder: give the folder of a sentence-transformers model")
+    if (folder / MODULES).is_file():
+        encoder, pooling = read_modules(folder)
+        notes = prompt_notes(folder)
+    else:
+        encoder, pooling = folder, "mean"
+        notes = [f"`{folder}` has no `{MODULES}`: the vector of a text is the mean of its tokens"]
+    config = read_config(encoder)
+    tokenizer = read_tokenizer(encoder)
+    check_vocabulary(tokenizer, config)
+    model, lacking = load(encoder, AutoModel, trust_remote_code=False)
+    if model.config.is_encoder_decoder:
+        raise InputError(f"`{encoder / 'config.json'}`: {config.get('model_type')!r} has a decoder; give an encoder")
+    # The pooler of BERT and its kin is a layer that sentence-transformers does not read.
+    lacking = [name for name in lacking if not name.startswith("pooler.")]
+    if lacking:
+        raise InputError(f"the weights of `{encoder}` lack {count_of(lacking)}: copy them again from their source")
+    settings = first_json(encoder, SETTINGS)
+    limit = most_tokens(config, tokenizer, settings)
+    limit = min(limit, most or limit)
+    return Embedding(encoder, model, tokenizer, pooling, limit, bool(settings.get("do_lower_case")), notes)
+
+
+def read_modules(folder: Path) -> tuple[Path, str]:
+    """The folder of the encoder, and the pooling. Raises `InputError` for what the graph would leave out."""
+    modules = read_json(folder / MODULES)
+    try:
+        kinds = [module["type"].rsplit(".", 1)[-1] for module in modules]
+        own = [module["type"] for module in modules if not module["type"].startswith("sentence_transformers.")]
+        paths = [folder / module["path"] for module in modules]
+    except (TypeError, KeyError, AttributeError):
+        raise InputError(f"`{folder / MODULES}` is no list of modules with `type` and `path`") from None
+    unknown = own + [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+    if unknown:
+        raise InputError(
+            f"`{folder / MODULES}` has the module `{unknown[0]}`; take a model that has Transformer, Pooling and "
+            "Normalize alone"
+        )
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise InputError(f"`{folder / MODULES}` has {', '.join(kinds)}; there must be Transformer, Pooling, Normalize")
+    return paths[0], read_pooling(paths[1] / "config.json")
+
+
+def read_pooling(path: Path) -> str:
+    """`mean` or `cls`. Raises `InputError` for any other pooling, and for several at once."""
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise InputError(f"`{path}` is no JSON object: copy it from where the model came from")
+    names = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+    chosen = [names.get(key, key) for key, value in config.items() if key.startswith("pooling_mode_") and value]
+    if "pooling_mode" in config:  # as newer versions of sentence-transformers write it
+        mode = config["pooling_mode"]
+        chosen = mode if isinstance(mode, list) else [mode]
+    if chosen not in (["mean"], ["cls"]):
+        said = ", ".join(map(str, chosen)) or "none"
+        raise InputError(f"`{path}`: the pooling is {said}; take a model whose pooling is mean or cls")
+    return chosen[0]
+
+
+def prompt_notes(folder: Path) -> list[str]:
+    """What to know of a model that wants words before a text, which the program does not write.
+
+    Raises `InputError` where sentence-transformers writes them before every text: then the vectors would differ.
+    """
+    config = first_json(folder, ["config_sentence_transformers.json"])
+    prompts = config.get("prompts")
+    prompts = prompts if isinstance(prompts, dict) else {}
+    default = config.get("default_prompt_name")
+    if default is not None and prompts.get(default) != "":
+        raise InputError(
+            f"`{folder / 'config_sentence_transformers.json'}` has the default prompt `{default}`, which stands before "
+            "every text, and topicmill writes none: take another model, or set `default_prompt_name` to null to go "
+            "without"
+        )
+    named = [name for name, prompt in prompts.items() if prompt]
+    page = folder / "README.md"
+    text = page.read_text(encoding="utf-8", errors="replace") if page.is_file() else ""
+    written = [prefix for prefix in ("query: ", "search_document: ") if prefix in text]
+    if not (named or written):
+        return []
+    wants = f"has prompts ({', '.join(named)})" if named else f"writes `{written[0]}` in its README.md"
+    return [
+        f"warning: `{folder}` {wants}: it may want such words before a text. topicmill writes none: compare it with "
+        "another model by `topicmill labels evaluate` before you use it"
+    ]
+
+
+def most_tokens(config: dict, tokenizer: PreTrainedTokenizerBase, settings: dict) -> int:
+    """The most ids of a text: the least of `max_seq_length`, the tokenizer's limit and the positions to use."""
+    positions = config.get("max_position_embeddings") or 0
+    if config.get("model_type") in OFFSET_FAMILIES:
+        positions -= 2
+    given = settings.get("max_seq_length")
+    if given is not None and (not isinstance(given, int) or given < FEWEST_TOKENS):
+        raise InputError(f"`max_seq_length` of sentence_bert_config.json is {given!r}: give a number of tokens")
+    limits = [limit for limit in (given, tokenizer.model_max_length, positions) if limit and 0 < limit < NO_LIMIT]
+    return min(limits, default=DEFAULT_MAX_TOKENS)
+
+
+def make_embedding(source: Embedding, out: Path, scale: float, say: Say) -> None:
+    """Make the folder `out`, or nothing at all; `scale` is the block's `softmax_scale`.
+
+    Raises `GraphError` where the graph gives other vectors than torch, `InputError` where `out` is taken or the
+    tokenizer is another one.
+    """
+    with new_folder(out) as folder:
+        for note in source.notes:
+            say(note)
+        copy_files(source.folder, folder, (*COPIED, "special_tokens_map.json", *LICENCES))
+        config = read_config(source.folder)
+        config["zero_shot"] = block_of(source, scale)
+        (folder / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False), encoding="utf-8")
+        save_graph(built(source), folder / GRAPH)
+        error = verify(source, folder)
+        write_proof(folder, source.folder)
+        size = sum(path.stat().st_size for path in folder.glob(f"{GRAPH}*"))
+        block = config["zero_shot"]
+        say(
+            f"{GRAPH}: {size / 1e6:,.1f} MB, within {error:.1e} of torch; {source.pooling} of the tokens, "
+            f"{source.max_tokens} tokens at most; scales {block['softmax_scale']:g} and {block['sigmoid_scale']:g}, "
+            f"bias {block['sigmoid_bias']:g}. Next: topicmill model verify {out}"
+        )
+
+
+def block_of(source: Embedding, scale: float) -> dict:
+    """The block `zero_shot` of config.json."""
+    return {
+        "mode": "embedding",
+        "output": OUTPUT,
+        "pooling": source.pooling,
+        "hypothesis_template": TEMPLATE,
+        "softmax_scale": scale,
+        "sigmoid_scale": scale,
+        "sigmoid_bias": round(middle(source), 3),
+        "max_length": source.max_tokens,
+    }
+
+
+def middle(source: Embedding) -> float:
+    """The cosine halfway between texts with their own label and texts with the label of another: score 0.5 in `multi`.
+
+    Models differ much in it: unrelated texts have a cosine near 0 in some, and of 0.7 in others.
+    """
+    texts = np.stack([source.vector(source.ids(text)) for text, _ in LABELLED])
+    labels = np.stack([source.vector(source.ids(TEMPLATE.format(label))) for _, label in LABELLED])
+    cosines = texts @ labels.T
+    own = np.eye(len(LABELLED), dtype=bool)
+    return float(cosines[own].mean() + cosines[~own].mean()) / 2
+
+
+def built(source: Embedding) -> onnx.ModelProto:
+    """The graph as torch exports it, for any number of texts of any length. Raises `GraphError`."""
+    rows = [source.ids(text) for text, _ in VECTORS]
+    width = max(map(len, rows))
+    ids = torch.zeros((len(rows), width), dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = torch.tensor(row)
+        mask[place, : len(row)] = 1
+    example = {"input_ids": ids, "attention_mask": mask}
+    if getattr(source.model.config, "type_vocab_size", 0) > 1:
+        example["token_type_ids"] = torch.zeros_like(ids)
+    try:
+        return graph_of(Pooled(source, list(example)), example, OUTPUT)
+    except Exception as problem:  # the exporter raises its own kinds
+        family = source.model.config.model_type
+        raise GraphError(f"a model of the family {family!r} cannot be exported: {one_line(problem)}") from problem
+
+
+def verify(source: Embedding, folder: Path) -> float:
+    """Compare the folder with torch: each text alone, then all but the longest in one padded batch.
+
+    The texts are those of the manifest, one of a tenth of the most tokens, and one of all of them. Returns the largest
+    error of a number of a vector; raises `GraphError` where it is too large, `InputError` where the ids differ.
+    """
+    embedder = Embedder(folder)
+    long = FILLER * 200
+    rows = [source.ids(text) for text, _ in VECTORS]
+    for (text, _), row in zip([*VECTORS, (long, "")], [*rows, source.ids(long)], strict=True):
+        if embedder.tokenizer.encode(text).ids != row:
+            raise InputError(
+                f"`{source.folder}`: `tokenizer.json` gives other ids than sentence-transformers for {text[:40]!r}: "
+                "take a model whose tokenizer does all that it needs itself"
+            )
+    rows += [source.ids(long, min(source.max_tokens, source.max_tokens // 10 + 16)), source.ids(long)]
+    expected = np.stack([source.vector(row) for row in rows])
+    error = 0.0
+    for batch in batches_of(len(rows)):
+        try:
+            found = embedder.raw([rows[index] for index in batch])
+        except Exception as problem:  # the runtime raises its own kinds
+            raise GraphError(f"{GRAPH} does not run: {one_line(problem)}") from problem
+        if found.shape != expected[batch].shape:
+            raise GraphError(f"{GRAPH} gives vectors {list(found.shape)}; torch gives {list(expected[batch].shape)}")
+        error = max(error, float(np.nan_to_num(np.abs(found - expected[batch]), nan=np.inf).max()))
+    if not error <= FP32_ERROR:
+        raise GraphError(f"{GRAPH} is wrong: its vectors are {error:.2g} off torch's, {FP32_ERROR:.2g} is allowed")
+    return error
+
+
+def first_json(folder: Path, names: list[str]) -> dict:
+    """The first of the files that is there, an object; empty where none is."""
+    for name in names:
+        if (folder / name).is_file():
+            content = read_json(folder / name)
+            if not isinstance(content, dict):
+                raise InputError(f"`{folder / name}` is no JSON object: copy it from where the model came from")
+            return content
+    return {}
+
+
+def read_json(path: Path) -> object:
+    """A JSON file. Raises `InputError`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"`{path.parent}` has no `{path.name}`: copy it from where the model came from") from None
+    except (OSError, ValueError) as problem:
+        raise InputError(f"`{path}` cannot be read: {one_line(problem)}") from None
