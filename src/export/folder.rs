@@ -18,6 +18,16 @@ pub fn beside(path: &Path) -> io::Result<TempDir> {
     hidden(path, ".partial")
 }
 
+/// The same inside a folder that is there, whose entries then get their names in it: where it is a disk of its own, or
+/// nobody may write beside it.
+///
+/// # Errors
+/// Those of the file system.
+pub fn within(path: &Path) -> io::Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".").suffix(".partial").tempdir_in(path)
+}
+
 /// Writes a file of a folder, to the disk.
 ///
 /// # Errors
@@ -38,8 +48,12 @@ pub fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Result<()
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
-        // It was made for us alone: it becomes as readable as a folder that a shell makes.
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+        // It was made for us alone: it becomes as readable as what it replaces, or as a folder that a shell makes.
+        let mode = match fs::symlink_metadata(path) {
+            Ok(there) if there.is_dir() => there.permissions(),
+            _ => fs::Permissions::from_mode(0o755),
+        };
+        fs::set_permissions(folder.path(), mode)?;
     }
     if standing == Standing::Replaced && path.symlink_metadata().is_ok() {
         return exchange(folder.path(), path);
@@ -123,6 +137,21 @@ mod tests {
         replace(&home.path().join("missing"), &path).unwrap_err();
         assert_eq!(word(&path), "three");
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_private_folder_stays_private() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("set");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        place(&draft(&path, "one"), &path, Standing::Kept).unwrap();
+        assert_eq!(mode(), 0o755);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        place(&draft(&path, "two"), &path, Standing::Replaced).unwrap();
+        assert_eq!(mode(), 0o700);
     }
 
     #[test]

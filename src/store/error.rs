@@ -166,6 +166,8 @@ pub enum StoreError {
         said: String,
         /// What to do.
         advice: &'static str,
+        /// Whether the same query may be answered a little later.
+        is_passing: bool,
     },
 }
 
@@ -187,7 +189,8 @@ impl StoreError {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Statement { source, .. } => failure::is_passing(source),
-            Self::Away | Self::Unanswered { .. } => true,
+            Self::Unanswered { is_passing, .. } => *is_passing,
+            Self::Away => true,
             _ => false,
         }
     }

@@ -203,15 +203,15 @@ pub(super) fn right_advice(said: &str) -> &'static str {
     }
 }
 
-/// Whether the server ended a query that was none the worse for it, or the connection broke; what to do about it.
+/// What to do where the server ended a query that was none the worse for it, or the connection broke.
 pub(super) fn unanswered(error: &sqlx::Error) -> Option<&'static str> {
     match meaning_of(error) {
         Meaning::Ended => Some(
             "; the server ended it: give it more time (`statement_timeout` of the user or the database), or ask for less",
         ),
-        Meaning::Unavailable => Some(LOST),
-        _ if matches!(error, sqlx::Error::Io(_)) => Some(LOST),
-        _ => None,
+        Meaning::Conflict => None,
+        _ if matches!(error, sqlx::Error::PoolTimedOut) => Some(NO_CONNECTION),
+        _ => is_passing(error).then_some(LOST),
     }
 }
 
@@ -228,8 +228,8 @@ pub(super) fn advice(error: &sqlx::Error) -> &'static str {
 /// Each stage continues from what it has stored, and each transaction is whole or was never there.
 const LOST: &str = "; the connection to the server is lost: check that the server runs; the command may be run again";
 
-const NO_CONNECTION: &str = "; all connections that your user may have, or the server, may be in use: end other programs, or \
-    have the limit raised (`CONNECTION LIMIT` of the user or the database, `max_connections`)";
+const NO_CONNECTION: &str = "; no connection came in time: check that the server runs, and that it has connections left \
+    (`max_connections`, `CONNECTION LIMIT` of the user or the database)";
 
 /// What to do where a server lets nobody in.
 pub(super) fn connect_hint(error: &sqlx::Error) -> &'static str {

@@ -313,11 +313,17 @@ impl Rows for Parquet {
             Some(Ok(cells)) => cells,
             Some(Err(fault @ ParquetFault::TooLarge { .. })) => return Err(fault.into()),
             Some(Err(ParquetFault::Damaged(error))) => {
+                // What the library says may quote what the file holds.
+                let what = match &error {
+                    ParquetError::General(said) if said.contains("BYTE_ARRAY as String") => {
+                        "a text is not UTF-8, or it is damaged,"
+                    }
+                    _ => "it is damaged",
+                };
                 if let TableError::Io(error) = TableError::of(error) {
                     return Err(error.into());
                 }
-                // What the library says may quote what the file holds.
-                let why = format!("it is damaged behind row {}", self.number);
+                let why = format!("{what} behind row {}", self.number);
                 return Err(ParquetFault::from(ParquetError::General(why)).into());
             }
         };

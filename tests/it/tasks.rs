@@ -190,6 +190,22 @@ async fn a_folder_with_files_of_somebody_elses_is_not_replaced() {
         assert!(folder.join(answers).exists());
         fs::remove_file(folder.join(answers)).unwrap();
     }
+    let records = folder.join("records.json");
+    let unanswered = fs::read_to_string(&records).unwrap();
+    let answer = "\"responses\": {\"label\": [{\"value\": \"food\"}]}";
+    let answered = unanswered.replacen("\"responses\": {}", answer, 1);
+    assert_ne!(answered, unanswered);
+    fs::write(&records, &answered).unwrap();
+    let refused = scene.run(&over);
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("records.json"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(fs::read_to_string(&records).unwrap(), answered);
+    fs::write(&records, &unanswered).unwrap();
+    scene.ok(&over);
     // What an earlier version left when it was killed.
     fs::remove_file(folder.join("records.json")).unwrap();
     scene.ok(&over);

@@ -67,10 +67,11 @@ Say = Callable[[str], None]
 class Embedding:
     """An encoder, its tokenizer, and how its states become the vector of a text.
 
-    `pooling` is `mean` (of the states of all real tokens) or `cls` (the state of the first). `lower` is whether
+    `root` has the licences and `folder` the encoder: often the same. `pooling` is `mean` (of the states of all real tokens) or `cls` (the state of the first). `lower` is whether
     sentence-transformers writes a text in small letters before it is tokenised. `notes` are lines for the user.
     """
 
+    root: Path
     folder: Path
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -145,7 +146,7 @@ def read_embedding(folder: Path, most: int | None = None) -> Embedding:
     settings = first_json(encoder, SETTINGS)
     limit = most_tokens(config, tokenizer, settings)
     limit = min(limit, most or limit)
-    return Embedding(encoder, model, tokenizer, pooling, limit, bool(settings.get("do_lower_case")), notes)
+    return Embedding(folder, encoder, model, tokenizer, pooling, limit, bool(settings.get("do_lower_case")), notes)
 
 
 def read_modules(folder: Path) -> tuple[Path, str]:
@@ -233,7 +234,8 @@ def make_embedding(source: Embedding, out: Path, scale: float, say: Say) -> None
     with new_folder(out) as folder:
         for note in source.notes:
             say(note)
-        copy_files(source.folder, folder, (*COPIED, "special_tokens_map.json", *LICENCES))
+        copy_files(source.folder, folder, (*COPIED, "special_tokens_map.json"))
+        copy_files(source.root, folder, LICENCES)
         config = read_config(source.folder)
         config["zero_shot"] = block_of(source, scale)
         (folder / "config.json").write_text(json.dumps(config, indent=1, ensure_ascii=False), encoding="utf-8")

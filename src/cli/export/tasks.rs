@@ -160,10 +160,14 @@ impl Export {
     fn argilla(&self, tasks: &Tasks<'_>) -> Result<(), CliError> {
         // Behind a link lies the folder that is meant.
         let out = fs::canonicalize(&self.out).unwrap_or_else(|_| self.out.clone());
-        self.refuse_folder(&out)?;
-        let write = || -> io::Result<()> {
+        let is_to_be_filled = self.refuse_folder(&out)?;
+        let write = || -> io::Result<Option<PathBuf>> {
             fs::create_dir_all(folder_of(&out))?;
-            let made = folder::beside(&out)?;
+            let made = if is_to_be_filled {
+                folder::within(&out)?
+            } else {
+                folder::beside(&out)?
+            };
             fs::create_dir(made.path().join(SETTINGS))?;
             for (name, value) in [
                 (".argilla/dataset.json", tasks.argilla_dataset()),
@@ -172,9 +176,28 @@ impl Export {
             ] {
                 folder::write(&made, name, pretty(&value))?;
             }
-            folder::place(&made, &out, Standing::by(self.overwrite))
+            if is_to_be_filled {
+                // What an export left that was killed in between; without records it is none.
+                drop(fs::remove_dir_all(out.join(SETTINGS)));
+                for name in [SETTINGS, RECORDS] {
+                    fs::rename(made.path().join(name), out.join(name))?;
+                }
+                return Ok(None);
+            }
+            folder::place(&made, &out, Standing::by(self.overwrite))?;
+            // What was replaced lies here now. Somebody may have put something into it since it was looked at.
+            Ok(foreign(made.path())?.is_some().then(|| made.keep()))
         };
-        write().map_err(|error| not_placed(&self.out, error))
+        match write() {
+            Ok(None) => Ok(()),
+            Ok(Some(former)) => Err(CliError::Usage(format!(
+                "the tasks are in `{}`, and the folder that they replaced got a file of somebody else's meanwhile: it is \
+                 `{}` now",
+                self.out.display(),
+                former.display()
+            ))),
+            Err(error) => Err(not_placed(&self.out, error)),
+        }
     }
 
     fn refuse_to_replace(&self, path: &Path) -> Result<(), CliError> {
@@ -184,28 +207,30 @@ impl Export {
         Ok(())
     }
 
-    /// A folder goes as a whole, so it is replaced only where nobody has put anything of their own into it.
-    fn refuse_folder(&self, out: &Path) -> Result<(), CliError> {
+    /// A folder goes as a whole, so it is replaced only where nobody has put anything of their own into it. True for a
+    /// folder without records, which is filled and stays the folder that it is.
+    fn refuse_folder(&self, out: &Path) -> Result<bool, CliError> {
         let Ok(there) = out.symlink_metadata() else {
-            return Ok(());
+            return Ok(false);
         };
-        let is_empty = fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_none());
-        if is_empty {
-            return Ok(());
-        }
-        self.refuse_to_replace(out)?;
         let other = if there.is_dir() {
             foreign(out).map_err(|error| not_written(&self.out, error))?
         } else {
             Some(out.to_owned())
         };
+        let is_without_records = out.join(RECORDS).symlink_metadata().is_err();
         match other {
-            None => Ok(()),
-            Some(other) => Err(CliError::Usage(format!(
-                "write `{}`: `export` did not make `{}`, and leaves it as it is; move it away, or give another name",
-                self.out.display(),
-                other.display()
-            ))),
+            None if is_without_records => Ok(true),
+            None => self.refuse_to_replace(out).map(|()| false),
+            Some(other) => {
+                self.refuse_to_replace(out)?;
+                Err(CliError::Usage(format!(
+                    "write `{}`: `export` did not make `{}`, or somebody has answered in it; it stays as it is: move it \
+                     away, or give another name",
+                    self.out.display(),
+                    other.display()
+                )))
+            }
         }
     }
 
@@ -282,7 +307,7 @@ fn put_back(path: &Path, former: Option<&[u8]>) {
     };
 }
 
-/// What lies in a folder for Argilla and is no file that an export writes there.
+/// What lies in a folder for Argilla and is no file as an export writes it there.
 fn foreign(out: &Path) -> io::Result<Option<PathBuf>> {
     for (below, known) in [
         (out.to_owned(), [SETTINGS, RECORDS]),
@@ -293,13 +318,40 @@ fn foreign(out: &Path) -> io::Result<Option<PathBuf>> {
             entries => entries?,
         };
         for entry in entries {
-            let name = entry?.file_name();
-            if !known.iter().any(|known| name == **known) {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_folder = entry.file_type()?.is_dir();
+            // What an export left that was killed while it wrote.
+            let is_draft = is_folder && name.to_string_lossy().ends_with(".partial");
+            let is_known =
+                known.iter().any(|known| name == **known) && is_folder == (name == *SETTINGS);
+            if !is_known && !is_draft {
                 return Ok(Some(below.join(name)));
             }
         }
     }
-    Ok(None)
+    let records = out.join(RECORDS);
+    let is_answered = match fs::read(&records) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        bytes => is_answered(&bytes?),
+    };
+    Ok(is_answered.then_some(records))
+}
+
+/// Whether records are others than those of tasks that nobody has answered.
+fn is_answered(records: &[u8]) -> bool {
+    let Ok(records) = serde_json::from_slice::<Vec<Value>>(records) else {
+        return true;
+    };
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Object(values) => values.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        _ => false,
+    };
+    records
+        .iter()
+        .any(|record| !record.get("responses").is_none_or(is_empty))
 }
 
 fn exists(path: &Path) -> CliError {

@@ -108,7 +108,10 @@ pub fn failure(path: &str, status: StatusCode, said: &str) -> Response {
 /// The status that tells what a failure of the store means for whoever asks.
 pub fn status_of(error: &StoreError) -> StatusCode {
     match error {
-        StoreError::Query(_) => StatusCode::BAD_REQUEST,
+        StoreError::Query(_)
+        | StoreError::Unanswered {
+            is_passing: false, ..
+        } => StatusCode::BAD_REQUEST,
         StoreError::Powerful { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
         StoreError::Newer { .. }
         | StoreError::NotMigrated(_)

@@ -238,17 +238,21 @@ impl Dialect for Postgres {
 
 /// What a URL says, to the driver.
 fn read(url: &str) -> Result<PgConnectOptions> {
-    let options =
-        PgConnectOptions::from_str(url).map_err(|error| malformed(url, why(&error))(error))?;
-    // The driver would look for a name with brackets.
-    match options
-        .get_host()
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
+    let mut whole = url.to_owned();
+    // The driver would look for a name with brackets, and for that in the file of passwords. A parameter counts more.
+    if let Some(host) = reqwest::Url::parse(url)
+        .ok()
+        .as_ref()
+        .and_then(reqwest::Url::host_str)
+        && let Some(host) = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
     {
-        Some(host) => Ok(options.clone().host(host)),
-        None => Ok(options),
+        whole.push(if url.contains('?') { '&' } else { '?' });
+        whole.push_str("host=");
+        whole.push_str(host);
     }
+    PgConnectOptions::from_str(&whole).map_err(|error| malformed(url, why(&error))(error))
 }
 
 /// What is wrong with a URL that cannot be read. What the driver says is looked at and not told: it quotes values.
@@ -257,7 +261,7 @@ fn why(error: &sqlx::Error) -> &'static str {
     if said.contains("ssl_mode") {
         "its `sslmode` is none of disable, allow, prefer, require, verify-ca, verify-full"
     } else if said.contains("port number") {
-        "its port is no number from 1 to 65535"
+        "its port is no number from 1 to 65535, or the password has a `/`, `#` or `?` that is not escaped"
     } else if said.contains("empty host") {
         "name the host between `@` and `/`; an IPv6 address stands in brackets, as in `postgres://user:password@[::1]/database`"
     } else {
@@ -265,7 +269,7 @@ fn why(error: &sqlx::Error) -> &'static str {
     }
 }
 
-/// Makes the database that the options name.
+/// Makes the database that the options name, for texts of every language.
 async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
     let name = options.get_database().unwrap_or(options.get_username());
     let from = if name == "postgres" {
@@ -274,7 +278,16 @@ async fn create(options: &PgConnectOptions) -> Result<(), sqlx::Error> {
         "postgres"
     };
     let mut connection = options.clone().database(from).connect().await?;
-    let create = format!("CREATE DATABASE \"{}\"", name.replace('"', "\"\""));
+    let is_utf8: bool = sqlx::query_scalar("SELECT current_setting('server_encoding') = 'UTF8'")
+        .fetch_one(&mut connection)
+        .await?;
+    // What an administrator has put into the template is taken over where it can be.
+    let terms = if is_utf8 {
+        ""
+    } else {
+        "ENCODING 'UTF8' TEMPLATE template0"
+    };
+    let create = format!("CREATE DATABASE \"{}\" {terms}", name.replace('"', "\"\""));
     connection.execute(AssertSqlSafe(create)).await?;
     sqlx::Connection::close(connection).await
 }

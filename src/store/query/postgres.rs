@@ -15,7 +15,7 @@ use sqlx::{
     Statement, TypeInfo, ValueRef,
 };
 
-use super::super::failure::unanswered;
+use super::super::failure::{is_passing, unanswered};
 use super::columns::{Batches, Cell, ColumnType, Reading};
 use super::gathering::Gathering;
 use super::{
@@ -463,6 +463,7 @@ fn refused(error: &sqlx::Error) -> StoreError {
         Some(advice) => StoreError::Unanswered {
             said: message(error),
             advice,
+            is_passing: is_passing(error),
         },
         None => refusal(message(error)),
     }

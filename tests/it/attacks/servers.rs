@@ -112,6 +112,7 @@ fn a_url_of_a_server_that_cannot_be_read_says_which_part() {
             "verify-full",
         ),
         ("postgres://me:secret@localhost:99999/db", "1 to 65535"),
+        ("postgres://me:secret/word@localhost/db", "not escaped"),
         (
             "postgres://me:secret@/db?host=::1",
             "`postgres://user:password@[::1]/database`",
