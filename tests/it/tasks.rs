@@ -206,8 +206,10 @@ async fn a_folder_with_files_of_somebody_elses_is_not_replaced() {
     assert_eq!(fs::read_to_string(&records).unwrap(), answered);
     fs::write(&records, &unanswered).unwrap();
     scene.ok(&over);
-    // What an earlier version left when it was killed.
+    // Settings alone may be somebody's, or what an earlier version left when it was killed.
     fs::remove_file(folder.join("records.json")).unwrap();
+    assert_eq!(scene.run(&ARGILLA).code, 2);
+    assert!(folder.join(".argilla/dataset.json").exists());
     scene.ok(&over);
     assert_eq!(tasks_of(&folder.join("records.json")), 12);
     // Behind a link lies the folder that is meant.

@@ -177,7 +177,7 @@ impl Export {
                 folder::write(&made, name, pretty(&value))?;
             }
             if is_to_be_filled {
-                // What an export left that was killed in between; without records it is none.
+                // Settings without records, which may be replaced.
                 drop(fs::remove_dir_all(out.join(SETTINGS)));
                 for name in [SETTINGS, RECORDS] {
                     fs::rename(made.path().join(name), out.join(name))?;
@@ -218,9 +218,10 @@ impl Export {
         } else {
             Some(out.to_owned())
         };
-        let is_without_records = out.join(RECORDS).symlink_metadata().is_err();
+        let is_missing = |name: &str| out.join(name).symlink_metadata().is_err();
         match other {
-            None if is_without_records => Ok(true),
+            // Settings without records may be all that somebody took out of Argilla.
+            None if is_missing(RECORDS) && (is_missing(SETTINGS) || self.overwrite) => Ok(true),
             None => self.refuse_to_replace(out).map(|()| false),
             Some(other) => {
                 self.refuse_to_replace(out)?;
@@ -322,7 +323,8 @@ fn foreign(out: &Path) -> io::Result<Option<PathBuf>> {
             let name = entry.file_name();
             let is_folder = entry.file_type()?.is_dir();
             // What an export left that was killed while it wrote.
-            let is_draft = is_folder && name.to_string_lossy().ends_with(".partial");
+            let word = name.to_string_lossy();
+            let is_draft = is_folder && word.starts_with('.') && word.ends_with(".partial");
             let is_known =
                 known.iter().any(|known| name == **known) && is_folder == (name == *SETTINGS);
             if !is_known && !is_draft {

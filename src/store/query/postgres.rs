@@ -483,7 +483,7 @@ fn value(row: &PgRow, i: usize) -> Value {
             Ok(number) if number.is_finite() => Value::from(number),
             _ => Value::from(text),
         },
-        // As JSON reads them; so does NaN here.
+        // As JSON reads them; NaN stays a text here, too.
         "INT2" | "INT4" | "INT8" | "NUMERIC" => {
             serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
         }
