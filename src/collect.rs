@@ -17,7 +17,9 @@ use futures_util::stream::{self, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::SharedClock;
-use crate::domain::{Authors, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport};
+use crate::domain::{
+    Authors, CLOCKS_DIFFER, Listing, Outcome, Post, Rejections, Timestamp, Topic, TopicReport,
+};
 use crate::source::error::SourceError;
 use crate::source::page::{Listed, ListingPage, PAGE_LIMIT, Rejected, Source};
 use crate::store::{Page, RunId, Store, StoreError};
@@ -31,8 +33,6 @@ pub use self::span::Span;
 const MOST_LISTED: u32 = 1_000;
 /// A listing that ends after fewer posts has shown all there are.
 const FULL_LISTING: usize = 900;
-/// Clocks differ by this much and no more: a watermark further ahead is of a post with a wrong date.
-const CLOCKS_DIFFER: TimeDelta = TimeDelta::minutes(5);
 /// Rejected records that are told one by one; the others are counted.
 const REJECTED_SHOWN: u64 = 5;
 

@@ -6,6 +6,7 @@
 
 mod secret_file;
 mod sections;
+pub mod written;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,7 +17,7 @@ use serde::Deserialize;
 
 pub use self::sections::{
     ArcticShiftSection, ClassifySection, CollectSection, Database, Log, NotifySection, OnnxRuntime,
-    OpenVino, RedditSection, ServeSection, Settings,
+    OpenVino, RedditSection, ServeSection, Settings, WORKERS,
 };
 
 /// The defaults: every setting, each with its comment.
@@ -146,8 +147,7 @@ pub fn load(
     let mut layers = vec![defaults.clone()];
     let mut warnings = Vec::new();
     if let Some(path) = settings_file(file)? {
-        let source = File::from(path.clone()).format(FileFormat::Toml);
-        let mut layer = collect(|_| Origin::File(path.clone()), &source)?;
+        let mut layer = of_file(&path)?;
         let folder = std::path::absolute(&path).ok();
         let folder = folder.as_deref().and_then(Path::parent);
         warnings.extend(secret_file::read_files(&mut layer, folder)?);
@@ -184,7 +184,7 @@ pub fn load(
         values.insert(key, (text, origin));
     }
     let settings = builder.build().and_then(config::Config::try_deserialize);
-    let settings = settings.map_err(shape)?;
+    let settings = settings.map_err(|error| misfit(error, &values, &defaults))?;
     Ok(Loaded {
         settings,
         values,
@@ -212,6 +212,23 @@ fn settings_file(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigError> {
         Some(path) => Err(ConfigError::NoFile(path.to_owned())),
         None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
     }
+}
+
+/// The values of a file.
+fn of_file(path: &Path) -> Result<Layer, ConfigError> {
+    let layer = || Origin::File(path.to_owned());
+    let refused = |detail: String| ConfigError::Read {
+        layer: layer(),
+        detail,
+    };
+    let text = written::read(path).map_err(|error| refused(error.to_string()))?;
+    let (table, mistakes) = written::parse(&text);
+    let first = mistakes.into_iter().next();
+    if let Some((at, said)) = first.or_else(|| written::too_large(table.get_ref())) {
+        let (line, column) = written::place(&text, at);
+        return Err(refused(format!("line {line}, column {column}: {said}")));
+    }
+    collect(|_| layer(), &File::from_str(&text, FileFormat::Toml))
 }
 
 /// Paths of a file are relative to its folder, wherever the program runs.
@@ -296,7 +313,13 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
     }
     let read = source.collect().map_err(|error| ConfigError::Read {
         layer: origin("…"),
-        detail: without_excerpt(&error.to_string()),
+        // What a parser says below its first line repeats the text.
+        detail: error
+            .to_string()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
     })?;
     let mut flat = Vec::new();
     flatten("", read.into(), &mut flat);
@@ -305,17 +328,6 @@ fn collect(origin: impl Fn(&str) -> Origin, source: &dyn Source) -> Result<Layer
         (key, (value, origin))
     });
     Ok(flat.collect())
-}
-
-/// The first and the last line of a parser's message: place and trouble. Between them it quotes the file.
-fn without_excerpt(message: &str) -> String {
-    let mut lines = message
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default();
-    let rest = lines.rfind(|line| !line.contains('|') && !line.starts_with('^'));
-    rest.map_or(first.to_owned(), |last| format!("{first}: {last}"))
 }
 
 fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
@@ -328,6 +340,13 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
     let hint = if defaults.contains_key(name) {
         // What stands below a section belongs to it, and people add lines at the end of a file.
         format!("write `{name}` above the first section")
+    } else if let Some(keys) = sections.get(key.as_str()) {
+        format!(
+            "`{key}` is a section, written [{key}], with {}",
+            keys.join(", ")
+        )
+    } else if let Some(known) = defaults.keys().find(|known| is_below(&key, known)) {
+        format!("`{known}` has a value, and nothing stands below it")
     } else if let Some(keys) = sections.get(section) {
         format!("[{section}] has {}", keys.join(", "))
     } else {
@@ -346,6 +365,51 @@ fn unknown_key(key: String, layer: Origin, defaults: &Layer) -> ConfigError {
     ConfigError::UnknownKey { key, layer, hint }
 }
 
+/// Whether a key stands below another one.
+fn is_below(key: &str, other: &str) -> bool {
+    let rest = key.strip_prefix(other);
+    rest.is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Which whole numbers a setting may be.
+fn range_of(key: &str) -> String {
+    match key {
+        "classify.workers" => format!("from {} to {}", WORKERS.start(), WORKERS.end()),
+        _ => "of 0 or more".to_owned(),
+    }
+}
+
+/// A number that is too large for its setting, as a mistake of the layer that has it: nothing else can be wrong with a
+/// value whose kind was checked.
+fn misfit(
+    error: config::ConfigError,
+    values: &BTreeMap<String, (String, Origin)>,
+    defaults: &Layer,
+) -> ConfigError {
+    use config::ConfigError::{At, Type};
+    let found = match &error {
+        Type { key: Some(key), .. } | At { key: Some(key), .. } => values.get_key_value(key),
+        _ => None,
+    };
+    let Some((key, (text, layer))) = found else {
+        return ConfigError::Shape(Box::new(error));
+    };
+    let default = defaults.get(key).map(|(default, _)| default.to_string());
+    ConfigError::Value {
+        key: key.clone(),
+        layer: layer.clone(),
+        detail: match key.as_str() {
+            "classify.workers" => {
+                format!("`{text}` is too large: write a number {}", range_of(key))
+            }
+            _ => format!(
+                "`{text}` is too large: write a smaller number; the default is {}",
+                default.unwrap_or_default()
+            ),
+        },
+    }
+}
+
 /// The value as text, if it can be read as the kind of its default.
 fn check_kind(
     key: &str,
@@ -361,7 +425,7 @@ fn check_kind(
     let (text, wrong) = match (&default.kind, &value.kind) {
         (ValueKind::I64(_), kind) => (
             whole(kind).map(|n| n.to_string()),
-            format!("{shown} is not a whole number of 0 or more"),
+            format!("{shown} is not a whole number {}", range_of(key)),
         ),
         (ValueKind::Boolean(_), _) => (
             value

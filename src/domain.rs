@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -61,6 +61,9 @@ impl From<Timestamp> for DateTime<Utc> {
         time.0
     }
 }
+
+/// Clocks differ by this much and no more: what is dated further ahead has a wrong date.
+pub const CLOCKS_DIFFER: TimeDelta = TimeDelta::minutes(5);
 
 /// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
 ///

@@ -45,7 +45,7 @@
 //! ```text
 //! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, objects, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
-//! pipeline_file -> domain, schedule, source
+//! pipeline_file -> config, domain, schedule, source
 //! schedule      -> classify, clock, domain, store
 //! collect       -> clock, domain, source, store
 //! purge         -> clock, domain, source, store

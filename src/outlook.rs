@@ -10,7 +10,7 @@ mod topics;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
-use crate::domain::{RunStatus, Timestamp};
+use crate::domain::{CLOCKS_DIFFER, RunStatus, Timestamp};
 use crate::pipeline;
 use crate::store::{
     Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, StageRuns, Standing, Store,
@@ -69,6 +69,18 @@ pub struct Outlook {
     pub runs: Vec<RunRow>,
     /// Whether bytes of purged posts may be in the database's files still.
     pub is_rewrite_due: bool,
+    /// What `classify` labels with where no flag says more, as far as whoever asks knows it.
+    #[serde(skip)]
+    pub usual: Usual,
+}
+
+/// With what `classify` labels where no flag says more; none of what is not known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usual {
+    /// The version of the label set.
+    pub label_set_hash: Option<String>,
+    /// The name of the model.
+    pub model: Option<String>,
 }
 
 /// A schedule of which the latest slot failed.
@@ -155,7 +167,7 @@ impl Outlook {
             seconds_left: posts_per_sec.and_then(|pace| seconds(backlog.unlabelled, pace)),
             backlog,
             is_estimate,
-            newest: store.newest().await?,
+            newest: store.newest((now + CLOCKS_DIFFER).into()).await?,
             running,
             stages,
             last_day: store.runs_since((now - TimeDelta::days(1)).into()).await?,
@@ -168,12 +180,34 @@ impl Outlook {
             gaps: store.gaps().await?,
             runs,
             is_rewrite_due: store.is_rewrite_due().await?,
+            usual: Usual::default(),
         })
     }
 
     /// Posts that wait for a label and are not set aside.
     pub fn waiting(&self) -> i64 {
         (self.backlog.unlabelled - self.backlog.set_aside).max(0)
+    }
+
+    /// Whether `classify` labels what waits with another label set, and with another model, unless flags name them.
+    fn unusual(&self) -> (bool, bool) {
+        let differs = |(current, usual): (&String, &String)| current != usual;
+        let (now, usual) = (&self.backlog, &self.usual);
+        let sets = now
+            .label_set_hash
+            .as_ref()
+            .zip(usual.label_set_hash.as_ref());
+        let models = now.model.as_ref().zip(usual.model.as_ref());
+        (sets.is_some_and(differs), models.is_some_and(differs))
+    }
+
+    /// The command that labels what waits under the current model and label set. `FILE` and `DIR` stand for what the
+    /// database does not know: the pipeline file, and the folder of the model.
+    pub fn classify(&self) -> String {
+        let (set, model) = self.unusual();
+        let file = if set { " --pipeline FILE" } else { "" };
+        let folder = if model { " --model DIR" } else { "" };
+        format!("topicmill classify{file}{folder}")
     }
 
     /// Whether a run of a stage is under way.

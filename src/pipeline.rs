@@ -34,7 +34,7 @@ use crate::traced;
 use crate::source::file::dump::{self, DumpError, Reading};
 use crate::source::page::Source;
 use crate::source::reddit::Reddit;
-use crate::store::{ImportState, RunId, Store, StoreError, Target};
+use crate::store::{ImportState, RunId, Store, StoreError, Target, is_stop};
 use topicmill_score::{Cascade, LabelSet, hex};
 
 pub use self::life::dead;
@@ -152,7 +152,7 @@ impl Context {
 
     /// Runs a stage between the two writes that record it. `work` adds to its report as it goes, so that a
     /// run that fails half-way, or panics, is recorded with the half that it did.
-    async fn recorded<T: Default, E: std::fmt::Display + From<StoreError>>(
+    async fn recorded<T: Default, E: std::error::Error + From<StoreError> + 'static>(
         &self,
         stage: Stage,
         work: impl AsyncFnOnce(RunId, &mut T) -> Result<(), E>,
@@ -161,8 +161,12 @@ impl Context {
         // Before the run is recorded, so that what `status` shows is right from here on.
         life::bury(self).await?;
         // For `db info`. A role may lack the right to it, and works all the same.
-        if let Err(error) = self.store.keep(WRITTEN_BY, crate::VERSION).await {
-            tracing::debug!("the version of this program was not noted: {error}");
+        match self.store.keep(WRITTEN_BY, crate::VERSION).await {
+            Err(error) if is_stop(&error) => return Err(error.into()),
+            Err(error) => {
+                tracing::debug!("the version of this program was not noted: {error}");
+            }
+            Ok(()) => {}
         }
         let now = self.clock.now().into();
         let id = self.store.begin_run(stage, &self.worker, now).await?;
@@ -175,7 +179,7 @@ impl Context {
     }
 
     /// The run of a stage that has begun.
-    async fn recorded_as<T: Default, E: std::fmt::Display + From<StoreError>>(
+    async fn recorded_as<T: Default, E: std::error::Error + From<StoreError> + 'static>(
         &self,
         id: RunId,
         stage: Stage,
@@ -198,7 +202,9 @@ impl Context {
             Ok(ended) => ended.as_ref().err().map(ToString::to_string),
             Err(_) => Some("a bug of topicmill ended it, see the log".to_owned()),
         };
+        let was_stopped = matches!(&ended, Ok(Err(error)) if is_stop(error));
         let status = match error {
+            Some(_) if was_stopped => RunStatus::Stopped,
             Some(_) => RunStatus::Failed,
             None if self.stop.is_cancelled() => RunStatus::Stopped,
             None => status,

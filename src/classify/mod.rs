@@ -38,7 +38,7 @@ use crate::clock::SharedClock;
 use crate::gpu::{GpuWatch, Sampler};
 use crate::record::{Alike, GpuNow, Labelled, RunSettings};
 use crate::review::compare::Moves;
-use crate::store::{RunId, Store, StoreError, Target, Waiting, Watch};
+use crate::store::{RunId, Store, StoreError, Target, Waiting, Watch, is_stop};
 
 /// Claims of a worker that died elsewhere come free without a sign; a watcher looks for them this often.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
@@ -248,6 +248,10 @@ async fn give_back(store: &Store, leases: &LiveLeases) {
                 lease = lease.0,
                 "claimed posts stay claimed until the lease expires: {error}"
             );
+            // Each of the others would wait for the same.
+            if is_stop(&error) {
+                return;
+            }
         }
     }
 }

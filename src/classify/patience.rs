@@ -68,6 +68,8 @@ impl<'a> Patience<'a> {
         let mut waits = WAITS_SECS.into_iter();
         loop {
             let error = match ended {
+                // A signal ended it, and it would wait for the same again.
+                Err(error @ StoreError::Stopped { .. }) => return Err(error),
                 Err(error) if error.is_passing() => error,
                 ended => {
                     if self.away.swap(false, Ordering::Relaxed) {

@@ -43,7 +43,7 @@ impl Demo {
             ..What::default()
         };
         let collecting = Collecting::prepare(setup, &pipeline, &what).await?;
-        let context = setup.context(Store::open(url, Access::Create).await?);
+        let context = setup.context(Store::open_until(url, Access::Create, &setup.stop).await?);
 
         let collected = collecting.run(setup, &context).await?;
         if collected != Exit::Done || setup.stop.is_cancelled() {

@@ -50,6 +50,7 @@ use clap::{Args, Parser, Subcommand};
 pub use self::error::{CliError, Exit};
 use self::setup::Setup;
 use crate::domain::redact_url;
+use crate::store::is_stop;
 use crate::tables::parquet::catches_panics;
 use crate::telemetry::{self, LogFormat};
 
@@ -271,17 +272,24 @@ fn start(cli: Cli, log_format: &mut LogFormat) -> Result<Exit, CliError> {
     let runtime = tokio::runtime::Runtime::new().map_err(CliError::Runtime)?;
     let exit = runtime.block_on(async {
         let signals = signals::watch(&setup.stop);
-        let exit = if cli.command.drains() {
-            dispatch(cli.command, &setup).await?
+        let ended = if cli.command.drains() {
+            dispatch(cli.command, &setup).await
         } else {
             // Nothing to finish: the command is dropped where it waits.
             tokio::select! {
-                exit = dispatch(cli.command, &setup) => exit?,
-                () = setup.stop.cancelled() => Exit::Done,
+                ended = dispatch(cli.command, &setup) => ended,
+                () = setup.stop.cancelled() => Ok(Exit::Done),
             }
         };
-        // What a signal ended says so, however well it ended.
-        Ok(signals.exit().unwrap_or(exit))
+        match (ended, signals.exit()) {
+            // What a signal ended says so, however well it ended.
+            (Ok(_), Some(exit)) => Ok(exit),
+            (Err(error), Some(exit)) if is_stop(&error) => {
+                tracing::warn!("{error}");
+                Ok(exit)
+            }
+            (ended, _) => ended,
+        }
     });
     // A thread that still computes is not waited for.
     runtime.shutdown_background();

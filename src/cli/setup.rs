@@ -173,7 +173,8 @@ impl Setup {
 
     /// The database of the settings.
     pub async fn store(&self, access: Access) -> Result<Store, CliError> {
-        Ok(Store::open(self.settings().database.url.reveal(), access).await?)
+        let url = self.settings().database.url.reveal();
+        Ok(Store::open_until(url, access, &self.stop).await?)
     }
 
     /// Refuses to write to the file of the database that the settings name.

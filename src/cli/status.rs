@@ -7,11 +7,13 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, OutputFormat};
-use super::setup::Setup;
+use super::setup::{ModelFlags, PipelineFlags, Setup};
 use super::{CliError, Exit};
 use crate::classify;
-use crate::outlook::{Limits, Outlook, Problem};
+use crate::engines::find_model;
+use crate::outlook::{Limits, Outlook, Problem, Usual};
 use crate::store::{Access, Standing, Table};
+use topicmill_score::folder;
 
 /// What `status --help` adds.
 const EXAMPLES: &str = "\
@@ -82,7 +84,11 @@ impl Status {
             tracing::info!("the summary was sent");
             return Ok(Exit::Done);
         }
-        let outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
+        let mut outlook = Outlook::read(&store, attempts, now, &me, self.exact).await?;
+        // Only then somebody is told how to label.
+        if outlook.backlog.unlabelled > 0 {
+            outlook.usual = usual(setup);
+        }
         if self.check {
             return self.check(&outlook);
         }
@@ -133,6 +139,19 @@ impl Status {
         } else {
             Exit::Partial
         })
+    }
+}
+
+/// With what `classify` labels where no flag says more. What is wrong with the settings is told by whoever labels.
+fn usual(setup: &Setup) -> Usual {
+    let flags = PipelineFlags { pipeline: None };
+    let set = setup
+        .pipeline(&flags)
+        .and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
+    let model = find_model(&setup.settings().classify.model);
+    Usual {
+        label_set_hash: set.ok().map(|set| set.hash()),
+        model: Some(folder::name_of(&model)),
     }
 }
 

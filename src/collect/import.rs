@@ -118,15 +118,21 @@ pub async fn import(
         std::panic::resume_unwind(error.into_panic());
     }
     // The first ones are told one by one: every row of a table may be wrong.
-    let more = done.rejected.total().saturating_sub(REJECTED_SHOWN);
-    if more > 0 {
-        tracing::error!(
-            file = %plan.name,
-            "passed over {more} more, which are not shown: the record that --run-json FILE writes has the number for \
-             each reason"
-        );
+    if let Some(more) = not_shown(&done.rejected) {
+        tracing::error!(file = %plan.name, "{more}");
     }
     stored.map(|()| end)
+}
+
+/// How many more were passed over than are told one by one.
+pub(super) fn not_shown(rejected: &Rejections) -> Option<String> {
+    let more = rejected.total().saturating_sub(REJECTED_SHOWN);
+    (more > 0).then(|| {
+        format!(
+            "passed over {more} more, which are not shown: the record that --run-json FILE writes has the number for \
+             each reason"
+        )
+    })
 }
 
 /// What a block needs to be made ready, on another thread than the one that stores it.

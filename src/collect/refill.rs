@@ -6,7 +6,7 @@
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::import::{store_by_topic, topic_of};
+use super::import::{not_shown, store_by_topic, topic_of};
 use super::{CollectError, REJECTED_SHOWN, Sink};
 use crate::domain::{Fullname, Post, PurgeReason, Rejections, Topic};
 use crate::source::error::SourceError;
@@ -64,6 +64,20 @@ pub struct RefillPlan<'a> {
 /// # Errors
 /// Those of the store, and what Reddit refuses.
 pub async fn refill(
+    sink: &Sink<'_>,
+    reddit: &Reddit,
+    plan: &RefillPlan<'_>,
+    stop: &CancellationToken,
+    done: &mut Refilled,
+) -> Result<(), CollectError> {
+    let asked = ask_all(sink, reddit, plan, stop, done).await;
+    if let Some(more) = not_shown(&done.rejected) {
+        tracing::warn!("{more}");
+    }
+    asked
+}
+
+async fn ask_all(
     sink: &Sink<'_>,
     reddit: &Reddit,
     plan: &RefillPlan<'_>,

@@ -1,10 +1,14 @@
 //! The settings, a struct for each section of `config/topicmill.toml`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 
 use super::Secret;
+
+/// Engines side by side. Each needs a core or a device of its own to be of use, and memory for a model.
+pub const WORKERS: RangeInclusive<u16> = 1..=64;
 
 /// Everything that can be set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]

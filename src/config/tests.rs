@@ -167,6 +167,117 @@ fn a_refusal_names_the_key_and_where_it_stands_and_never_a_secret() {
     assert!(matches!(no_file, Err(ConfigError::NoFile(_))));
 }
 
+#[test]
+fn a_file_that_is_no_toml_says_where_and_what_to_write() {
+    for (file, said) in [
+        (
+            "[reddit]\nclient_secret = \"hush-hush\nusername = \"me\"\n",
+            "line 2, column 27: the text has no end: write `\"` behind it",
+        ),
+        (
+            "[reddit]\nclient_secret = hush hush\n",
+            "line 2, column 17: this is no value: write a text in quotes",
+        ),
+        (
+            "[classify]\nworkers =\n",
+            "line 2, column 10: the value is missing",
+        ),
+        (
+            "[classify]\nworkers = 2\nworkers = 3\n",
+            "line 3, column 1: the key `workers` is there twice: remove one",
+        ),
+        (
+            "[classify]\nworkers = 2\n[classify]\n",
+            "line 3, column 2: the section `classify` is there twice",
+        ),
+        (
+            "[classify]\nworkers = 2..3\n",
+            "line 2, column 13: this is no number",
+        ),
+        (
+            "[classify]\nworkers = 99999999999999999999\n",
+            "line 2, column 11: this number is larger than any setting can be",
+        ),
+        (
+            "[classify\nworkers = 2\n",
+            "line 1, column 10: the name of the section has no end",
+        ),
+        ("a\n\nb\0\n", "line 3 is no UTF-8; save the file as UTF-8"),
+    ] {
+        let refused = refusal(file, &[]);
+        assert!(
+            refused.starts_with("read the settings of ") && refused.contains("t.toml: "),
+            "{refused}"
+        );
+        assert!(refused.contains(said), "{said}: {refused}");
+        assert!(!refused.contains("hush"), "{refused}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.toml");
+    std::fs::write(&path, b"[reddit]\nuser_agent = \"caf\xe9\"\n").unwrap();
+    let refused = load(Some(&path), [], &[]).unwrap_err().to_string();
+    assert!(refused.contains("line 2 is no UTF-8"), "{refused}");
+    // Nothing but comments is nothing that is set.
+    for text in ["", "# limit = 3\n"] {
+        std::fs::write(&path, text).unwrap();
+        assert!(load(Some(&path), [], &[]).is_ok());
+    }
+}
+
+#[test]
+fn a_value_that_its_setting_has_no_room_for_names_the_range_and_where_it_stands() {
+    for (file, variables, said) in [
+        (
+            "[classify]\nworkers = 1000000\n",
+            &[][..],
+            &[
+                "`classify.workers`",
+                "t.toml",
+                "`1000000` is too large: write a number from 1 to 64",
+            ][..],
+        ),
+        (
+            "",
+            &[("TOPICMILL__CLASSIFY__WORKERS", "70000")],
+            &["$TOPICMILL__CLASSIFY__WORKERS", "from 1 to 64"],
+        ),
+        (
+            "",
+            &[("TOPICMILL__CLASSIFY__WORKERS", "-1")],
+            &["`-1` is not a whole number from 1 to 64"],
+        ),
+        (
+            "[collect]\nlimit = 99999999999\n",
+            &[],
+            &[
+                "`collect.limit`",
+                "t.toml",
+                "write a smaller number; the default is 100",
+            ],
+        ),
+        (
+            "classify = 3\n",
+            &[],
+            &["`classify` is a section, written [classify], with batch_tokens,"],
+        ),
+        (
+            "[[classify]]\nworkers = 3\n",
+            &[],
+            &["`classify` is a section, written [classify]"],
+        ),
+        (
+            "[classify.workers]\nmost = 3\n",
+            &[],
+            &["`classify.workers` has a value, and nothing stands below it"],
+        ),
+    ] {
+        let refused = refusal(file, variables);
+        for said in said {
+            assert!(refused.contains(said), "{said}: {refused}");
+        }
+    }
+}
+
 /// A file of this content and mode in a folder.
 fn secret(folder: &Path, name: &str, content: &[u8], mode: u32) -> String {
     use std::os::unix::fs::PermissionsExt;

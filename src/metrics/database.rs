@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use super::sheet::{Sheet, real, whole};
-use crate::domain::{RunStatus, Stage, Timestamp};
+use crate::domain::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp};
 use crate::report::Drift;
 use crate::store::{About, LastRun, MixPart, Newest, Store, StoreError};
 
@@ -44,7 +44,7 @@ impl Read {
         let collected = collections.into_iter().next();
         Ok(Self {
             about: store.about(max_attempts, now.into()).await?,
-            newest: store.newest().await?,
+            newest: store.newest((now + CLOCKS_DIFFER).into()).await?,
             last_runs: store.last_runs().await?,
             under_way: store.running().await?.len(),
             gaps: store.gaps().await?.len(),

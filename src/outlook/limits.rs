@@ -72,10 +72,10 @@ impl Limits {
         }));
         problems.extend(self.too_old(outlook));
         if outlook.backlog.set_aside > 0 {
-            let posts = outlook.backlog.set_aside;
+            let (posts, classify) = (outlook.backlog.set_aside, outlook.classify());
             problems.push(Problem {
                 check: "set_aside",
-                problem: format!("{posts} posts were set aside after failing: `topicmill classify --select failed` tries them again"),
+                problem: format!("{posts} posts were set aside after failing: `{classify} --select failed` tries them again"),
                 age_secs: None,
                 limit_secs: None,
             });
@@ -104,7 +104,11 @@ impl Limits {
                 self.post,
                 newest,
                 "the last new post was stored",
-                "no post is stored",
+                if outlook.backlog.posts > 0 {
+                    "each post was stored at a time that lies in the future, by a clock that was wrong"
+                } else {
+                    "no post is stored"
+                },
             ),
         ];
         // That nothing waits is as it should be.

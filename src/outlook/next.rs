@@ -43,7 +43,7 @@ impl Outlook {
         }
         if standing.set_aside > 0 {
             return Next::run(
-                "topicmill classify --select failed",
+                format!("{} --select failed", self.classify()),
                 "posts were set aside after failing: mend what is wrong, then try them again",
             );
         }
@@ -79,10 +79,28 @@ impl Outlook {
                 ),
             );
         }
+        let named = self.named();
         Next::run(
-            "topicmill classify",
-            format!("{waiting} {posts} for a label, and nobody is labelling"),
+            self.classify(),
+            format!("{waiting} {posts} for a label{named}, and nobody is labelling"),
         )
+    }
+
+    /// Of which label set and model the labels are that are waited for, where the settings name others.
+    fn named(&self) -> String {
+        let standing = &self.backlog;
+        let (set, model) = self.unusual();
+        let set = standing.label_set.as_deref().filter(|_| set);
+        let set = set.zip(standing.label_set_hash.as_deref());
+        let set = set.map(|(set, hash)| format!(" of `{set}` (version {})", short(hash)));
+        let model = standing.model.as_deref().filter(|_| model);
+        let model = model.map(|model| format!(" by the model `{model}`"));
+        let named = [set, model];
+        if named.iter().all(Option::is_none) {
+            return String::new();
+        }
+        let named: String = named.into_iter().flatten().collect();
+        format!("{named}, which the settings do not name")
     }
 
     /// A stage whose last run failed, while none of that stage is under way.
@@ -95,10 +113,12 @@ impl Outlook {
         let last = last
             .filter(|last| !self.runs_now(&last.stage))
             .max_by_key(|last| last.id)?;
+        let labelling = self.classify();
         let command = match last.stage.parse() {
             _ if last.status == RunStatus::Failed.as_str() => "topicmill doctor",
             Ok(Stage::Collect) => "topicmill collect",
             Ok(Stage::Import) => "topicmill import FILE",
+            Ok(Stage::Classify) if self.waiting() > 0 => labelling.as_str(),
             Ok(Stage::Classify) => "topicmill classify",
             Ok(Stage::Purge) => "topicmill purge --check-deleted",
             Err(_) => "topicmill doctor",
@@ -132,10 +152,14 @@ impl Outlook {
 /// The command that shows labels which stand beside the current ones. `classify` went on with another model or label set:
 /// however often it runs, the posts wait for the current ones.
 pub(super) fn use_them(beside: &LabelledBeside) -> String {
-    let short = |hash: &str| hash.get(..12).unwrap_or(hash).to_owned();
     format!(
         "topicmill labels use {} --model {}",
         short(&beside.label_set_hash),
         short(&beside.model_hash)
     )
+}
+
+/// As much of a hash as `labels list` shows.
+fn short(hash: &str) -> &str {
+    hash.get(..12).unwrap_or(hash)
 }

@@ -5,14 +5,15 @@ use std::path::Path;
 use std::str::FromStr;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 use topicmill_score::{Background, Label, LabelSet, LabelSetError, Mode};
 
 use super::background;
-use super::mistakes::{Found, Mistakes, nearest, quoted, start};
+use super::mistakes::{Found, Mistakes, nearest, quoted};
 use super::schedules;
 use super::section::{Placed, Section, whole_of};
 use super::slug::slug;
+use crate::config::written;
 use crate::domain::{Listing, Topic};
 use crate::schedule::Entry;
 use crate::source::page::check_subreddit;
@@ -96,17 +97,9 @@ struct Read {
 /// Reads the text of a file.
 pub(super) fn read(text: &str, defaults: Defaults) -> Result<Form, Mistakes> {
     let mut found = Found::default();
-    let (table, broken) = DeTable::parse_recoverable(text);
-    for error in &broken {
-        let at = start(error.span());
-        let key = error.span().and_then(|span| text.get(span));
-        match error.message() {
-            "duplicate key" => {
-                let key = key.map_or(String::new(), |key| format!(" {}", quoted(key)));
-                found.syntax(at, format!("the key{key} is there twice: remove one"));
-            }
-            message => found.syntax(at, message),
-        }
+    let (table, broken) = written::parse(text);
+    for (at, said) in broken {
+        found.syntax(at, said);
     }
     let form = read_file(Section::file(table.get_ref()), defaults, &mut found);
     match found.mistakes(text) {

@@ -2,12 +2,12 @@
 //! them.
 
 use std::fmt;
-use std::ops::Range;
+
+use crate::config::written::place;
+pub(super) use crate::config::written::quoted;
 
 /// Mistakes that are shown; a file that is no pipeline file at all has one on each line.
 const MOST_SHOWN: usize = 20;
-/// Letters of the file that a message repeats.
-const MOST_QUOTED: usize = 60;
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl Found {
         let shown: Vec<Mistake> = shown
             .map(|(line, found)| Mistake {
                 line,
-                column: column(text, found.at),
+                column: place(text, found.at).1,
                 text: found.text,
             })
             .collect();
@@ -147,27 +147,6 @@ impl Lines {
     }
 }
 
-/// The column of a byte, in characters.
-fn column(text: &str, at: usize) -> usize {
-    // A place inside of a character is that of the character.
-    let before = (0..=at.min(text.len()))
-        .rev()
-        .find_map(|at| text.get(..at))
-        .unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    1 + line.chars().count()
-}
-
-/// Some words of the file, for a message: short, and on one line.
-pub(super) fn quoted(text: &str) -> String {
-    let escaped = text.chars().flat_map(char::escape_debug);
-    let mut shown: String = escaped.take(MOST_QUOTED).collect();
-    if text.chars().count() > MOST_QUOTED {
-        shown.push('…');
-    }
-    format!("`{shown}`")
-}
-
 /// The key of a list that an unknown one is most likely meant for.
 pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str> {
     let word = word.to_lowercase().replace('-', "_");
@@ -184,11 +163,6 @@ pub(super) fn nearest(word: &str, known: &[&'static str]) -> Option<&'static str
     let by_distance = known.iter().map(|known| (distance(known), *known));
     let (distance, nearest) = by_distance.min_by_key(|(distance, _)| *distance)?;
     (distance <= most).then_some(nearest)
-}
-
-/// Where a span begins.
-pub(super) fn start(span: Option<Range<usize>>) -> usize {
-    span.map_or(0, |span| span.start)
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
 const MOST_WAITING: usize = 1_000;
 /// How far back slots are counted: a bit more than a year, which a line a minute takes a second for.
 const LOOKS_BACK: TimeDelta = TimeDelta::days(400);
-/// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before.
-const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
+/// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before. So a slot
+/// that is due later than this is one that a wrong clock had.
+pub const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
 
 /// What is to be written of a schedule.
 #[derive(Debug, PartialEq)]
@@ -44,7 +45,7 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
         });
     };
     let until = planned.until.as_datetime();
-    if until - now > WAITS_FOR_CLOCK {
+    if is_of_a_wrong_clock(planned.until, state.now) {
         return Some(Decided {
             from: Some(planned.until),
             until: state.now,
@@ -66,6 +67,21 @@ pub(super) fn decide(entry: &Entry, state: &ScheduleState, since: Timestamp) -> 
         slots: slots(entry, state, due),
         clock_was_wrong: false,
     })
+}
+
+/// When a schedule is due next, as a scheduler will find it. A clock that was set back a little makes nothing due again;
+/// what was planned by a clock that was wrong does not count.
+pub fn next_due(entry: &Entry, state: &ScheduleState) -> Option<Timestamp> {
+    let planned = state.planned.as_ref().map(|planned| planned.until);
+    let planned = planned.filter(|until| !is_of_a_wrong_clock(*until, state.now));
+    let from = planned.map_or(state.now, |until| until.max(state.now));
+    let next = entry.timetable.after(from.as_datetime())?;
+    Some(next.into())
+}
+
+/// Whether a time lies so far ahead that a clock was wrong that was read as this.
+pub(super) fn is_of_a_wrong_clock(time: Timestamp, now: Timestamp) -> bool {
+    time.as_datetime() - now.as_datetime() > WAITS_FOR_CLOCK
 }
 
 /// Whether a schedule was planned by this line.
@@ -296,6 +312,17 @@ mod tests {
         let found = decide(&one, &state(-7 * 24 * 60), at(0)).unwrap();
         assert!(found.clock_was_wrong && found.slots.is_empty());
         assert_eq!(found.until, at(-7 * 24 * 60));
+        // What is shown to be next is what is decided.
+        let next = |now: i64| next_due(&one, &state(now));
+        assert_eq!(next(0), Some(at(15)));
+        assert_eq!(next(7), Some(at(15)));
+        assert_eq!(next(-120), Some(at(15)));
+        assert_eq!(next(-24 * 60), Some(at(15)));
+        assert_eq!(next(-24 * 60 - 1), Some(at(-24 * 60)));
+        assert_eq!(next(-7 * 24 * 60), Some(at(-7 * 24 * 60 + 15)));
+        let mut new = state(7);
+        new.planned = None;
+        assert_eq!(next_due(&one, &new), Some(at(15)));
     }
 
     #[test]

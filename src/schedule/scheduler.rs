@@ -305,7 +305,10 @@ impl Scheduler {
             self.skew = now - Timestamp::from(own).as_datetime();
             let since = *since.get_or_insert_with(|| (now - self.grace).into());
             let ahead = state.planned.as_ref().map(|planned| planned.until);
-            let ahead = ahead.filter(|until| *until > state.now);
+            // One that lies farther ahead is told below, with what comes of it.
+            let ahead = ahead.filter(|until| {
+                *until > state.now && !plan::is_of_a_wrong_clock(*until, state.now)
+            });
             if let Some(until) = ahead.filter(|_| !*is_clock_told) {
                 *is_clock_told = true;
                 tracing::warn!(

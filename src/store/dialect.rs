@@ -4,6 +4,8 @@
 mod postgres;
 mod sqlite;
 
+use std::sync::Arc;
+
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Database, Pool};
 
@@ -13,6 +15,8 @@ pub use sqlite::FileWatch;
 pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, is_settled};
 
 use super::bulk::Insert;
+use super::failure::plain;
+use super::waiting::Waits;
 use super::{Access, Result, Step, StoreError};
 use crate::domain::redact_url;
 
@@ -66,6 +70,12 @@ pub trait Dialect: Database {
     const NOW: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
+    /// Tables and views of the place where ours are, whoever made them, up to `WHERE` and a name.
+    const NAMED: &'static str;
+    /// What to do where these are others than ours.
+    const ELSEWHERE: &'static str;
+    /// Whether there is a place for tables: 1 or 0; none where there always is.
+    const HAS_PLACE: Option<&'static str> = None;
     /// Whether a new database holds texts of every language: 1 or 0; none where each one does.
     const IS_UTF8: Option<&'static str> = None;
     /// What the server calls itself.
@@ -102,8 +112,12 @@ pub trait Dialect: Database {
     fn migrator() -> &'static Migrator;
     /// Applies them; processes that start together do it once.
     fn migrate(pool: &Pool<Self>) -> impl Future<Output = Result<(), MigrateError>> + Send;
-    /// Opens the database, making it if `access` says so.
-    fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
+    /// Opens the database, making it if `access` says so. Its connections wait for locks as `waits` says.
+    fn open(
+        url: &str,
+        access: Access,
+        waits: &Arc<Waits>,
+    ) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 
 /// Which database a URL means.
@@ -132,12 +146,19 @@ fn malformed(url: &str, hint: &str) -> impl FnOnce(sqlx::Error) -> StoreError {
 
 fn open_error(url: &str, hint: impl Into<String>) -> impl FnOnce(sqlx::Error) -> StoreError {
     let (url, hint) = (redact_url(url), hint.into());
-    move |source| StoreError::Open { url, hint, source }
+    move |source| StoreError::Open {
+        url,
+        hint,
+        source: plain(source),
+    }
 }
 
 fn watching(source: sqlx::Error) -> StoreError {
     let what = "watch for new posts";
-    StoreError::Statement { what, source }
+    StoreError::Statement {
+        what,
+        source: plain(source),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Why the store could not do what it was asked for.
 
 use super::failure;
+use super::waiting::SignalCame;
 
 /// Why the store could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,25 @@ pub enum StoreError {
          another one (`CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0`), and name that"
     )]
     Encoding(String),
+    /// Names of tables lead nowhere.
+    #[error(
+        "use the database `{0}`: its `search_path` names no schema that is there and that your user may use; make the \
+         schema (`CREATE SCHEMA name`), or name another one in the URL (`?options[search_path]=public`) or for your user \
+         (`ALTER ROLE user SET search_path = public`)"
+    )]
+    NoSchema(String),
+    /// Somebody else's tables have the names of ours.
+    #[error(
+        "make the tables in `{url}`: there is a table or view `{table}` already, and it is not topicmill's; {elsewhere}"
+    )]
+    Occupied {
+        /// Without its password.
+        url: String,
+        /// The table.
+        table: String,
+        /// What to do.
+        elsewhere: &'static str,
+    },
     /// No room left.
     #[error("write to the database: its disk is full; free some space and run the command again")]
     Full,
@@ -82,6 +102,18 @@ pub enum StoreError {
         /// What the driver said.
         #[source]
         source: sqlx::Error,
+    },
+    /// A signal ended a statement that waited for somebody else's lock; it is rolled back.
+    #[error(
+        "{what}: a signal ended it while it waited for a lock that another session or program holds; nothing of it is \
+         stored, and the command may be run again"
+    )]
+    Stopped {
+        /// What was being done.
+        what: &'static str,
+        /// By this it is known behind other errors.
+        #[source]
+        source: SignalCame,
     },
     /// It took longer than anybody waits.
     #[error("the database does not answer")]
@@ -190,7 +222,7 @@ impl StoreError {
         match self {
             Self::Statement { source, .. } => failure::is_passing(source),
             Self::Unanswered { is_passing, .. } => *is_passing,
-            Self::Away => true,
+            Self::Away | Self::Stopped { .. } => true,
             _ => false,
         }
     }

@@ -1,6 +1,12 @@
 //! What a failure of either database means: the one place that reads the codes of drivers.
 
-use sqlx::error::DatabaseError;
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+use sqlx::error::{DatabaseError, ErrorKind};
+use sqlx::migrate::MigrateError;
+use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
 use super::{Result, StoreError};
@@ -99,8 +105,82 @@ impl<T> Doing<T> for Result<T, sqlx::Error> {
         self.map_err(|source| match known_failure(&source) {
             Some(failure) => failure,
             None if meaning_of(&source) == Meaning::Refused => StoreError::Refused(source),
-            None => StoreError::Statement { what, source },
+            None => StoreError::Statement {
+                what,
+                source: plain(source),
+            },
         })
+    }
+}
+
+/// What PostgreSQL says, and no more: behind it, the driver puts a line of the server's source code, which reads like a line of
+/// the statement.
+#[derive(Debug)]
+struct Plain(Box<PgDatabaseError>);
+
+impl fmt::Display for Plain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.message())
+    }
+}
+
+impl Error for Plain {}
+
+impl DatabaseError for Plain {
+    fn message(&self) -> &str {
+        self.0.message()
+    }
+
+    fn code(&self) -> Option<Cow<'_, str>> {
+        Some(Cow::Borrowed(self.0.code()))
+    }
+
+    fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn constraint(&self) -> Option<&str> {
+        self.0.constraint()
+    }
+
+    fn table(&self) -> Option<&str> {
+        self.0.table()
+    }
+
+    fn kind(&self) -> ErrorKind {
+        self.0.kind()
+    }
+}
+
+/// An error of either database as people are told it.
+pub(super) fn plain(error: sqlx::Error) -> sqlx::Error {
+    match error {
+        sqlx::Error::Database(said) => {
+            sqlx::Error::Database(match said.try_downcast::<PgDatabaseError>() {
+                Ok(said) => Box::new(Plain(said)),
+                Err(said) => said,
+            })
+        }
+        error => error,
+    }
+}
+
+/// The same of a migration.
+pub(super) fn plain_migration(error: MigrateError) -> MigrateError {
+    match error {
+        MigrateError::Execute(source) => MigrateError::Execute(plain(source)),
+        MigrateError::ExecuteMigration(source, version) => {
+            MigrateError::ExecuteMigration(plain(source), version)
+        }
+        error => error,
     }
 }
 
@@ -126,6 +206,11 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
 /// Whether SQLite says that another connection has the lock.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::Busy
+}
+
+/// Whether a wait for a lock was ended: at the end of its time, or because somebody asked for it.
+pub(super) fn is_given_up(error: &sqlx::Error) -> bool {
+    matches!(meaning_of(error), Meaning::Busy | Meaning::Ended)
 }
 
 /// Whether another writer stored a key first.

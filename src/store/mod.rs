@@ -25,14 +25,13 @@ mod sockets;
 mod sql;
 mod upkeep;
 mod versions;
+mod waiting;
 
-use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::{Postgres, Sqlite};
-use tokio_util::sync::CancellationToken;
 
 use crate::domain::{Fullname, RunStatus, SourceKind, Stage, TextHash, Timestamp};
 use topicmill_score::{LabelSet, LabelVector, Mode, PairLogits};
@@ -65,6 +64,7 @@ pub use self::upkeep::{OnBytes, Rewritten};
 pub use self::versions::{
     Cost, Failure, LabelSetRow, LabelState, LabelledPost, LookedUp, Prediction,
 };
+pub use self::waiting::{SignalCame, is_stop};
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -101,8 +101,8 @@ macro_rules! face {
             /// See [`StoreError`].
             pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
                 match self {
-                    Self::Sqlite(store) => store.$name($($arg),*).await,
-                    Self::Postgres(store) => store.$name($($arg),*).await,
+                    Self::Sqlite(store) => store.waits.judge(store.$name($($arg),*).await),
+                    Self::Postgres(store) => store.waits.judge(store.$name($($arg),*).await),
                 }
             })*
         }
@@ -147,12 +147,12 @@ face! {
     fn end_slot(&self, lease: SlotLease, end: &SlotEnd, now: Timestamp) -> bool;
     /// Records that a run belongs to a slot.
     fn link_run(&self, run: RunId, slot: i64) -> ();
-    /// The latest slots of a schedule, the latest first.
-    fn latest_slots(&self, name: &str, limit: u32) -> Vec<SlotRow>;
+    /// The latest slots of a schedule that are due at a time or earlier, the latest first.
+    fn latest_slots(&self, name: &str, until: Timestamp, limit: u32) -> Vec<SlotRow>;
     /// The latest slot that ended of each schedule, where it failed, at a time or later.
     fn failed_slots(&self, since: Timestamp) -> Vec<SlotRow>;
-    /// How the slots of a schedule stand that were due at a time or later.
-    fn count_slots(&self, name: &str, since: Timestamp) -> Vec<SlotCount>;
+    /// How the slots of a schedule stand that are due between two times, both included.
+    fn count_slots(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<SlotCount>;
 
     /// Stores a page: posts upserted, sightings and watermark written, in one transaction.
     fn save_page(&self, page: &Page<'_>) -> Upserted;
@@ -368,8 +368,8 @@ face! {
     fn standing(&self, max_attempts: u32, now: Timestamp) -> Standing;
     /// How far the labelling is; in a large database estimated, at a cost that does not grow with it.
     fn about(&self, max_attempts: u32, now: Timestamp) -> About;
-    /// When the newest posts came.
-    fn newest(&self) -> Newest;
+    /// When the newest posts came, up to `latest`: what lies behind it has a wrong date.
+    fn newest(&self, latest: Timestamp) -> Newest;
     /// The labels that the views show of the `newer` posts that were posted last, and of the `older` ones before them.
     fn recent_mix(&self, newer: u32, older: u32) -> Vec<MixPart>;
     /// Label sets that posts wait for beside the current one, the latest first.
@@ -423,18 +423,6 @@ impl Watch {
 }
 
 impl Store {
-    /// Writes a copy of a SQLite database to a file that is there and empty, as of one moment, whoever else writes.
-    /// A server has programs for this. It fails once `stop` is cancelled.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
-        match self {
-            Self::Sqlite(store) => store.backup(to, stop).await,
-            Self::Postgres(_) => Err(StoreError::SameKind),
-        }
-    }
-
     /// Watches for new posts from now on.
     ///
     /// # Errors
@@ -489,8 +477,9 @@ impl Store {
     /// Opens a database.
     ///
     /// # Errors
-    /// [`StoreError::Url`], [`StoreError::Open`], and with [`Access::Existing`] and [`Access::ReadOnly`]
-    /// [`StoreError::NotMigrated`] and [`StoreError::Newer`].
+    /// [`StoreError::Url`], [`StoreError::Open`], [`StoreError::NoSchema`], with [`Access::Create`]
+    /// [`StoreError::Occupied`], and with [`Access::Existing`] and [`Access::ReadOnly`] [`StoreError::NotMigrated`] and
+    /// [`StoreError::Newer`].
     pub async fn open(url: &str, access: Access) -> Result<Self> {
         match dialect::backend(url)? {
             dialect::Backend::Sqlite => Ok(Self::Sqlite(SqlStore::open(url, access).await?)),

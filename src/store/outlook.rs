@@ -14,7 +14,7 @@ pub struct About {
     pub is_estimate: bool,
 }
 
-/// The newest of the stored posts.
+/// The newest of the stored posts whose dates can be right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Newest {
     /// When the last new one was stored.

@@ -7,7 +7,12 @@
 mod postgres;
 mod sqlite;
 
+use std::path::Path;
 use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::{Result, Store, StoreError};
 
 /// The note that purged texts may linger in free space. Its value is another one after each purge.
 pub(super) const REWRITE_DUE: &str = "rewrite_due";
@@ -83,3 +88,17 @@ impl Rewritten {
 
 /// Hears how many bytes of how many are rewritten.
 pub type OnBytes<'a> = &'a (dyn Fn(u64, u64) + Send + Sync);
+
+impl Store {
+    /// Writes a copy of a SQLite database to a file that is there and empty, as of one moment, whoever else writes.
+    /// A server has programs for this. It fails once `stop` is cancelled.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn backup(&self, to: &Path, stop: &CancellationToken) -> Result<()> {
+        match self {
+            Self::Sqlite(store) => store.backup(to, stop).await,
+            Self::Postgres(_) => Err(StoreError::SameKind),
+        }
+    }
+}

@@ -340,6 +340,26 @@ const MISUSE: &[(&[&str], i32, &str)] = &[
         "workers is 300: set it to a number from 1 to 64",
     ),
     (
+        &["--config", "crowd.toml", "classify"],
+        2,
+        "`classify.workers` in crowd.toml: `1000000` is too large: write a number from 1 to 64",
+    ),
+    (
+        &["classify", "--workers", "1000000"],
+        2,
+        "1000000 is not in 1..=64",
+    ),
+    (
+        &["--config", "open.toml", "status"],
+        2,
+        "settings of open.toml: line 2, column 15: the text has no end: write `\"` behind it",
+    ),
+    (
+        &["--config", "latin.toml", "status"],
+        2,
+        "settings of latin.toml: line 1 is no UTF-8; save the file as UTF-8",
+    ),
+    (
         &["--config", "half.toml", "classify"],
         2,
         "`2.5` is not a whole number",
@@ -404,6 +424,9 @@ fn misuse_says_what_to_do_and_exits_with_its_code() {
     program.write("no-attempt.toml", "[classify]\nmax_attempts = 0\n");
     program.write("threads.toml", "[classify]\nthreads = 1000000\n");
     program.write("workers.toml", "[classify]\nworkers = 300\n");
+    program.write("crowd.toml", "[classify]\nworkers = 1000000\n");
+    program.write("open.toml", "[collect]\nlisting = \"new\nlimit = 3\n");
+    program.write("latin.toml", b"# caf\xe9\n");
     program.write("half.toml", "[classify]\nthreads = 2.5\n");
     program.write("true.toml", "[classify]\nthreads = true\n");
     program.write("no-try.toml", "[reddit]\ntries = 0\n");

@@ -532,6 +532,30 @@ async fn shared_ids_are_filled_again_but_for_what_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn posts_beyond_the_first_five_that_are_no_whole_ones_are_counted() {
+    let ids = |n: u32| -> String { (0..n).map(|i| format!("t3_b{i}\n")).collect() };
+    let posts = (0..7).map(|i| (format!("t3_b{i}"), json!({"created_utc": "once"})));
+    let server = showing(posts.collect()).await;
+    for (n, more) in [(5, None), (7, Some("passed over 2 more"))] {
+        let program = Program::new();
+        let ids = program.write("ids.txt", ids(n));
+        let args = ["import", "--format", "ids", &ids, "--run-json", "run.json"];
+        let mut command = program.command(&args);
+        let ran = finished(on_reddit(&mut command, &server.uri()).output().unwrap());
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        let told = ran.stderr.matches("passed over: no `created_utc`").count();
+        assert_eq!(told, 5, "{}", ran.stderr);
+        match more {
+            Some(more) => assert!(ran.stderr.contains(more), "{}", ran.stderr),
+            None => assert!(!ran.stderr.contains("not shown"), "{}", ran.stderr),
+        }
+        let run = std::fs::read_to_string(program.folder.path().join("run.json")).unwrap();
+        let run: Value = serde_json::from_str(&run).unwrap();
+        assert_eq!(run["counts"]["rejected"], n);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ids_without_a_key_or_with_a_mistake_say_what_to_do() {
     let program = Program::new();
     let ids = program.write("ids.txt", "t3_a1\n");

@@ -139,6 +139,33 @@ async fn answers_come_from_a_file_and_go_out_as_they_came() {
     }
 }
 
+#[test]
+fn where_nobody_said_anything_one_sentence_says_what_to_do() {
+    for database in databases() {
+        let scene = Scene {
+            program: Program::new(),
+            database: &database,
+        };
+        scene.ok(&["db", "create"]);
+        let said = scene.ok(&["labels", "gold", "list"]).stdout;
+        let words: Vec<&str> = said.split_whitespace().collect();
+        assert_eq!(
+            words.join(" "),
+            "Nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` \
+             reads what was said elsewhere."
+        );
+        assert!(
+            said.lines().all(|line| line.chars().count() <= 80),
+            "{said}"
+        );
+        // Programs get the same as ever.
+        let found = scene.json(&["labels", "gold", "list"]);
+        assert_eq!(found["answers"], 0);
+        let csv = scene.ok(&["labels", "gold", "list", "--format", "csv"]);
+        assert_eq!(csv.stdout, "label,answers\n");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_is_wrong_with_a_file_is_told_at_once_and_nothing_is_stored() {
     for database in databases() {

@@ -414,6 +414,59 @@ fn csv_columns_are_mapped_and_wrong_values_cost_their_row() {
     );
 }
 
+#[test]
+fn a_number_that_cannot_be_stored_costs_its_row_of_a_table_and_is_left_out_elsewhere() {
+    let program = Program::new();
+    let head = "id,title,subreddit,created_utc,score,num_comments\n";
+    let most = i64::MAX;
+    let rows = format!(
+        "a1,One,food,1700000000,99999999999999999999,3\n\
+         a2,Two,food,1700000000,5,1e30\n\
+         a3,Three,food,99999999999999999999,5,3\n\
+         a4,Four,food,1700000000,-9223372036854775809,3\n\
+         a5,Five,food,1700000000,{most},7.9\n"
+    );
+    let table = program.write("posts.csv", format!("{head}{rows}"));
+    let line = |id: &str, score: &str| {
+        format!(
+            "{{\"id\":\"{id}\",\"title\":\"One\",\"subreddit\":\"food\",\"created_utc\":1700000000,\"score\":{score}}}\n"
+        )
+    };
+    let lines = [
+        line("b1", "99999999999999999999"),
+        line("b2", "\"many\""),
+        line("b3", "12"),
+    ];
+    let lines = program.write("posts.ndjson", lines.concat());
+    for database in databases() {
+        let import = |args: &[&str]| {
+            program.run(&[&["--database", database.url.as_str(), "import"], args].concat())
+        };
+        let ran = import(&["--format", "csv", &table]);
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        for words in [
+            "`score` is too far from 0 to be stored",
+            "`num_comments` is too far from 0 to be stored",
+            "`created_utc` is no time",
+            "posts=1 ",
+            "rejected=4",
+        ] {
+            assert!(ran.stderr.contains(words), "{words}: {}", ran.stderr);
+        }
+        let ran = import(&[&lines]);
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        let stored = sql(
+            &program,
+            &database.url,
+            "SELECT fullname, reddit_score, num_comments FROM posts ORDER BY fullname",
+        );
+        assert_eq!(
+            stored,
+            format!("t3_a5,{most},7\nt3_b1,,\nt3_b2,,\nt3_b3,12,")
+        );
+    }
+}
+
 /// The fixture was written by pyarrow, with snappy: `id`, `title` (null in the third row), `subreddit`, `score`
 /// and `over_18`, and the same time in `created_utc` (nanoseconds), `ms`, `us`, `text` and `float`.
 #[test]

@@ -6,6 +6,7 @@ use topicmill::store::Target;
 use crate::support::engine::repository;
 use crate::support::postgres::{TestDatabase, databases};
 use crate::support::program::{Program, Ran};
+use crate::support::terminal::on_a_terminal;
 
 /// The version that the built-in label set had before label sets had a temperature.
 const BUILT_IN: &str = "c4682b65ea22a51920bd09d537013e7d8aef4e394bf2248125a86c366d3ddb7f";
@@ -403,6 +404,14 @@ async fn calibrate_finds_the_temperature_that_the_data_was_made_with() {
         assert!(found["before"]["ece"].as_f64().unwrap() > 0.15);
         assert!(found["after"]["ece"].as_f64().unwrap() < 1e-3);
         assert_eq!(found["held_out"]["accuracy"]["all"], 100);
+        let args = [&base[..], &["--precision", "0.55"]].concat();
+        if let Some((shown, code)) = on_a_terminal(&scene.program, 80, &scene.args(&args)) {
+            assert_eq!(code, 0, "{shown}");
+            assert!(shown.contains("Shares with 95 % intervals."), "{shown}");
+            for line in shown.lines() {
+                assert!(line.chars().count() <= 80, "{line}");
+            }
+        }
         let again = scene.run(&asked);
         assert_eq!(again.code, 2, "{}", again.stderr);
         assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);

@@ -54,6 +54,7 @@ mod shortlist;
 mod source;
 mod spans;
 mod status;
+mod stopping;
 mod store;
 mod stores;
 mod successors;

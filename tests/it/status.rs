@@ -8,7 +8,7 @@ use topicmill::store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran};
+use crate::support::program::{Program, Ran, finished};
 use crate::support::terminal::on_a_terminal;
 
 /// A database, and the program on it.
@@ -375,6 +375,80 @@ async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
     }
     let nowhere = Program::new().run(&["status", "--check"]);
     assert_eq!(nowhere.code, 4, "{}", nowhere.stderr);
+}
+
+/// A pipeline file with other labels than the one that is built in.
+const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
+    [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
+    [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
+
+#[test]
+fn what_waits_for_labels_that_the_settings_do_not_name_gets_a_command_that_labels_it() {
+    for scene in Scene::each() {
+        scene.import(6);
+        let two = scene.program.write("two.toml", TWO);
+        let classify = ["classify", "--pipeline", &two, "--limit", "2"];
+        assert_eq!(scene.run(&classify).code, 0);
+        let next = scene.json(&["status"])["next"].take();
+        assert_eq!(next["command"], "topicmill classify --pipeline FILE");
+        let why = next["why"].as_str().unwrap();
+        assert!(
+            why.starts_with("4 posts wait for a label of `two` (version "),
+            "{why}"
+        );
+        // Where the settings name the file, the command alone does it.
+        let with_setting = |args: &[&str]| {
+            let mut command = scene.program.command(&scene.args(args));
+            command.env("TOPICMILL__PIPELINE", &two);
+            finished(command.output().unwrap())
+        };
+        let told = with_setting(&["status", "--format", "json"]);
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        assert_eq!(told["next"]["command"], "topicmill classify");
+        assert_eq!(with_setting(&["classify"]).code, 0);
+        let next = scene.json(&["status"])["next"].take();
+        assert_eq!(next["command"], Value::Null, "{next}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_post_from_the_future_does_not_hide_that_nothing_came() {
+    for scene in Scene::each() {
+        scene.import(2);
+        scene
+            .database
+            .run(
+                "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00'; \
+                 UPDATE posts SET collected_at = '2999-01-01T00:00:00+00:00', created_at = '2999-01-01T00:00:00+00:00' \
+                  WHERE fullname = 't3_k00001'",
+            )
+            .await;
+        let newest = scene.json(&["status"])["newest"].take();
+        let expected =
+            json!({"collected_at": "2026-01-01T00:00:00Z", "created_at": "2023-11-14T22:13:20Z"});
+        assert_eq!(newest, expected);
+        let screen = scene.status();
+        let posts = answer(&screen, "Posts").unwrap();
+        assert!(posts.contains("days ago"), "{screen}");
+        let late = scene.run(&["status", "--check", "--max-age-post", "2h"]);
+        assert_eq!(late.code, 1, "{}", late.stdout);
+        assert!(
+            late.stdout.contains("the last new post was stored"),
+            "{}",
+            late.stdout
+        );
+        scene
+            .database
+            .run("UPDATE posts SET collected_at = '2999-01-01T00:00:00+00:00'")
+            .await;
+        let wrong = scene.run(&["status", "--check", "--max-age-post", "2h"]);
+        assert_eq!(wrong.code, 1, "{}", wrong.stdout);
+        assert!(
+            wrong.stdout.contains("lies in the future"),
+            "{}",
+            wrong.stdout
+        );
+    }
 }
 
 /// 240,000 posts, of which one in ten waits for a label and one in five of the others is unsure.

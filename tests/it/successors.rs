@@ -191,9 +191,10 @@ async fn posts_that_only_a_later_model_labels_do_not_wait_for_classify_for_ever(
         assert_eq!(scene.next().0, "", "every post has both");
         // What comes afterwards is labelled by the new model alone.
         scene.import(4, 2);
+        // The settings name the model that ships.
         assert_eq!(
             scene.next().0,
-            "topicmill classify",
+            "topicmill classify --model DIR",
             "nobody labelled these"
         );
         scene.ok(&["classify", "--model", &latter]);
@@ -218,7 +219,7 @@ async fn posts_that_only_a_later_model_labels_do_not_wait_for_classify_for_ever(
         assert!(late.stdout.contains(&command), "{}", late.stdout);
         // One more, and it is true again that `classify` is what is missing.
         scene.import(6, 1);
-        assert_eq!(scene.next().0, "topicmill classify");
+        assert_eq!(scene.next().0, "topicmill classify --model DIR");
         scene.ok(&["classify", "--model", &latter]);
 
         let words: Vec<&str> = command.split(' ').skip(1).collect();

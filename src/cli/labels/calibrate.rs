@@ -11,7 +11,7 @@ use super::super::output::OutputFormat;
 use super::super::setup::{PipelineFlags, Setup};
 use super::super::{CliError, Exit};
 use super::against::{self, share};
-use super::{Found, WhichModel, find_model, label_vectors, settings_json, short};
+use super::{Found, WhichModel, as_heading, find_model, label_vectors, settings_json, short};
 use crate::domain::{Fullname, TextHash};
 use crate::pipeline_file::{SIXTEEN_TOPICS, read_text};
 use crate::placing::{Standing, put};
@@ -377,22 +377,22 @@ fn found(set: &LabelSet, fitted: &Calibration, bare: Option<&Calibration>, wante
     let mut json = json!(fitted);
     json["label_set"] = settings_json(set);
     json["folds"] = json!(FOLDS);
-    let heading = format!(
+    let heading = as_heading(&format!(
         "Shares with 95 % intervals. Held out: each row judged by a fit to the other {} of {FOLDS} parts.",
         FOLDS - 1
-    );
+    ));
     let mut parts = vec![(heading, summary)];
     if let Some(bare) = bare {
         json["without_background"] = json!(bare);
-        let heading = format!(
+        let heading = as_heading(&format!(
             "Each with the smallest threshold that reaches a precision of {wanted}, fitted for itself, held out"
-        );
+        ));
         parts.push((heading, both(fitted, bare)));
     }
-    parts.push((
-        "Best scores: how many before and after, their mean, and the share of right labels".into(),
-        bins,
-    ));
+    let heading = as_heading(
+        "Best scores: how many before and after, their mean, and the share of right labels",
+    );
+    parts.push((heading, bins));
     Found {
         json,
         main: 0,

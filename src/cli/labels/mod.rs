@@ -429,6 +429,11 @@ struct Found {
     parts: Vec<(String, Table)>,
 }
 
+/// A heading in lines that fit.
+fn as_heading(text: &str) -> String {
+    output::wrapped(text).trim_end().to_owned()
+}
+
 impl Found {
     fn print(&self, format: OutputFormat) -> Result<(), CliError> {
         match format {

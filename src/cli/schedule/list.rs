@@ -11,7 +11,7 @@ use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
 use crate::domain::{SlotStatus, Timestamp};
-use crate::schedule::{Entry, Span};
+use crate::schedule::{self, Entry, Span, WAITS_FOR_CLOCK};
 use crate::store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
 /// Failures and missed slots of the last days are counted.
@@ -71,9 +71,12 @@ impl Standing {
         let state = store
             .schedule_state(&entry.name, setup.clock.now().into())
             .await?;
-        let latest = store.latest_slots(&entry.name, LOOKED_AT).await?;
-        let since = state.now.as_datetime() - TimeDelta::days(COUNTED_DAYS);
-        let counts = store.count_slots(&entry.name, since.into()).await?;
+        let now = state.now.as_datetime();
+        // What a wrong clock ran years ahead is not the last that ran, once the clock is right again.
+        let until = (now + WAITS_FOR_CLOCK).into();
+        let latest = store.latest_slots(&entry.name, until, LOOKED_AT).await?;
+        let since = (now - TimeDelta::days(COUNTED_DAYS)).into();
+        let counts = store.count_slots(&entry.name, since, until).await?;
         Ok(Self {
             last: latest.into_iter().find(|slot| slot.started_at.is_some()),
             entry,
@@ -83,8 +86,7 @@ impl Standing {
     }
 
     fn next(&self) -> Option<Timestamp> {
-        let now = self.state.now.as_datetime();
-        self.entry.timetable.after(now).map(Timestamp::from)
+        schedule::next_due(&self.entry, &self.state)
     }
 
     /// Since when nobody looks what is due.

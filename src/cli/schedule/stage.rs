@@ -12,6 +12,7 @@ use crate::cli::{
 };
 use crate::domain::SlotStatus;
 use crate::schedule::{Order, StageEnd};
+use crate::store::is_stop;
 
 /// A command line without the program's name.
 #[derive(Debug, Parser)]
@@ -100,6 +101,11 @@ pub async fn work(setup: &Setup, order: Order<'_>) -> StageEnd {
             "the database has a problem, see the log".to_owned(),
         ),
         Ok(Ok(exit)) => ended(exit),
+        // What told it to stop is what the slot records.
+        Ok(Err(error)) if is_stop(&error) => {
+            tracing::warn!("{error}");
+            failed(Exit::TryAgain, error.to_string())
+        }
         Ok(Err(error)) => {
             output::error(&error, setup.log_format);
             failed(error.exit(), error.to_string())

@@ -13,13 +13,12 @@ use topicmill_score::{
 
 use super::Setup;
 use crate::cli::CliError;
+use crate::config::WORKERS;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
 use crate::files::shards::Named;
 
 /// Threads for one batch: more than any machine has cores, and few enough to be started.
 const MOST_THREADS: usize = 1024;
-/// Engines side by side. Each needs a core or a device of its own to be of use, and memory for a model.
-const MOST_WORKERS: u16 = 64;
 
 /// Flags of commands that use a model.
 #[derive(Debug, Clone, Args, Default)]
@@ -262,9 +261,11 @@ impl Setup {
         workers: Option<u16>,
     ) -> Result<EnginePool, CliError> {
         let workers = workers.unwrap_or(self.settings().classify.workers);
-        if !(1..=MOST_WORKERS).contains(&workers) {
+        if !WORKERS.contains(&workers) {
             return Err(CliError::Usage(format!(
-                "workers is {workers}: set it to a number from 1 to {MOST_WORKERS}; each takes the memory of a model"
+                "workers is {workers}: set it to a number from {} to {}; each takes the memory of a model",
+                WORKERS.start(),
+                WORKERS.end()
             )));
         }
         Ok(self.model_choice(flags)?.open(workers)?)

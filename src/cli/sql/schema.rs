@@ -28,7 +28,8 @@ pub fn show(table: Option<&str>, format: OutputFormat) -> Result<(), CliError> {
         OutputFormat::Csv => output::print_table(&columns(&all), format),
         OutputFormat::Table => {
             output::print(&output::for_reading(&list(&all)))?;
-            output::print("\n`topicmill sql --schema NAME` shows the columns of one of them.\n")
+            let more = "`topicmill sql --schema NAME` shows the columns of one of them.";
+            output::print(&format!("\n{}", output::wrapped(more)))
         }
     }
 }
@@ -52,7 +53,8 @@ fn one(relation: &Relation) -> Result<(), CliError> {
         columns: ["column", "type", "meaning"].map(String::from).to_vec(),
         rows: columns.iter().map(row).collect(),
     };
-    output::print(&format!("{kind} {name}: {meaning}\n\n"))?;
+    let heading = output::wrapped(&format!("{kind} {name}: {meaning}"));
+    output::print(&format!("{heading}\n"))?;
     output::print(&output::for_reading(&table))
 }
 

@@ -268,10 +268,10 @@ fn set_aside(outlook: &Outlook) -> Option<String> {
         .iter()
         .map(|failure| format!("{} × {}", failure.posts, failure.error))
         .collect();
-    let again = "`topicmill classify --select failed` tries again";
     Some(format!(
-        "{} after failing; {again}: {}",
+        "{} after failing; `{} --select failed` tries again: {}",
         number(posts),
+        outlook.classify(),
         reasons.join("; ")
     ))
 }

@@ -58,22 +58,12 @@ impl Field {
     }
 
     pub(super) fn number(&self) -> Option<f64> {
-        let number = match self.0.as_ref()? {
-            Value::Number(number) => number.as_f64(),
-            Value::String(text) => text.trim().parse().ok(),
-            _ => None,
-        };
-        number.filter(|number: &f64| number.is_finite())
+        number_of(self.0.as_ref()?)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a fraction of a vote is noise, and the cast saturates"
-    )]
+    /// None, too, where a number is too far from 0 to be stored.
     pub(super) fn integer(&self) -> Option<i64> {
-        // First as a whole number: a float would lose the last digits of a large one.
-        let exact = self.0.as_ref().and_then(Value::as_i64);
-        exact.or_else(|| self.number().map(|number| number as i64))
+        integer_of(self.0.as_ref()?)
     }
 
     pub(super) fn flag(&self) -> Option<bool> {
@@ -89,6 +79,35 @@ impl Field {
     pub(super) fn fields(&self) -> Option<Fields> {
         Fields::deserialize(self.0.as_ref()?).ok()
     }
+}
+
+fn number_of(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|number: &f64| number.is_finite())
+}
+
+/// A whole number; a fraction of a vote or of a second is noise. None where it is no number, or none of 64 bits.
+pub(in crate::source) fn integer_of(value: &Value) -> Option<i64> {
+    // First as a whole number: a float would lose the last digits of a large one.
+    let exact = match value {
+        Value::String(text) => text.trim().parse().ok(),
+        value => value.as_i64(),
+    };
+    exact.or_else(|| whole(number_of(value)?))
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "in the range that was just checked"
+)]
+fn whole(number: f64) -> Option<i64> {
+    // 2^63, which floats of larger whole numbers round to, too.
+    const BEHIND: f64 = 9_223_372_036_854_775_808.0;
+    (number.abs() < BEHIND).then_some(number as i64)
 }
 
 /// Declares the fields that are ever looked at, in a thing, in its data or in what lies within. A dump's row has a

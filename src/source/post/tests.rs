@@ -117,6 +117,22 @@ fn odd_values_become_none_or_their_meaning() {
     assert_eq!((odd.author.as_deref(), odd.flair.as_deref()), (None, None));
     assert!(odd.over_18 && odd.stickied && !odd.removed);
     assert_eq!(odd.title, "nul inside");
+    // No other number stands in for one that cannot be stored.
+    for (form, stored) in [
+        (json!(9_223_372_036_854_775_807_i64), Some(i64::MAX)),
+        (json!("9223372036854775807"), Some(i64::MAX)),
+        (json!(i64::MIN), Some(i64::MIN)),
+        (json!(-9_223_372_036_854_775_808.0), None),
+        (json!(5.9), Some(5)),
+        (json!(9_223_372_036_854_775_808_u64), None),
+        (json!("-99999999999999999999"), None),
+        (json!(1e30), None),
+        (json!("1e400"), None),
+        (json!("many"), None),
+    ] {
+        let post = post(json!({"score": form, "num_comments": form})).unwrap();
+        assert_eq!((post.score, post.num_comments), (stored, stored), "{form}");
+    }
     assert_eq!(
         post(json!({"title": null})).unwrap_err(),
         "neither `title` nor `selftext`"

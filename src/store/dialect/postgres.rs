@@ -2,16 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres, Row};
 
 use super::super::bulk::Insert;
 use super::super::failure::{connect_hint, is_missing_database};
 use super::super::sockets::set_options;
+use super::super::waiting::Waits;
 use super::super::{Access, Result, Step};
 use super::{CONNECTIONS, Dialect, malformed, open_error, watching};
 
@@ -21,9 +23,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
 /// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit into
 /// twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of one
-/// processor for `topic_daily`, so a hash table gets no more memory than a sort.
+/// processor for `topic_daily`, so a hash table gets no more memory than a sort. In the end it tells which session it is.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
-    SET hash_mem_multiplier = 1; SET jit = off";
+    SET hash_mem_multiplier = 1; SET jit = off; \
+    SELECT pid || ' ' || backend_start FROM pg_stat_get_activity(pg_backend_pid())";
 
 /// Processes that start together migrate one after the other. The bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
@@ -104,6 +107,12 @@ impl Dialect for Postgres {
     const NOW: &'static str = "CURRENT_TIMESTAMP";
     // Other schemas of the same database may have a topicmill, or another program that uses sqlx.
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
+    const NAMED: &'static str = "SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
+         AND relkind IN ('r', 'p', 'f', 'v', 'm') AND relname";
+    const ELSEWHERE: &'static str = "name another database, or make a schema of its own (`CREATE SCHEMA topicmill`) and \
+         name it in the URL (`?options[search_path]=topicmill`)";
+    // NULL where `search_path` names no schema that is there, and none that the user may use.
+    const HAS_PLACE: Option<&'static str> = Some("SELECT COUNT(current_schema())");
     const IS_UTF8: Option<&'static str> =
         Some("SELECT CAST(current_setting('server_encoding') = 'UTF8' AS INTEGER)::bigint");
     const SERVER: &'static str = "SELECT 'PostgreSQL ' || current_setting('server_version')";
@@ -185,7 +194,7 @@ impl Dialect for Postgres {
         Ok(tx.commit().await?)
     }
 
-    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
+    async fn open(url: &str, access: Access, waits: &Arc<Waits>) -> Result<Pool<Self>> {
         // The driver's own warning tells the value, and telemetry does not let it through.
         if has_unknown_parameter(url) {
             tracing::warn!(
@@ -198,13 +207,17 @@ impl Dialect for Postgres {
             .application_name("topicmill")
             .disable_statement_logging();
         let port = options.get_port();
+        let waits = Arc::clone(waits);
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(move |connection: &mut PgConnection, _| {
+                let waits = Arc::clone(&waits);
                 Box::pin(async move {
                     set_options(port);
-                    connection.execute(SESSION).await.map(drop)
+                    let session = connection.fetch_one(SESSION).await?;
+                    waits.add(session.try_get(0)?);
+                    Ok(())
                 })
             });
         // A failed first connection is repeated by the pool until its time is up; one direct attempt tells at once.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -11,11 +12,11 @@ use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
 use super::super::bulk::{Insert, Keys};
 use super::super::failure::{is_busy, known_failure};
+pub(in crate::store) use super::super::waiting::BUSY_TIMEOUT;
+use super::super::waiting::Waits;
 use super::super::{Access, Result, Step};
 use super::{CONNECTIONS, Dialect, malformed, open_error, watching};
 
-/// How long a writer waits for another one before it gives up: as long as it may take to rewrite a large file.
-pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
 /// How often a file is opened while others open it too, 20 ms apart; one of them gets on each time.
 const OPENING_TRIES: u32 = 500;
 /// Memory of a writer of SQLite for pages, in KiB below zero.
@@ -49,6 +50,8 @@ impl Dialect for Sqlite {
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
+    const NAMED: &'static str = "SELECT name FROM sqlite_master WHERE name";
+    const ELSEWHERE: &'static str = "name another file";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
     const BYTES: &'static str =
         "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
@@ -106,7 +109,7 @@ impl Dialect for Sqlite {
         Ok(tx.commit().await?)
     }
 
-    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
+    async fn open(url: &str, access: Access, waits: &Arc<Waits>) -> Result<Pool<Self>> {
         let options = SqliteConnectOptions::from_str(url)
             .map_err(malformed(
                 url,
@@ -145,8 +148,13 @@ impl Dialect for Sqlite {
                 // last transactions, never the file. Lost labels are computed again.
                 .synchronous(SqliteSynchronous::Normal),
         };
+        let waits = Arc::clone(waits);
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
+            .after_connect(move |connection: &mut SqliteConnection, _| {
+                let waits = Arc::clone(&waits);
+                Box::pin(async move { waits.attend(connection).await })
+            })
             // A full disk ends a transaction in SQLite itself. The rollback that follows fails, so sqlx goes on counting
             // that transaction, and no other one could begin on the connection. It was pinged just before, so what
             // was sent to it is done.
@@ -266,7 +274,7 @@ mod tests {
     async fn a_transaction_begins_after_sqlite_has_ended_one_itself() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("a.db").display());
-        let pool = <Sqlite as Dialect>::open(&url, Access::Create)
+        let pool = <Sqlite as Dialect>::open(&url, Access::Create, &Arc::default())
             .await
             .unwrap();
         let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();

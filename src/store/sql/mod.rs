@@ -36,6 +36,9 @@ mod vectors;
 mod versions;
 mod work;
 
+use std::sync::Arc;
+
+use sqlx::migrate::MigrateError;
 use sqlx::types::chrono::{DateTime, Utc};
 use sqlx::{
     AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row,
@@ -44,7 +47,8 @@ use sqlx::{
 
 use super::dialect::Dialect;
 pub(super) use super::failure::Doing;
-use super::failure::known_failure;
+use super::failure::{known_failure, plain_migration};
+use super::waiting::Waits;
 use super::{Access, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
@@ -87,6 +91,8 @@ pub struct SqlStore<DB: Dialect> {
     url: String,
     /// Whether times that calls give count, rather than the database's clock.
     pub(super) on_given_time: bool,
+    /// How its connections wait for locks.
+    pub(super) waits: Arc<Waits>,
 }
 
 // By hand: what is derived would ask for a `DB` that can be cloned.
@@ -96,6 +102,7 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
             pool: self.pool.clone(),
             url: self.url.clone(),
             on_given_time: self.on_given_time,
+            waits: Arc::clone(&self.waits),
         }
     }
 }
@@ -138,7 +145,10 @@ where
     for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
     usize: ColumnIndex<DB::Row>,
 {
-    pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
+    pub(super) async fn open(url: &str, access: Access) -> Result<Self>
+    where
+        for<'q> String: Decode<'q, DB> + Type<DB>,
+    {
         let opened = Self::try_open(url, access).await;
         opened.map_err(|error| match error {
             StoreError::Damaged { said, .. } => StoreError::Damaged {
@@ -149,11 +159,16 @@ where
         })
     }
 
-    async fn try_open(url: &str, access: Access) -> Result<Self> {
+    async fn try_open(url: &str, access: Access) -> Result<Self>
+    where
+        for<'q> String: Decode<'q, DB> + Type<DB>,
+    {
+        let waits = Arc::default();
         let store = Self {
-            pool: DB::open(url, access).await?,
+            pool: DB::open(url, access, &waits).await?,
             url: redact_url(url),
             on_given_time: false,
+            waits,
         };
         if access == Access::AnySchema {
             return Ok(store);
@@ -163,6 +178,12 @@ where
             Err(error) if access == Access::ReadOnly && is_forbidden(&error) => return Ok(store),
             found => found?,
         };
+        if found == 0
+            && let Some(has_place) = DB::HAS_PLACE
+            && store.number(has_place, "look where the tables are").await? == 0
+        {
+            return Err(StoreError::NoSchema(store.url));
+        }
         let known = Self::latest();
         match (found.cmp(&known), access) {
             (std::cmp::Ordering::Greater, _) => Err(StoreError::Newer {
@@ -187,6 +208,9 @@ where
                 {
                     return Err(StoreError::Encoding(store.url));
                 }
+                if found == 0 {
+                    store.refuse_occupied().await?;
+                }
                 store.migrate().await?;
                 if found > 0 {
                     tracing::warn!(schema = known, "the database is upgraded");
@@ -195,6 +219,32 @@ where
             }
             (std::cmp::Ordering::Less, _) => Err(StoreError::NotMigrated(store.url)),
         }
+    }
+
+    /// An error where tables of somebody else have the names of ours.
+    async fn refuse_occupied(&self) -> Result<()>
+    where
+        for<'q> String: Decode<'q, DB> + Type<DB>,
+    {
+        let ours = TABLES.map(|table| format!("'{table}'")).join(", ");
+        let first = format!("{} IN ({ours}) ORDER BY 1 LIMIT 1", DB::NAMED);
+        let found = sqlx::query::<DB>(AssertSqlSafe(first))
+            .fetch_optional(&self.pool)
+            .await
+            .and_then(|row| row.map(|row| row.try_get::<String, _>(0)).transpose())
+            .doing("look what the database holds")?;
+        let Some(table) = found else {
+            return Ok(());
+        };
+        // Another process may have made ours in between.
+        if self.schema().await? > 0 {
+            return Ok(());
+        }
+        Err(StoreError::Occupied {
+            url: self.url.clone(),
+            table,
+            elsewhere: DB::ELSEWHERE,
+        })
     }
 
     /// Latest schema version that this program has.
@@ -220,12 +270,14 @@ where
     }
 
     async fn migrate(&self) -> Result<()> {
-        DB::migrate(&self.pool).await.map_err(|error| match &error {
-            sqlx::migrate::MigrateError::Execute(source)
-            | sqlx::migrate::MigrateError::ExecuteMigration(source, _) => {
-                known_failure(source).unwrap_or(StoreError::Migrate(error))
-            }
-            _ => StoreError::Migrate(error),
+        DB::migrate(&self.pool).await.map_err(|error| {
+            let known = match &error {
+                MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
+                    known_failure(source)
+                }
+                _ => None,
+            };
+            known.unwrap_or_else(|| StoreError::Migrate(plain_migration(error)))
         })
     }
 

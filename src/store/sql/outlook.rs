@@ -206,12 +206,13 @@ where
         .doing(WHAT)
     }
 
-    pub(in crate::store) async fn newest(&self) -> Result<Newest> {
+    pub(in crate::store) async fn newest(&self, latest: Timestamp) -> Result<Newest> {
         const WHAT: &str = "read when the newest post came";
         let row = sqlx::query::<DB>(
-            "SELECT (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL), \
-                    (SELECT MAX(created_at) FROM posts)",
+            "SELECT (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
+                    (SELECT MAX(created_at) FROM posts WHERE created_at <= $1)",
         )
+        .bind(at(latest))
         .fetch_one(&self.pool)
         .await
         .doing(WHAT)?;

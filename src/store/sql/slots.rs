@@ -362,12 +362,15 @@ where
     pub(in crate::store) async fn latest_slots(
         &self,
         name: &str,
+        until: Timestamp,
         limit: u32,
     ) -> Result<Vec<SlotRow>> {
         const WHAT: &str = "read the slots of a schedule";
-        let select = format!("{ROW}WHERE schedule = $1 ORDER BY due_at DESC LIMIT $2");
+        let select =
+            format!("{ROW}WHERE schedule = $1 AND due_at <= $2 ORDER BY due_at DESC LIMIT $3");
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(name)
+            .bind(at(until))
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
@@ -421,14 +424,16 @@ where
         &self,
         name: &str,
         since: Timestamp,
+        until: Timestamp,
     ) -> Result<Vec<SlotCount>> {
         const WHAT: &str = "count the slots of a schedule";
         let rows = sqlx::query::<DB>(
-            "SELECT status, COUNT(*), CAST(SUM(missed) AS BIGINT) FROM slots WHERE schedule = $1 AND due_at >= $2 \
-              GROUP BY status ORDER BY status",
+            "SELECT status, COUNT(*), CAST(SUM(missed) AS BIGINT) FROM slots \
+              WHERE schedule = $1 AND due_at >= $2 AND due_at <= $3 GROUP BY status ORDER BY status",
         )
         .bind(name)
         .bind(at(since))
+        .bind(at(until))
         .fetch_all(&self.pool)
         .await
         .doing(WHAT)?;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sqlx::{Executor, Row, Sqlite};
+use sqlx::{AssertSqlSafe, Executor, Row, Sqlite};
 use tokio_util::sync::CancellationToken;
 
 use super::super::Result;
@@ -100,12 +100,8 @@ impl SqlStore<Sqlite> {
         const WHAT: &str = "fold the log into the database's file";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         // With the usual patience of minutes, a reader that stays would keep every run from ending.
-        let before: i64 = sqlx::query_scalar("PRAGMA busy_timeout")
-            .fetch_one(&mut *connection)
-            .await
-            .doing(WHAT)?;
-        let patience = |ms: i64| sqlx::AssertSqlSafe(format!("PRAGMA busy_timeout = {ms}"));
-        sqlx::raw_sql(patience(patience_ms.into()))
+        let patience = format!("PRAGMA busy_timeout = {patience_ms}");
+        sqlx::raw_sql(AssertSqlSafe(patience))
             .execute(&mut *connection)
             .await
             .doing(WHAT)?;
@@ -116,9 +112,7 @@ impl SqlStore<Sqlite> {
             .and_then(|row| row.try_get::<i64, _>(0))
             .map(|busy| busy == 0);
         // Set back before any error is returned: the connection goes back to the pool.
-        let reset = sqlx::raw_sql(patience(before))
-            .execute(&mut *connection)
-            .await;
+        let reset = self.waits.attend(&mut connection).await;
         let folded = folded.doing(WHAT)?;
         reset.doing(WHAT)?;
         if folded {

@@ -3,7 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
 use topicmill::clock::SystemClock;
 
 use crate::support::postgres::postgres;
@@ -82,6 +83,107 @@ async fn a_database_that_is_not_for_utf8_is_refused_before_it_has_a_table() {
             .await
             .unwrap();
     assert_eq!(tables, 0);
+}
+
+/// An empty database on the server, past the program.
+async fn made(url: &str) -> PgConnection {
+    let server = std::env::var("TEST_DATABASE_URL").unwrap();
+    let (_, name) = url.rsplit_once('/').unwrap();
+    let mut connection = PgConnection::connect(&server).await.unwrap();
+    let create = format!("CREATE DATABASE {name}");
+    connection.execute(AssertSqlSafe(create)).await.unwrap();
+    PgConnection::connect(url).await.unwrap()
+}
+
+/// What a command says that the database refuses.
+fn refused(url: &str, words: &[&str]) -> String {
+    let ran = Program::new().run(&[&["--database", url], words].concat());
+    assert_eq!(ran.code, 4, "{words:?}: {}", ran.stderr);
+    assert!(!ran.stderr.contains("at line"), "{}", ran.stderr);
+    ran.stderr
+}
+
+const MAKE_TABLES: [&[&str]; 2] = [
+    &["db", "create"],
+    &["collect", "--source", "sample", "--limit", "1"],
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_of_another_program_are_left_alone_and_a_schema_apart_is_found() {
+    let Some(database) = postgres() else { return };
+    let mut connection = made(&database.url).await;
+    connection
+        .execute("CREATE TABLE posts (id integer); CREATE SCHEMA apart")
+        .await
+        .unwrap();
+    for words in MAKE_TABLES {
+        let said = refused(&database.url, words);
+        assert!(said.contains("`posts` already"), "{said}");
+        assert!(said.contains("?options[search_path]="), "{said}");
+    }
+    let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'public'";
+    let columns: i64 = sqlx::query_scalar(columns)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(columns, 1);
+    // As the message says.
+    let apart = format!("{}?options[search_path]=apart", database.url);
+    Program::new().ok(&["--database", &apart, "db", "create"]);
+    Program::new().ok(&["--database", &apart, "status"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_tables_of_another_program_is_left_alone() {
+    let program = Program::new();
+    let file = program.folder.path().join("other.db");
+    let options = SqliteConnectOptions::new();
+    let mut connection = options
+        .filename(&file)
+        .create_if_missing(true)
+        .connect()
+        .await
+        .unwrap();
+    connection
+        .execute("CREATE TABLE posts (id integer)")
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    let url = format!("sqlite:{}", file.display());
+    for words in MAKE_TABLES {
+        let said = refused(&url, words);
+        assert!(said.contains("`posts` already"), "{said}");
+        assert!(said.contains("name another file"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_path_that_leads_nowhere_is_told_as_that() {
+    let Some(database) = postgres() else { return };
+    drop(made(&database.url).await);
+    let nowhere = format!("{}?options[search_path]=nowhere", database.url);
+    for words in [&["status"][..], &["db", "info"]]
+        .into_iter()
+        .chain(MAKE_TABLES)
+    {
+        let said = refused(&nowhere, words);
+        assert!(said.contains("`search_path` names no schema"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_line_of_the_servers_source_code_is_told() {
+    let Some(database) = postgres() else { return };
+    database.open().await.close().await.unwrap();
+    let (_, place) = database.url.rsplit_once('@').unwrap();
+    let stranger = format!("postgres://nobody:wrong@{place}");
+    let said = refused(&stranger, &["status"]);
+    assert!(said.contains("caused by: "), "{said}");
+    database
+        .run("ALTER TABLE posts RENAME COLUMN num_comments TO comments")
+        .await;
+    let said = refused(&database.url, MAKE_TABLES[1]);
+    assert!(said.contains("does not exist"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,7 +24,7 @@ use topicmill_score::{Label, LabelSet, Mode};
 use wiremock::matchers::{method, path_regex};
 use wiremock::{Mock, Request, Respond, ResponseTemplate};
 
-use super::{DONE, LEASE, entry, utc};
+use super::{DONE, EVER, LEASE, entry, utc};
 use crate::collect::{PACE, child};
 use crate::support::engine::{Scripted, scripted};
 use crate::support::postgres::databases;
@@ -325,7 +325,9 @@ async fn check_slots(work: &Work) {
             std::iter::successors(entry.timetable.after(from), |at| entry.timetable.after(*at))
                 .take_while(|at| *at <= until)
                 .count() as u64;
-        let slots = work.store.latest_slots(&entry.name, 1_000).await.unwrap();
+        let ever = utc(EVER).into();
+        let slots = work.store.latest_slots(&entry.name, ever, 1_000);
+        let slots = slots.await.unwrap();
         let rows = slots
             .iter()
             .filter(|slot| slot.status != SlotStatus::Missed)
@@ -376,7 +378,8 @@ async fn check_posts(work: &Work, url: &str) {
         .iter()
         .map(|row| row[0].as_str().unwrap().to_owned())
         .collect();
-    let slots = work.store.latest_slots("collect", 1).await.unwrap();
+    let ever = utc(EVER).into();
+    let slots = work.store.latest_slots("collect", ever, 1).await.unwrap();
     let last = slots[0].started_at.unwrap().as_datetime();
     let mut unseen = 0;
     for (name, every) in SUBREDDITS {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::show::{INTERVALS, Names, evaluation_json, gold_word, with_titles};
 use crate::cli::CliError;
 use crate::cli::labels::against::{self, Compared};
-use crate::cli::labels::{Found, NONE};
+use crate::cli::labels::{Found, NONE, as_heading};
 use crate::cli::output::{self, OutputFormat};
 use crate::review::calibrate::Share;
 use crate::review::evaluate::{Difference, Evaluation};
@@ -50,11 +50,11 @@ pub(super) fn print(
     if limit > 0 && !differing.is_empty() {
         let titles = shown().map(|place| held.posts[place].title.as_str());
         let table = with_titles(&columns, shown().map(row).collect(), titles);
-        let heading = format!(
+        let heading = as_heading(&format!(
             "Posts that the two label differently: {} of {}, those first that one of them has right",
             differing.len().min(limit),
             differing.len()
-        );
+        ));
         parts.push((heading, table));
     }
     let json = two_json(names, held, &compared, &mut shown());
@@ -111,10 +111,9 @@ fn two_parts(names: [&Names; 2], held: &Held, compared: &Compared) -> Vec<(Strin
         columns: vec![],
         rows: vec![],
     };
-    let wrapped = |text: &str| output::wrapped(text).trim_end().to_owned();
     vec![
-        (wrapped(&heading), summary(compared)),
-        (wrapped(&chance), nothing),
+        (as_heading(&heading), summary(compared)),
+        (as_heading(&chance), nothing),
     ]
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::confusion;
 use crate::cli::CliError;
-use crate::cli::labels::{Found, NONE, against, settings_json, short};
+use crate::cli::labels::{Found, NONE, against, as_heading, settings_json, short};
 use crate::cli::output::{self, OutputFormat};
 use crate::review::calibrate::Share;
 use crate::review::evaluate::{Evaluation, Judged, evaluate};
@@ -154,7 +154,7 @@ fn one_parts(names: &Names, posts: usize, of: &Evaluation) -> Vec<(String, Table
             " In multi mode a post counts by its best label, which is right if it is one of the post's gold labels.",
         );
     }
-    let heading = output::wrapped(&heading).trim_end().to_owned();
+    let heading = as_heading(&heading);
     let mut parts = vec![
         (heading, summary(of)),
         ("Each label".into(), labels_table(names, of)),

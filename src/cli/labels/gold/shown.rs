@@ -76,11 +76,11 @@ impl List {
     pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         let store = setup.store(Access::ReadOnly).await?;
         let answers = store.gold().await?;
-        if answers.is_empty() {
-            tracing::info!(
-                "nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` reads \
-                 what was said elsewhere"
-            );
+        if answers.is_empty() && self.format == OutputFormat::Table {
+            let text = "Nobody has said anything yet: `topicmill serve --review` asks, and `topicmill labels gold import FILE` \
+                        reads what was said elsewhere.";
+            output::print(&output::wrapped(text))?;
+            return Ok(Exit::Done);
         }
         let agreed = gold::agreed(answers.clone());
         found(&answers, &agreed, self.limit).print(self.format)?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::domain::SourceKind;
 use crate::source::file::row::{FileRow, Record, topic_named};
 use crate::source::page::Rejected;
-use crate::source::post::post_from_value;
+use crate::source::post::{integer_of, post_from_value};
 use crate::tables::ParquetFault;
 
 /// What a column can hold.
@@ -147,6 +147,9 @@ pub(super) fn record(
             "score" | "upvote_ratio" | "num_comments" if !is_number(&value) => {
                 return Err(format!("`{field}` is no number"));
             }
+            "score" | "num_comments" if integer_of(&value).is_none() => {
+                return Err(format!("`{field}` is too far from 0 to be stored"));
+            }
             "over_18" | "is_self" => flag(&value)
                 .ok_or_else(|| format!("`{field}` is neither true nor false"))?
                 .into(),
@@ -183,18 +186,11 @@ fn flag(value: &Value) -> Option<bool> {
 }
 
 /// Seconds since 1970 from a number of them, or from a date as people and programs write it; UTC unless said.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "a fraction of a second is dropped, and the cast saturates"
-)]
 fn epoch_secs(value: &Value) -> Option<i64> {
-    if let Some(number) = value.as_f64() {
-        return Some(number as i64);
+    if is_number(value) {
+        return integer_of(value);
     }
     let text = value.as_str()?.trim();
-    if let Ok(number) = text.parse::<f64>() {
-        return number.is_finite().then_some(number as i64);
-    }
     let text = text.strip_suffix(" UTC").unwrap_or(text);
     let with_zone = DateTime::parse_from_rfc3339(text)
         .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
@@ -249,6 +245,9 @@ mod tests {
             json!(true),
             json!("nan"),
             json!("14.11.2023"),
+            json!(1e30),
+            json!("99999999999999999999"),
+            json!(u64::MAX),
         ] {
             assert_eq!(epoch_secs(&none), None, "{none}");
         }

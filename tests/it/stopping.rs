@@ -1,0 +1,215 @@
+//! A signal while another program holds a lock: the command ends soon, nothing of what it was doing is stored, and the same
+//! command does all of it once the lock is free.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
+use tokio_util::sync::CancellationToken;
+use topicmill::clock::SystemClock;
+use topicmill::store::{Access, Store, is_stop};
+
+use crate::support::postgres::{TestDatabase, databases, postgres};
+use crate::support::program::{Program, Ran, finished};
+
+/// Another program: on PostgreSQL it holds the table of posts, on SQLite all that is written.
+enum Holder {
+    Server(PgConnection),
+    File(SqliteConnection),
+}
+
+impl Holder {
+    async fn of(url: &str) -> Self {
+        if url.starts_with("sqlite:") {
+            let mut connection = SqliteConnection::connect(url).await.unwrap();
+            connection.execute("BEGIN IMMEDIATE").await.unwrap();
+            return Self::File(connection);
+        }
+        let mut connection = PgConnection::connect(url).await.unwrap();
+        connection
+            .execute("BEGIN; LOCK TABLE posts IN ACCESS EXCLUSIVE MODE")
+            .await
+            .unwrap();
+        Self::Server(connection)
+    }
+
+    async fn let_go(self) {
+        match self {
+            Self::Server(mut connection) => {
+                connection.execute("ROLLBACK").await.unwrap();
+                connection.close().await.unwrap();
+            }
+            Self::File(mut connection) => {
+                connection.execute("ROLLBACK").await.unwrap();
+                connection.close().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Whether a process has a file open; its handlers of signals are there then.
+fn has_open(child: &Child, file: &str) -> bool {
+    let Ok(open) = std::fs::read_dir(format!("/proc/{}/fd", child.id())) else {
+        return false;
+    };
+    let mut open = open.filter_map(Result::ok);
+    open.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|to| to == Path::new(file)))
+}
+
+/// Comes back when a program waits for the lock, as far as the database tells.
+async fn until_it_waits(child: &mut Child, url: &str) {
+    let clock = SystemClock::shared();
+    let pause = Duration::from_millis(25);
+    if let Some(file) = url.strip_prefix("sqlite:") {
+        while Path::new("/proc/self/fd").exists() && !has_open(child, file) {
+            assert!(child.try_wait().unwrap().is_none(), "it does not wait");
+            clock.sleep(pause).await;
+        }
+        // SQLite does not tell who waits. Whoever comes to the lock later is stopped there as well.
+        return clock.sleep(Duration::from_secs(1)).await;
+    }
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND wait_event_type = 'Lock'";
+    let mut watcher = PgConnection::connect(url).await.unwrap();
+    while sqlx::query_scalar::<_, i64>(waiting)
+        .fetch_one(&mut watcher)
+        .await
+        .unwrap()
+        == 0
+    {
+        assert!(child.try_wait().unwrap().is_none(), "it does not wait");
+        clock.sleep(pause).await;
+    }
+}
+
+/// Runs a command into a lock, and sends it one signal; how it ended.
+async fn stopped(mut command: Command, signal: &str, url: &str) -> Ran {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until_it_waits(&mut child, url).await;
+    let pid = child.id().to_string();
+    let kill = |signal: &str| Command::new("kill").args([signal, &pid]).status().unwrap();
+    assert!(kill(signal).success());
+    let ended = tokio::task::spawn_blocking(move || finished(child.wait_with_output().unwrap()));
+    let Ok(ran) = tokio::time::timeout(Duration::from_mins(1), ended).await else {
+        kill("-KILL");
+        panic!("{:?} waits on after {signal}", command.get_args());
+    };
+    ran.unwrap()
+}
+
+fn posts(numbers: std::ops::Range<usize>) -> String {
+    let post = |n: usize| {
+        let title = ["a boss fight", "roasting a chicken"][n % 2];
+        json!({
+            "id": format!("k{n:05}"), "title": format!("{title} {n}"), "selftext": "", "subreddit": "gaming",
+            "created_utc": 1_700_000_000 + n,
+        })
+    };
+    numbers.map(|n| format!("{}\n", post(n))).collect()
+}
+
+struct Scene {
+    program: Program,
+    database: TestDatabase,
+}
+
+impl Scene {
+    fn args<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        [&["--database", self.database.url.as_str()], words].concat()
+    }
+
+    fn ok(&self, words: &[&str]) -> Ran {
+        self.program.ok(&self.args(words))
+    }
+
+    fn rows(&self, sql: &str) -> Value {
+        let told = self.ok(&["sql", sql, "--format", "json"]);
+        serde_json::from_str(&told.stdout).unwrap()
+    }
+
+    fn count(&self, table: &str) -> i64 {
+        let rows = self.rows(&format!("SELECT COUNT(*) AS n FROM {table}"));
+        rows[0]["n"].as_i64().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_signal_ends_a_command_that_waits_for_a_lock_and_nothing_of_it_is_stored() {
+    for database in databases() {
+        let is_file = database.url.starts_with("sqlite:");
+        let scene = Scene {
+            program: Program::new(),
+            database,
+        };
+        let first = scene.program.write("first.ndjson", posts(0..40));
+        let more = scene.program.write("more.ndjson", posts(40..50));
+        let ids = scene.program.write("ids.txt", "t3_k00001\n");
+        scene.ok(&["import", &first]);
+        scene.ok(&["classify", "--limit", "8"]);
+        let commands: [(&[&str], &str, i32); 5] = [
+            (&["import", &more], "-INT", 130),
+            (&["collect", "--source", "sample"], "-TERM", 143),
+            (&["classify"], "-INT", 130),
+            (&["purge", "--ids", &ids], "-TERM", 143),
+            (&["export", "posts.csv"], "-INT", 130),
+        ];
+        for (words, signal, code) in commands {
+            // Whoever reads waits for no writer of SQLite.
+            if is_file && words[0] == "export" {
+                continue;
+            }
+            let holder = Holder::of(&scene.database.url).await;
+            let command = scene.program.command(&scene.args(words));
+            let ran = stopped(command, signal, &scene.database.url).await;
+            assert_eq!(ran.code, code, "{words:?}: {}", ran.stderr);
+            assert!(!ran.stderr.contains("error:"), "{words:?}: {}", ran.stderr);
+            holder.let_go().await;
+        }
+        assert_eq!(scene.count("posts"), 40);
+        assert_eq!(scene.count("classifications"), 8);
+        assert_eq!(scene.count("tombstones"), 0);
+        assert_eq!(scene.count("leases"), 0);
+        assert!(!scene.program.folder.path().join("posts.csv").exists());
+        // Where runs could be recorded, none of these failed.
+        let ended = scene.rows("SELECT DISTINCT status FROM runs WHERE id > 2");
+        let expected = if is_file {
+            json!([])
+        } else {
+            json!([{"status": "stopped"}])
+        };
+        assert_eq!(ended, expected);
+
+        scene.ok(&["import", &more]);
+        scene.ok(&["purge", "--ids", &ids]);
+        scene.ok(&["classify"]);
+        assert_eq!(scene.count("posts"), 49);
+        assert_eq!(scene.count("classifications"), 49, "each post once");
+        assert_eq!(scene.count("backlog"), 0);
+        scene.ok(&["export", "posts.csv"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_of_a_server_that_works_is_left_to_its_end_after_a_signal() {
+    let Some(database) = postgres() else { return };
+    let stop = CancellationToken::new();
+    let store = Store::open_until(&database.url, Access::Create, &stop)
+        .await
+        .unwrap();
+    stop.cancel();
+    // Longer than anybody waits for a lock.
+    let worked = store.query("SELECT 1 AS one FROM pg_sleep(5)").await;
+    assert_eq!(worked.unwrap().rows, [[json!(1)]]);
+    let holder = Holder::of(&database.url).await;
+    let waited = store.count_purged().await.unwrap_err();
+    assert!(is_stop(&waited), "{waited}");
+    holder.let_go().await;
+    assert_eq!(store.count_purged().await.unwrap(), 0);
+    store.close().await.unwrap();
+}
