@@ -73,7 +73,7 @@ model-tools: ## Install what tools/ needs (.venv-tools)
 .PHONY: check-train
 check-train: model-tools ## Test the training of models on tiny ones
 	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_vectors tests.test_default \
-		tests.test_embedding
+		tests.test_embedding tests.test_small
 
 .PHONY: train-sample
 train-sample: rust onnxruntime model-tools ## Train a model on the sample posts, judge it, and label with it

@@ -65,6 +65,10 @@ impl From<Timestamp> for DateTime<Utc> {
 /// Clocks differ by this much and no more: what is dated further ahead has a wrong date.
 pub const CLOCKS_DIFFER: TimeDelta = TimeDelta::minutes(5);
 
+/// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before. So a slot
+/// that is due later than this is one that a wrong clock had.
+pub const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
+
 /// Reddit's name of a post: `t3_` and a base-36 id, as in `t3_1a2b3c`.
 ///
 /// ```

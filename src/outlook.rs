@@ -6,11 +6,12 @@
 mod limits;
 mod next;
 mod topics;
+mod usual;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
-use crate::domain::{CLOCKS_DIFFER, RunStatus, Timestamp};
+use crate::domain::{CLOCKS_DIFFER, RunStatus, Timestamp, WAITS_FOR_CLOCK};
 use crate::pipeline;
 use crate::store::{
     Beside, Failure, Gap, LabelledBeside, LastRun, Newest, RunRow, StageRuns, Standing, Store,
@@ -20,6 +21,7 @@ use crate::store::{
 pub use self::limits::{Limits, Problem};
 pub use self::next::Next;
 pub use self::topics::FailedTopic;
+pub use self::usual::Usual;
 pub(crate) use crate::domain::ago;
 
 /// The latest runs, for programs.
@@ -28,7 +30,6 @@ const RUNS: u32 = 5;
 const COLLECTIONS: u32 = 100;
 /// A run that labelled fewer posts says little of the pace: most of its time is loading the model.
 const PACED: u32 = 50;
-
 /// A slot that failed longer ago is no news: its schedule may be gone from the pipeline file.
 const SLOTS: TimeDelta = TimeDelta::days(7);
 
@@ -72,15 +73,6 @@ pub struct Outlook {
     /// What `classify` labels with where no flag says more, as far as whoever asks knows it.
     #[serde(skip)]
     pub usual: Usual,
-}
-
-/// With what `classify` labels where no flag says more; none of what is not known.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usual {
-    /// The version of the label set.
-    pub label_set_hash: Option<String>,
-    /// The name of the model.
-    pub model: Option<String>,
 }
 
 /// A schedule of which the latest slot failed.
@@ -189,27 +181,6 @@ impl Outlook {
         (self.backlog.unlabelled - self.backlog.set_aside).max(0)
     }
 
-    /// Whether `classify` labels what waits with another label set, and with another model, unless flags name them.
-    fn unusual(&self) -> (bool, bool) {
-        let differs = |(current, usual): (&String, &String)| current != usual;
-        let (now, usual) = (&self.backlog, &self.usual);
-        let sets = now
-            .label_set_hash
-            .as_ref()
-            .zip(usual.label_set_hash.as_ref());
-        let models = now.model.as_ref().zip(usual.model.as_ref());
-        (sets.is_some_and(differs), models.is_some_and(differs))
-    }
-
-    /// The command that labels what waits under the current model and label set. `FILE` and `DIR` stand for what the
-    /// database does not know: the pipeline file, and the folder of the model.
-    pub fn classify(&self) -> String {
-        let (set, model) = self.unusual();
-        let file = if set { " --pipeline FILE" } else { "" };
-        let folder = if model { " --model DIR" } else { "" };
-        format!("topicmill classify{file}{folder}")
-    }
-
     /// Whether a run of a stage is under way.
     pub fn runs_now(&self, stage: &str) -> bool {
         self.running.iter().any(|run| run.stage == stage)
@@ -222,7 +193,9 @@ impl Outlook {
 }
 
 async fn failed_slots(store: &Store, now: DateTime<Utc>) -> Result<Vec<FailedSlot>, StoreError> {
-    let slots = store.failed_slots((now - SLOTS).into()).await?;
+    let slots = store
+        .failed_slots((now - SLOTS).into(), (now + WAITS_FOR_CLOCK).into())
+        .await?;
     let failed = slots.into_iter().map(|slot| FailedSlot {
         schedule: slot.schedule,
         due_at: slot.due_at,

@@ -68,7 +68,7 @@ impl<'a> Patience<'a> {
         let mut waits = WAITS_SECS.into_iter();
         loop {
             let error = match ended {
-                // A signal ended it, and it would wait for the same again.
+                // It was told to stop, and it would wait for the same again.
                 Err(error @ StoreError::Stopped { .. }) => return Err(error),
                 Err(error) if error.is_passing() => error,
                 ended => {

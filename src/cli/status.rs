@@ -2,12 +2,14 @@
 
 mod screen;
 
+use std::path::Path;
+
 use chrono::TimeDelta;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::output::{self, OutputFormat};
-use super::setup::{ModelFlags, PipelineFlags, Setup};
+use super::setup::{ModelFlags, PipelineFlags, SMALL_MODEL, Setup};
 use super::{CliError, Exit};
 use crate::classify;
 use crate::engines::find_model;
@@ -150,8 +152,9 @@ fn usual(setup: &Setup) -> Usual {
         .and_then(|pipeline| setup.label_set(&ModelFlags::default(), pipeline.label_set));
     let model = find_model(&setup.settings().classify.model);
     Usual {
-        label_set_hash: set.ok().map(|set| set.hash()),
+        label_set: set.ok(),
         model: Some(folder::name_of(&model)),
+        small_model: folder::name_of(&find_model(Path::new(SMALL_MODEL))),
     }
 }
 

@@ -89,11 +89,11 @@ impl Outlook {
     /// Of which label set and model the labels are that are waited for, where the settings name others.
     fn named(&self) -> String {
         let standing = &self.backlog;
-        let (set, model) = self.unusual();
-        let set = standing.label_set.as_deref().filter(|_| set);
+        let (set, model) = (self.set_flags(), self.model_flags());
+        let set = standing.label_set.as_deref().filter(|_| !set.is_empty());
         let set = set.zip(standing.label_set_hash.as_deref());
         let set = set.map(|(set, hash)| format!(" of `{set}` (version {})", short(hash)));
-        let model = standing.model.as_deref().filter(|_| model);
+        let model = standing.model.as_deref().filter(|_| !model.is_empty());
         let model = model.map(|model| format!(" by the model `{model}`"));
         let named = [set, model];
         if named.iter().all(Option::is_none) {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use crate::domain::{SlotStatus, Timestamp};
 
 pub use self::entry::{Entry, STAGES, Span, check_name, words};
-pub use self::plan::{WAITS_FOR_CLOCK, next_due};
+pub use self::plan::next_due;
 pub use self::scheduler::Scheduler;
 pub use self::slot::{Order, StageEnd};
 pub use self::timetable::{Timetable, TimetableError, zone};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::entry::Entry;
-use crate::domain::{CatchUp, Overlap, SlotStatus, Timestamp};
+use crate::domain::{CatchUp, Overlap, SlotStatus, Timestamp, WAITS_FOR_CLOCK};
 use crate::store::{NewSlot, Planned, ScheduleState};
 
 /// A slot that is found this much later than it was due was not missed: a minute in which cron would start it, and as
@@ -16,9 +16,6 @@ pub(super) const ON_TIME: TimeDelta = TimeDelta::seconds(120);
 const MOST_WAITING: usize = 1_000;
 /// How far back slots are counted: a bit more than a year, which a line a minute takes a second for.
 const LOOKS_BACK: TimeDelta = TimeDelta::days(400);
-/// A clock that was set back by less than this is waited for; more is taken for a clock that was wrong before. So a slot
-/// that is due later than this is one that a wrong clock had.
-pub const WAITS_FOR_CLOCK: TimeDelta = TimeDelta::days(1);
 
 /// What is to be written of a schedule.
 #[derive(Debug, PartialEq)]

@@ -312,7 +312,7 @@ SELECT child.relname::text, parent.relname::text, \
  CROSS JOIN LATERAL unnest(k.conkey, k.confkey) AS pair (of_child, of_parent) \
   JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = pair.of_child \
   JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = pair.of_parent \
- WHERE k.contype = 'f' AND child.relnamespace = current_schema()::regnamespace \
+ WHERE k.contype = 'f' AND child.relnamespace = quote_ident(current_schema())::regnamespace \
  GROUP BY k.oid, child.relname, parent.relname \
  UNION ALL \
 SELECT 'sightings', 'posts', \
@@ -324,23 +324,23 @@ SELECT 'sightings', 'runs', \
 /// Indexes and constraints that the server does not rely on.
 const NOT_VALID: &str = "\
 SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid \
- WHERE c.relnamespace = current_schema()::regnamespace AND NOT (i.indisvalid AND i.indisready) \
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND NOT (i.indisvalid AND i.indisready) \
  UNION ALL \
 SELECT conname::text FROM pg_constraint \
- WHERE connamespace = current_schema()::regnamespace AND NOT convalidated \
+ WHERE connamespace = quote_ident(current_schema())::regnamespace AND NOT convalidated \
  UNION ALL \
 SELECT tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid \
- WHERE c.relnamespace = current_schema()::regnamespace AND t.tgenabled = 'D'";
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND t.tgenabled = 'D'";
 /// Keys that the server gives next, where a row has one as great already.
 const KEYS: &str = "\
 SELECT c.relname::text, a.attname::text, pg_get_serial_sequence(quote_ident(c.relname), a.attname) \
   FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
- WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY 1";
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY 1";
 /// The trees of an index, looked at by an extension that whoever runs the server may have installed.
 const TREES: &str = "\
 SELECT c.relname::text, c.oid::bigint FROM pg_index i \
   JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
- WHERE c.relnamespace = current_schema()::regnamespace AND m.amname = 'btree' AND i.indisvalid ORDER BY 1";
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND m.amname = 'btree' AND i.indisvalid ORDER BY 1";
 
 impl SqlStore<Postgres> {
     async fn check_own(&self, heard: OnCheck<'_>) -> Result<Vec<Finding>> {

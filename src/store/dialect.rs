@@ -70,9 +70,9 @@ pub trait Dialect: Database {
     const NOW: &'static str;
     /// One row if the table of applied migrations exists.
     const HAS_SCHEMA: &'static str;
-    /// Tables and views of the place where ours are, whoever made them, up to `WHERE` and a name.
+    /// What has a name that no table of ours can have then, whoever made it, up to `WHERE` and the name.
     const NAMED: &'static str;
-    /// What to do where these are others than ours.
+    /// What to do where somebody else has a name of ours.
     const ELSEWHERE: &'static str;
     /// Whether there is a place for tables: 1 or 0; none where there always is.
     const HAS_PLACE: Option<&'static str> = None;

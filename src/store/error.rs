@@ -1,7 +1,7 @@
 //! Why the store could not do what it was asked for.
 
 use super::failure;
-use super::waiting::SignalCame;
+use super::waiting::ToldToStop;
 
 /// Why the store could not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -73,15 +73,15 @@ pub enum StoreError {
          (`ALTER ROLE user SET search_path = public`)"
     )]
     NoSchema(String),
-    /// Somebody else's tables have the names of ours.
+    /// What somebody else made has the name of a table or view of ours.
     #[error(
-        "make the tables in `{url}`: there is a table or view `{table}` already, and it is not topicmill's; {elsewhere}"
+        "make the tables in `{url}`: something that is not topicmill's is called `{name}` already; {elsewhere}"
     )]
     Occupied {
         /// Without its password.
         url: String,
-        /// The table.
-        table: String,
+        /// What they have in common.
+        name: String,
         /// What to do.
         elsewhere: &'static str,
     },
@@ -103,18 +103,24 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
-    /// A signal ended a statement that waited for somebody else's lock; it is rolled back.
+    /// A statement that waited for somebody else's lock was told to stop, by a signal or at the end of its time; it is rolled
+    /// back.
     #[error(
-        "{what}: a signal ended it while it waited for a lock that another session or program holds; nothing of it is \
-         stored, and the command may be run again"
+        "{what}: it was told to stop while it waited for a lock that another session or program holds; this step changed \
+         nothing, and the command may be run again"
     )]
     Stopped {
         /// What was being done.
         what: &'static str,
         /// By this it is known behind other errors.
         #[source]
-        source: SignalCame,
+        source: ToldToStop,
     },
+    /// It was told to stop while a database was opened, or upgraded; what that began is rolled back.
+    #[error(
+        "open the database: it was stopped before the database was open; the command may be run again"
+    )]
+    StoppedOpening(#[source] ToldToStop),
     /// It took longer than anybody waits.
     #[error("the database does not answer")]
     Away,
@@ -222,7 +228,7 @@ impl StoreError {
         match self {
             Self::Statement { source, .. } => failure::is_passing(source),
             Self::Unanswered { is_passing, .. } => *is_passing,
-            Self::Away | Self::Stopped { .. } => true,
+            Self::Away | Self::Stopped { .. } | Self::StoppedOpening(_) => true,
             _ => false,
         }
     }

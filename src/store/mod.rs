@@ -64,7 +64,7 @@ pub use self::upkeep::{OnBytes, Rewritten};
 pub use self::versions::{
     Cost, Failure, LabelSetRow, LabelState, LabelledPost, LookedUp, Prediction,
 };
-pub use self::waiting::{SignalCame, is_stop};
+pub use self::waiting::{ToldToStop, is_stop};
 
 /// Result of a store operation.
 pub type Result<T, E = StoreError> = std::result::Result<T, E>;
@@ -149,8 +149,8 @@ face! {
     fn link_run(&self, run: RunId, slot: i64) -> ();
     /// The latest slots of a schedule that are due at a time or earlier, the latest first.
     fn latest_slots(&self, name: &str, until: Timestamp, limit: u32) -> Vec<SlotRow>;
-    /// The latest slot that ended of each schedule, where it failed, at a time or later.
-    fn failed_slots(&self, since: Timestamp) -> Vec<SlotRow>;
+    /// The latest slot that ended of each schedule, where it failed, between two times; those due later are left aside.
+    fn failed_slots(&self, since: Timestamp, until: Timestamp) -> Vec<SlotRow>;
     /// How the slots of a schedule stand that are due between two times, both included.
     fn count_slots(&self, name: &str, since: Timestamp, until: Timestamp) -> Vec<SlotCount>;
 

@@ -112,14 +112,14 @@ impl SqlStore<Postgres> {
             .doing(WHAT)?;
         let relations: Vec<(String, bool)> = sqlx::query_as(
             "SELECT c.relname::text, c.relkind = 'v' FROM pg_class c \
-              WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p', 'v') ORDER BY 1",
+              WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'p', 'v') ORDER BY 1",
         )
         .fetch_all(&mut *connection)
         .await
         .doing(WHAT)?;
         let functions: Vec<String> = sqlx::query_scalar(
             "SELECT format('%I.%I(%s)', current_schema(), proname, pg_get_function_identity_arguments(oid)) FROM pg_proc \
-              WHERE pronamespace = current_schema()::regnamespace AND proname LIKE 'topicmill\\_%' AND prokind = 'f'",
+              WHERE pronamespace = quote_ident(current_schema())::regnamespace AND proname LIKE 'topicmill\\_%' AND prokind = 'f'",
         )
         .fetch_all(&mut *connection)
         .await

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use rusqlite::ffi;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions, SqliteConnection};
+use sqlx::{ConnectOptions, Executor, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 
-use super::failure::{is_given_up, plain};
+use super::failure::{is_given_up, is_passing, plain};
 use super::{Access, Result, Store, StoreError};
 
 /// How long a statement of SQLite waits for another writer before it gives up: as long as it may take to rewrite a large file.
@@ -26,6 +26,8 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Pauses of SQLite between two tries, in milliseconds; the last one comes again and again (`sqliteDefaultBusyCallback`).
 const PAUSES_MS: [u64; 12] = [1, 2, 5, 10, 15, 20, 25, 25, 25, 50, 50, 100];
+/// How long it takes to ask again where PostgreSQL did not answer.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How often PostgreSQL is asked who waits.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A statement that waits in more looks than this, one behind the other, has waited for [`PATIENCE`].
@@ -41,16 +43,16 @@ const CANCEL: &str = "\
 SELECT pg_cancel_backend(pid) FROM pg_stat_activity \
  WHERE wait_event_type = 'Lock' AND pid || ' ' || backend_start || ' ' || COALESCE(query_start, backend_start) = ANY($1)";
 
-/// A signal came. It stands at the end of a chain of errors, whatever these are called.
+/// A signal came, or the time of a schedule's stage was up. It stands at the end of a chain of errors, whatever these are called.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("a signal came")]
-pub struct SignalCame;
+#[error("it was told to stop")]
+pub struct ToldToStop;
 
-/// Whether an error says no more than that a signal ended a wait.
+/// Whether an error says no more than that a wait was told to stop.
 pub fn is_stop(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {
-        if error.is::<SignalCame>() {
+        if error.is::<ToldToStop>() {
             return true;
         }
         next = error.source();
@@ -99,13 +101,16 @@ impl Waits {
         };
         let what = match &error {
             StoreError::Statement { what, source } if is_given_up(source) => Some(*what),
-            StoreError::Unanswered { .. } => Some("run the query"),
+            // It was ended, as that above. Where the connection broke, it passes.
+            StoreError::Unanswered {
+                is_passing: false, ..
+            } => Some("run the query"),
             _ => None,
         };
         Err(match what {
             Some(what) => StoreError::Stopped {
                 what,
-                source: SignalCame,
+                source: ToldToStop,
             },
             None => error,
         })
@@ -167,20 +172,15 @@ fn pause_after(tries: usize) -> (Duration, Duration) {
 }
 
 impl Store {
-    /// Opens a database for a command that a signal may stop: that ends the opening, too, as it ends every wait for a lock.
+    /// Opens a database for a command that a signal may stop: that ends the opening, too, whatever takes it so long.
     ///
     /// # Errors
-    /// Those of [`Store::open`], and [`StoreError::Stopped`].
+    /// Those of [`Store::open`], and [`StoreError::StoppedOpening`].
     pub async fn open_until(url: &str, access: Access, stop: &CancellationToken) -> Result<Self> {
         let store = tokio::select! {
             store = Self::open(url, access) => store?,
             // What it began is rolled back with its connections.
-            () = given_up(stop) => {
-                return Err(StoreError::Stopped {
-                    what: "open the database",
-                    source: SignalCame,
-                });
-            }
+            () = given_up(stop) => return Err(StoreError::StoppedOpening(ToldToStop)),
         };
         store.give_up_after(stop);
         Ok(store)
@@ -228,12 +228,21 @@ async fn end_waits(
         () = stop.cancelled() => {}
         () = over.cancelled() => return,
     }
+    let mut is_told = false;
     while !over.is_cancelled() {
         if let Err(error) = look(&options, &waits).await {
             // Where the server is gone, nobody waits for its locks.
-            tracing::debug!("who waits for a lock is not known: {}", plain(error));
+            if is_told || is_passing(&error) {
+                tracing::debug!("who waits for a lock cannot be seen: {}", plain(error));
+            } else {
+                is_told = true;
+                tracing::warn!(
+                    "who waits for a lock cannot be seen, so a second signal ends a command that waits for one: {}",
+                    plain(error)
+                );
+            }
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -244,6 +253,8 @@ async fn end_waits(
 async fn look(options: &PgConnectOptions, waits: &Weak<Waits>) -> Result<(), sqlx::Error> {
     // Not one of the pool's: these may all be waiting.
     let mut connection = options.connect().await?;
+    // The server shows sessions of a user to that user.
+    connection.execute("SET ROLE NONE").await?;
     let mut looks: HashMap<String, u32> = HashMap::new();
     while let Some(waits) = waits.upgrade() {
         let waiting: Vec<String> = sqlx::query_scalar(WAITING)
@@ -261,11 +272,15 @@ async fn look(options: &PgConnectOptions, waits: &Weak<Waits>) -> Result<(), sql
         let long: Vec<String> = long.map(|(statement, _)| statement.clone()).collect();
         if !long.is_empty() {
             // Before the statement ends, whose error is then told as what it is.
-            waits.gave_up.store(true, Ordering::Relaxed);
-            sqlx::query(CANCEL)
+            let gave_up = waits.gave_up.swap(true, Ordering::Relaxed);
+            let ended: Result<Vec<bool>, _> = sqlx::query_scalar(CANCEL)
                 .bind(long)
-                .execute(&mut connection)
-                .await?;
+                .fetch_all(&mut connection)
+                .await;
+            if !matches!(&ended, Ok(ended) if ended.contains(&true)) {
+                waits.gave_up.store(gave_up, Ordering::Relaxed);
+            }
+            ended?;
         }
         drop(waits);
         tokio::time::sleep(LOOK_EVERY).await;
@@ -275,7 +290,7 @@ async fn look(options: &PgConnectOptions, waits: &Weak<Waits>) -> Result<(), sql
 
 #[cfg(test)]
 mod tests {
-    use sqlx::{Connection, Executor};
+    use sqlx::Connection;
 
     use super::*;
 
@@ -297,10 +312,41 @@ mod tests {
     fn a_stop_is_seen_through_the_errors_around_it() {
         let stopped = StoreError::Stopped {
             what: "store posts",
-            source: SignalCame,
+            source: ToldToStop,
         };
         assert!(is_stop(&stopped) && stopped.is_passing());
         assert!(!is_stop(&StoreError::Away));
+    }
+
+    #[test]
+    fn of_queries_without_an_answer_only_those_that_were_ended_were_told_to_stop() {
+        let waits = Waits::default();
+        let judged = |is_passing| {
+            let error = StoreError::Unanswered {
+                said: "the end".to_owned(),
+                advice: "",
+                is_passing,
+            };
+            is_stop(&waits.judge::<()>(Err(error)).unwrap_err())
+        };
+        assert!(!judged(false));
+        waits.gave_up.store(true, Ordering::Relaxed);
+        assert!(judged(false));
+        assert!(!judged(true));
+    }
+
+    #[tokio::test]
+    async fn the_opening_of_a_database_that_never_answers_ends_without_a_word_of_locks() {
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://me@{}/db", server.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let stopped = Store::open_until(&url, Access::Existing, &stop).await;
+        let stopped = stopped.unwrap_err();
+        assert!(is_stop(&stopped), "{stopped}");
+        let said = stopped.to_string();
+        assert!(said.contains("before the database was open"), "{said}");
+        assert!(!said.contains("lock"), "{said}");
     }
 
     #[tokio::test]

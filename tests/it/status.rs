@@ -1,5 +1,7 @@
 //! `status`: the screen, what it says to do next, and `--check` for a monitor; tables on a terminal; versions.
 
+mod unusual;
+
 use serde_json::{Value, json};
 use topicmill::classify::worker_name;
 use topicmill::clock::SystemClock;
@@ -8,7 +10,7 @@ use topicmill::store::{Access, Store};
 use unicode_width::UnicodeWidthStr;
 
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran};
 use crate::support::terminal::on_a_terminal;
 
 /// A database, and the program on it.
@@ -375,139 +377,6 @@ async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
     }
     let nowhere = Program::new().run(&["status", "--check"]);
     assert_eq!(nowhere.code, 4, "{}", nowhere.stderr);
-}
-
-/// A pipeline file with other labels than the one that is built in.
-const TWO: &str = "name = \"two\"\nmode = \"single\"\n\
-    [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
-    [[topic]]\nslug = \"food\"\nlabel = \"food and cooking\"\nsubreddits = [\"food\"]\n";
-
-#[test]
-fn what_waits_for_labels_that_the_settings_do_not_name_gets_a_command_that_labels_it() {
-    for scene in Scene::each() {
-        scene.import(6);
-        let two = scene.program.write("two.toml", TWO);
-        let classify = ["classify", "--pipeline", &two, "--limit", "2"];
-        assert_eq!(scene.run(&classify).code, 0);
-        let next = scene.json(&["status"])["next"].take();
-        assert_eq!(next["command"], "topicmill classify --pipeline FILE");
-        let why = next["why"].as_str().unwrap();
-        assert!(
-            why.starts_with("4 posts wait for a label of `two` (version "),
-            "{why}"
-        );
-        // Where the settings name the file, the command alone does it.
-        let with_setting = |args: &[&str]| {
-            let mut command = scene.program.command(&scene.args(args));
-            command.env("TOPICMILL__PIPELINE", &two);
-            finished(command.output().unwrap())
-        };
-        let told = with_setting(&["status", "--format", "json"]);
-        let told: Value = serde_json::from_str(&told.stdout).unwrap();
-        assert_eq!(told["next"]["command"], "topicmill classify");
-        assert_eq!(with_setting(&["classify"]).code, 0);
-        let next = scene.json(&["status"])["next"].take();
-        assert_eq!(next["command"], Value::Null, "{next}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_post_from_the_future_does_not_hide_that_nothing_came() {
-    for scene in Scene::each() {
-        scene.import(2);
-        scene
-            .database
-            .run(
-                "UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00'; \
-                 UPDATE posts SET collected_at = '2999-01-01T00:00:00+00:00', created_at = '2999-01-01T00:00:00+00:00' \
-                  WHERE fullname = 't3_k00001'",
-            )
-            .await;
-        let newest = scene.json(&["status"])["newest"].take();
-        let expected =
-            json!({"collected_at": "2026-01-01T00:00:00Z", "created_at": "2023-11-14T22:13:20Z"});
-        assert_eq!(newest, expected);
-        let screen = scene.status();
-        let posts = answer(&screen, "Posts").unwrap();
-        assert!(posts.contains("days ago"), "{screen}");
-        let late = scene.run(&["status", "--check", "--max-age-post", "2h"]);
-        assert_eq!(late.code, 1, "{}", late.stdout);
-        assert!(
-            late.stdout.contains("the last new post was stored"),
-            "{}",
-            late.stdout
-        );
-        scene
-            .database
-            .run("UPDATE posts SET collected_at = '2999-01-01T00:00:00+00:00'")
-            .await;
-        let wrong = scene.run(&["status", "--check", "--max-age-post", "2h"]);
-        assert_eq!(wrong.code, 1, "{}", wrong.stdout);
-        assert!(
-            wrong.stdout.contains("lies in the future"),
-            "{}",
-            wrong.stdout
-        );
-    }
-}
-
-/// 240,000 posts, of which one in ten waits for a label and one in five of the others is unsure.
-const MANY: [(&str, &str); 2] = [
-    (
-        "sqlite",
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 240000) \
-      INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, collected_at, updated_at) \
-      SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', randomblob(16), '2026-01-01T00:00:00+00:00', \
-             '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM n;",
-    ),
-    (
-        "postgres",
-        "INSERT INTO posts (fullname, subreddit, title, selftext, over_18, is_self, source, text_hash, created_at, collected_at, updated_at) \
-      SELECT 't3_m' || i, 's', 'a title', '', FALSE, TRUE, 'import', decode(md5(i::text), 'hex'), '2026-01-01T00:00:00+00:00', \
-             '2026-01-02T00:00:00+00:00', '2026-01-02T00:00:00+00:00' FROM generate_series(1, 240000) AS n (i); ANALYZE posts;",
-    ),
-];
-
-const LABELS: &str = "\
-INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode, classified_at) \
-SELECT p.fullname, t.model_id, t.label_set_id, p.text_hash, 'gaming', 0.9, 0.8, p.fullname LIKE '%3' OR p.fullname LIKE '%7', 'single', \
-       '2026-01-03T00:00:00+00:00' FROM posts p CROSS JOIN current_target t WHERE p.fullname LIKE 't3_m%' AND p.fullname NOT LIKE '%0'";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn many_posts_are_estimated_and_counted_only_when_asked() {
-    for scene in Scene::each() {
-        scene.import(2);
-        assert_eq!(scene.run(&["classify"]).code, 0);
-        let backend = scene.database.url.split(':').next().unwrap();
-        let posts = MANY.iter().find(|(name, _)| *name == backend).unwrap().1;
-        scene.database.run(posts).await;
-        scene.database.run(LABELS).await;
-        let exact = scene.json(&["status", "--exact"]);
-        let about = scene.json(&["status"]);
-        assert_eq!(
-            (&exact["is_estimate"], &about["is_estimate"]),
-            (&json!(false), &json!(true))
-        );
-        let (exact, about) = (&exact["backlog"], &about["backlog"]);
-        assert_eq!(exact["unlabelled"], 24_000);
-        for figure in ["posts", "labelled", "unsure", "unlabelled", "unchecked"] {
-            let share = |all: &Value| all[figure].as_f64().unwrap() / 240_002.0;
-            // Five standard errors of a sample of 2,000, whatever the share.
-            let apart = (share(about) - share(exact)).abs();
-            assert!(apart < 0.056, "{figure}: {about} {exact}");
-        }
-        assert_eq!(about["other"], 0);
-        assert_eq!(about["oldest_unlabelled"], exact["oldest_unlabelled"]);
-        let screen = scene.status();
-        assert!(
-            answer(&screen, "Waiting").unwrap().starts_with("about 2"),
-            "{screen}"
-        );
-        assert!(
-            answer(&screen, "Posts").unwrap().starts_with("about 240,0"),
-            "{screen}"
-        );
-    }
 }
 
 #[test]

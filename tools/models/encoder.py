@@ -10,7 +10,7 @@ R rows, W width, D `hidden_size`; the blocks are those of `blocks`.
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
 
 A BERT of tools/train.py reads the mean of all tokens instead: its last layer is like the others, and its head is one
-linear layer on the mean, of length 1.
+linear layer on the mean, of length 1. It may have a bag of words, whose logits are added.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,19 @@ import onnx
 from transformers import BertConfig, RobertaConfig
 
 from models.batch import Batch
-from models.blocks import Projections, add_and_norm, attention, attention_of_one, feed_forward, head, mean_head, norm
+from models.blocks import (
+    Projections,
+    add_and_norm,
+    attention,
+    attention_of_one,
+    bag_of_words,
+    feed_forward,
+    head,
+    mean_head,
+    norm,
+)
 from models.graph import Graph
-from training.mean import MEAN, POOLING
+from training.mean import MEAN, POOLING, WORDS
 
 HEADS = {
     "bert": ("bert.pooler.dense", "classifier"),
@@ -46,7 +56,10 @@ def build(
         mixed = attention(graph, values, values, names, config.num_attention_heads, lengths=batch.lengths())
         values = rest_of_layer(graph, config, name, mixed, values)
     if of_mean:
-        return graph.model(mean_head(graph, values, batch.mask(), "classifier"), len(tensors["classifier.bias"]))
+        logits = mean_head(graph, values, batch.mask(), "classifier")
+        if getattr(config, WORDS, False):
+            logits = graph.op("Add", logits, bag_of_words(graph, batch.ids(), "words"))
+        return graph.model(logits, len(tensors["classifier.bias"]))
 
     name = f"{kind}.encoder.layer.{config.num_hidden_layers - 1}"
     first = graph.op("Slice", values, graph.integers(0), graph.integers(1), graph.integers(1))

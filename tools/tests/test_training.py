@@ -444,7 +444,7 @@ class Refusals(unittest.TestCase):
             (("--head-only",), "--head-only needs an embedding model"),
             (("--freeze-layers", 1), "--freeze-layers works with the model that ships"),
             (("--precision", "fp16"), "--precision fp16 is for GPUs"),
-            (("--freeze-layers", 6, "--base", SHIPPED), "the base has 6 layers"),
+            (("--freeze-layers", 6, "--base", SHIPPED), "the model has 6 layers"),
             (("--freeze-layers", 2, "--dropout", 0.1, "--base", SHIPPED), "leave one out"),
             (("--base", ROOT / "nothing"), "has no `config.json`"),
         ]:

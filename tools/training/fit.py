@@ -53,6 +53,9 @@ class Plan:
     dropout: float = 0.0
     freeze_embeddings: bool = True
     freeze_layers: int = 0
+    layers: int | None = None
+    vocabulary: int | None = None
+    small: bool = False
     patience: int = 2
 
 
@@ -321,6 +324,7 @@ class Fit:
         try:
             content = torch.load(path, weights_only=True, map_location="cpu")
             stored, wanted = json.loads(content["identity"]), json.loads(json.dumps(self.identity()))
+            stored["plan"] = asdict(Plan()) | stored["plan"]  # a checkpoint may be older than a setting
         except Exception as problem:  # whatever a damaged file makes a library raise
             raise InputError(f"`{path}` cannot be read ({problem}): remove it, and begin again") from None
         for key, what in (("posts", "other posts"), ("labels", "other labels"), ("plan", "other settings")):
@@ -364,7 +368,7 @@ def prepare(model: PreTrainedModel, plan: Plan) -> None:
         if freeze is None:
             raise InputError("--freeze-layers works with the model that ships as a base: leave it out")
         if plan.freeze_layers >= layers:
-            raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the base has {layers} layers: give fewer")
+            raise InputError(f"--freeze-layers is {plan.freeze_layers}, and the model has {layers} layers: give fewer")
         if plan.dropout:
             raise InputError("--freeze-layers computes layers once, --dropout changes them each time: leave one out")
         freeze(plan.freeze_layers)

@@ -10,8 +10,8 @@ use super::entries;
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::{PipelineFlags, Setup};
 use crate::cli::{CliError, Exit};
-use crate::domain::{SlotStatus, Timestamp};
-use crate::schedule::{self, Entry, Span, WAITS_FOR_CLOCK};
+use crate::domain::{SlotStatus, Timestamp, WAITS_FOR_CLOCK};
+use crate::schedule::{self, Entry, Span};
 use crate::store::{Access, ScheduleState, SlotCount, SlotRow, Store, Table};
 
 /// Failures and missed slots of the last days are counted.

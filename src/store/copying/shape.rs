@@ -113,7 +113,7 @@ pub(super) async fn shapes(connection: &mut PgConnection) -> Result<Vec<TableSha
     let belongs: Vec<(String, String)> = sqlx::query_as(
         "SELECT DISTINCT child.relname::text, parent.relname::text FROM pg_constraint k \
            JOIN pg_class child ON child.oid = k.conrelid JOIN pg_class parent ON parent.oid = k.confrelid \
-          WHERE k.contype = 'f' AND child.relnamespace = current_schema()::regnamespace AND k.conrelid <> k.confrelid \
+          WHERE k.contype = 'f' AND child.relnamespace = quote_ident(current_schema())::regnamespace AND k.conrelid <> k.confrelid \
           UNION SELECT 'sightings', 'posts' UNION SELECT 'sightings', 'runs'",
     )
     .fetch_all(connection)
@@ -169,7 +169,8 @@ pub(super) async fn identities(connection: &mut PgConnection) -> Result<Vec<Iden
     let rows: Vec<(String, String)> = sqlx::query_as(
         "SELECT c.relname::text, pg_get_serial_sequence(quote_ident(c.relname), a.attname) \
            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid \
-          WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' ORDER BY 1",
+          WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind = 'r' AND a.attidentity <> '' \
+          ORDER BY 1",
     )
     .fetch_all(connection)
     .await

@@ -11,7 +11,7 @@ use sqlx::postgres::{PgConnectOptions, PgListener};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres, Row};
 
 use super::super::bulk::Insert;
-use super::super::failure::{connect_hint, is_missing_database};
+use super::super::failure::{connect_hint, is_missing_database, plain};
 use super::super::sockets::set_options;
 use super::super::waiting::Waits;
 use super::super::{Access, Result, Step};
@@ -23,9 +23,12 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// stopped, or of a machine that is gone, and must not hold its locks against everybody else. And the views
 /// join all posts at once: in memory, by plans that are not worth compiling. A hash table of a million labels would fit into
 /// twice that memory, but two indexes that are read side by side need half of its time: 0.8 s instead of 1.4 s of one
-/// processor for `topic_daily`, so a hash table gets no more memory than a sort. In the end it tells which session it is.
+/// processor for `topic_daily`, so a hash table gets no more memory than a sort.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
-    SET hash_mem_multiplier = 1; SET jit = off; \
+    SET hash_mem_multiplier = 1; SET jit = off";
+/// Which session it is; NULL to a role that may not know. The server tells a session's user, and not the role that a user may
+/// have been given in its place (`ALTER ROLE user SET role`). Both statements are sent as one, so they are one transaction.
+const WHO: &str = "SET LOCAL ROLE NONE; \
     SELECT pid || ' ' || backend_start FROM pg_stat_get_activity(pg_backend_pid())";
 
 /// Processes that start together migrate one after the other. The bytes of "topicmig".
@@ -36,18 +39,18 @@ SELECT format('GRANT %s ON %I TO %s%s', a.privilege_type, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
               CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, NULL \
   FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a \
- WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner \
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner \
  UNION \
 SELECT format('GRANT %s (%I) ON %I TO %s%s', a.privilege_type, t.attname, c.relname, \
               CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END, \
               CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END), c.relname::text, t.attname::text \
   FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid AND NOT t.attisdropped \
  CROSS JOIN LATERAL aclexplode(t.attacl) a \
- WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
+ WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relkind IN ('r', 'v') AND a.grantee <> c.relowner";
 /// Whether a relation has a column.
 const HAS_COLUMN: &str = "\
 SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_attribute t ON t.attrelid = c.oid \
-                WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = $1 AND t.attname = $2 \
+                WHERE c.relnamespace = quote_ident(current_schema())::regnamespace AND c.relname = $1 AND t.attname = $2 \
                   AND NOT t.attisdropped)";
 /// Parameters of a URL that sqlx 0.9 takes for PostgreSQL (`options/parse.rs`); others it leaves aside.
 const PARAMETERS: [&str; 18] = [
@@ -107,8 +110,9 @@ impl Dialect for Postgres {
     const NOW: &'static str = "CURRENT_TIMESTAMP";
     // Other schemas of the same database may have a topicmill, or another program that uses sqlx.
     const HAS_SCHEMA: &'static str = "SELECT COUNT(*) FROM pg_tables WHERE tablename = '_sqlx_migrations' AND schemaname = current_schema()";
-    const NAMED: &'static str = "SELECT relname::text FROM pg_class WHERE relnamespace = current_schema()::regnamespace \
-         AND relkind IN ('r', 'p', 'f', 'v', 'm') AND relname";
+    // Tables, views, sequences and indexes share their names.
+    const NAMED: &'static str = "SELECT relname::text FROM pg_class \
+         WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname";
     const ELSEWHERE: &'static str = "name another database, or make a schema of its own (`CREATE SCHEMA topicmill`) and \
          name it in the URL (`?options[search_path]=topicmill`)";
     // NULL where `search_path` names no schema that is there, and none that the user may use.
@@ -215,8 +219,13 @@ impl Dialect for Postgres {
                 let waits = Arc::clone(&waits);
                 Box::pin(async move {
                     set_options(port);
-                    let session = connection.fetch_one(SESSION).await?;
-                    waits.add(session.try_get(0)?);
+                    connection.execute(SESSION).await?;
+                    // Without it, no wait of this session can be ended. All else works.
+                    match who(connection).await {
+                        Ok(Some(session)) => waits.add(session),
+                        Ok(None) => {}
+                        Err(error) => tracing::debug!("a session is not known: {}", plain(error)),
+                    }
                     Ok(())
                 })
             });
@@ -247,6 +256,11 @@ impl Dialect for Postgres {
             .await
             .map_err(open_error(url, "it answered once and then no more"))
     }
+}
+
+/// Which session a connection is, if the server tells.
+async fn who(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
+    connection.fetch_one(WHO).await?.try_get(0)
 }
 
 /// What a URL says, to the driver.

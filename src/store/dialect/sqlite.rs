@@ -50,7 +50,9 @@ impl Dialect for Sqlite {
     const NOW: &'static str = "strftime('%Y-%m-%dT%H:%M:%f+00:00', 'now')";
     const HAS_SCHEMA: &'static str =
         "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
-    const NAMED: &'static str = "SELECT name FROM sqlite_master WHERE name";
+    // Names of triggers are apart from those of tables, and capital letters do not count.
+    const NAMED: &'static str =
+        "SELECT name FROM sqlite_master WHERE type <> 'trigger' AND lower(name)";
     const ELSEWHERE: &'static str = "name another file";
     const SERVER: &'static str = "SELECT 'SQLite ' || sqlite_version()";
     const BYTES: &'static str =

@@ -50,6 +50,7 @@ pub(super) use super::failure::Doing;
 use super::failure::{known_failure, plain_migration};
 use super::waiting::Waits;
 use super::{Access, Result, StoreError};
+use crate::analysis::schema::relations;
 use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
 /// Names of one statement, well under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
@@ -221,19 +222,24 @@ where
         }
     }
 
-    /// An error where tables of somebody else have the names of ours.
+    /// An error where somebody else's tables, or what they made besides, have the names of ours.
     async fn refuse_occupied(&self) -> Result<()>
     where
         for<'q> String: Decode<'q, DB> + Type<DB>,
     {
-        let ours = TABLES.map(|table| format!("'{table}'")).join(", ");
+        let ours = relations().into_iter().map(|relation| relation.name);
+        let ours: Vec<String> = ours
+            .chain(["_sqlx_migrations".to_owned()])
+            .map(|name| format!("'{name}'"))
+            .collect();
+        let ours = ours.join(", ");
         let first = format!("{} IN ({ours}) ORDER BY 1 LIMIT 1", DB::NAMED);
         let found = sqlx::query::<DB>(AssertSqlSafe(first))
             .fetch_optional(&self.pool)
             .await
             .and_then(|row| row.map(|row| row.try_get::<String, _>(0)).transpose())
             .doing("look what the database holds")?;
-        let Some(table) = found else {
+        let Some(name) = found else {
             return Ok(());
         };
         // Another process may have made ours in between.
@@ -242,7 +248,7 @@ where
         }
         Err(StoreError::Occupied {
             url: self.url.clone(),
-            table,
+            name,
             elsewhere: DB::ELSEWHERE,
         })
     }

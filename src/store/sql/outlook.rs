@@ -208,8 +208,11 @@ where
 
     pub(in crate::store) async fn newest(&self, latest: Timestamp) -> Result<Newest> {
         const WHAT: &str = "read when the newest post came";
+        // Only posts with texts have an index. All posts are read where no text is left, because nothing came since.
         let row = sqlx::query::<DB>(
-            "SELECT (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
+            "SELECT COALESCE( \
+                      (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
+                      (SELECT MAX(collected_at) FROM posts WHERE collected_at <= $1)), \
                     (SELECT MAX(created_at) FROM posts WHERE created_at <= $1)",
         )
         .bind(at(latest))

@@ -56,11 +56,12 @@ const UNDER_LEASE: &str = " WHERE id = $1 AND takes = $2 AND status = 'running'"
 const ROW: &str = "\
 SELECT id, schedule, due_at, start_at, status, missed, worker, started_at, finished_at, outcomes, error FROM slots ";
 
-/// Slots that were skipped say nothing of what the one before them did.
+/// Slots that were skipped say nothing of what the one before them did, and neither do those that a wrong clock ran
+/// years ahead: those due after `$2`.
 const LATEST_FAILED: &str = "\
-WHERE status = 'failed' AND finished_at >= $1 \
+WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
   AND NOT EXISTS (SELECT 1 FROM slots l WHERE l.schedule = slots.schedule AND l.due_at > slots.due_at \
-                     AND l.status IN ('running', 'done', 'partial', 'failed')) ORDER BY schedule";
+                     AND l.due_at <= $2 AND l.status IN ('running', 'done', 'partial', 'failed')) ORDER BY schedule";
 
 impl<DB> SqlStore<DB>
 where
@@ -378,10 +379,15 @@ where
         rows.iter().map(Self::slot_row).collect()
     }
 
-    pub(in crate::store) async fn failed_slots(&self, since: Timestamp) -> Result<Vec<SlotRow>> {
+    pub(in crate::store) async fn failed_slots(
+        &self,
+        since: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<SlotRow>> {
         let select = format!("{ROW}{LATEST_FAILED}");
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(at(since))
+            .bind(at(until))
             .fetch_all(&self.pool)
             .await
             .doing("read the slots that failed")?;

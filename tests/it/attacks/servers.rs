@@ -158,6 +158,65 @@ async fn a_file_with_tables_of_another_program_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whatever_has_a_name_of_ours_is_seen_before_the_database_has_a_table() {
+    let both = [
+        ("CREATE TABLE meta (id integer)", "meta"),
+        ("CREATE VIEW topic_daily AS SELECT 1 AS one", "topic_daily"),
+        (
+            "CREATE TABLE other (id integer); CREATE INDEX gold ON other (id)",
+            "gold",
+        ),
+    ];
+    // Those of SQLite ignore capital letters, and those of a server do not.
+    let of_files = [("CREATE TABLE Posts (id integer)", "Posts")];
+    for (make, name) in both.into_iter().chain(of_files) {
+        let program = Program::new();
+        let file = program.folder.path().join("other.db");
+        let options = SqliteConnectOptions::new();
+        let options = options.filename(&file).create_if_missing(true);
+        let mut connection = options.connect().await.unwrap();
+        connection.execute(make).await.unwrap();
+        connection.close().await.unwrap();
+        let said = refused(&format!("sqlite:{}", file.display()), MAKE_TABLES[0]);
+        assert!(said.contains(&format!("`{name}` already")), "{said}");
+    }
+    let of_servers = [("CREATE SEQUENCE runs", "runs")];
+    for (make, name) in both.into_iter().chain(of_servers) {
+        let Some(database) = postgres() else { return };
+        let mut connection = made(&database.url).await;
+        connection.execute(make).await.unwrap();
+        let said = refused(&database.url, MAKE_TABLES[0]);
+        assert!(said.contains(&format!("`{name}` already")), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_whose_name_needs_quotes_is_used_as_any_other() {
+    let Some(database) = postgres() else { return };
+    let mut connection = made(&database.url).await;
+    let (_, name) = database.url.rsplit_once('/').unwrap();
+    let apart = format!(
+        "CREATE SCHEMA \"Quite-apart\"; ALTER DATABASE {name} SET search_path = \"Quite-apart\""
+    );
+    connection.execute(AssertSqlSafe(apart)).await.unwrap();
+    let program = Program::new();
+    for words in [
+        &["db", "create"][..],
+        &["collect", "--source", "sample", "--limit", "1"],
+        &["status"],
+        &["db", "check"],
+    ] {
+        program.ok(&[&["--database", database.url.as_str()], words].concat());
+    }
+    let tables = "SELECT COUNT(*) FROM pg_tables WHERE schemaname = 'Quite-apart'";
+    let tables: i64 = sqlx::query_scalar(tables)
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert!(tables > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_search_path_that_leads_nowhere_is_told_as_that() {
     let Some(database) = postgres() else { return };
     drop(made(&database.url).await);
