@@ -50,7 +50,6 @@ pub(super) use super::failure::Doing;
 use super::failure::{known_failure, plain_migration};
 use super::waiting::Waits;
 use super::{Access, Result, StoreError};
-use crate::analysis::schema::relations;
 use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
 /// Names of one statement, well under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
@@ -83,6 +82,21 @@ pub(super) const TABLES: [&str; 24] = [
     "quotas",
     "schedules",
     "slots",
+];
+
+/// What else the schema names: the views, the table of the schema's own facts, and that of its migrations.
+const OTHER_NAMES: [&str; 11] = [
+    "labeled_posts",
+    "uncertain_posts",
+    "post_scores",
+    "topic_agreement",
+    "topic_daily",
+    "labeled_posts_all",
+    "deciding_models",
+    "post_scores_all",
+    "label_scores",
+    "meta",
+    "_sqlx_migrations",
 ];
 
 /// A database behind a pool of connections.
@@ -227,9 +241,9 @@ where
     where
         for<'q> String: Decode<'q, DB> + Type<DB>,
     {
-        let ours = relations().into_iter().map(|relation| relation.name);
-        let ours: Vec<String> = ours
-            .chain(["_sqlx_migrations".to_owned()])
+        let ours: Vec<String> = TABLES
+            .iter()
+            .chain(&OTHER_NAMES)
             .map(|name| format!("'{name}'"))
             .collect();
         let ours = ours.join(", ");
@@ -350,5 +364,32 @@ where
             .begin_with(DB::BEGIN_LABELS)
             .await
             .doing("begin a transaction")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use sqlx::Sqlite;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_names_of_the_schema_are_those_that_a_database_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("a.db").display());
+        let store = SqlStore::<Sqlite>::open(&url, Access::Create)
+            .await
+            .unwrap();
+        let there: Vec<String> = sqlx::query_scalar(
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
+        )
+        .fetch_all(&store.pool)
+        .await
+        .unwrap();
+        let there: BTreeSet<&str> = there.iter().map(String::as_str).collect();
+        let known: BTreeSet<&str> = TABLES.into_iter().chain(OTHER_NAMES).collect();
+        assert_eq!(there, known);
     }
 }
