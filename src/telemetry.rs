@@ -53,8 +53,9 @@ pub fn init(format: LogFormat, verbosity: i8) {
         1 => "warn,topicmill=debug",
         _ => "info,topicmill=trace",
     };
-    // ONNX Runtime says at WARN what it does with every graph.
-    let default = format!("{default},ort=error");
+    // ONNX Runtime says at WARN what it does with every graph, and a pool of connections, in the words of the driver,
+    // an error that whoever asked has been told already.
+    let default = format!("{default},ort=error,sqlx_core::pool::connection=error");
     let filter =
         EnvFilter::try_from_env("TOPICMILL_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     // It quotes the values of parameters that it does not know, and lines of the file of passwords.
