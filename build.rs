@@ -1,18 +1,48 @@
-//! Tells cargo what the binary embeds besides Rust: migrations are read when the crate is compiled, and `--version`
-//! names the commit.
+//! What the binary embeds besides Rust: the migrations, and the commit that `--version` names.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    println!("cargo:rerun-if-changed=migrations/sqlite");
-    println!("cargo:rerun-if-changed=migrations/postgres");
+    let list = ["sqlite", "postgres"].map(migrations).concat();
+    let file = PathBuf::from(env("OUT_DIR")).join("migrations.rs");
+    std::fs::write(&file, list).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     println!("cargo:rerun-if-env-changed=TOPICMILL_COMMIT");
     println!(
         "cargo:rustc-env=TOPICMILL_VERSION={} ({})",
         env("CARGO_PKG_VERSION"),
         origin()
     );
+}
+
+/// A list of the files of a folder in Rust: of `0001_initial.sql` the version 1, `initial`, and what it says.
+///
+/// The macro of sqlx that reads them is built with all drivers of sqlx once more, for the compiler, SQLite among them.
+fn migrations(database: &str) -> String {
+    let folder = Path::new(&env("CARGO_MANIFEST_DIR"))
+        .join("migrations")
+        .join(database);
+    println!("cargo:rerun-if-changed={}", folder.display());
+    let listed = std::fs::read_dir(&folder).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let mut files: Vec<PathBuf> = listed
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .iter()
+        .map(std::fs::DirEntry::path)
+        .collect();
+    files.sort();
+    let mut list = format!("pub static {}: &[File] = &[\n", database.to_uppercase());
+    for file in files {
+        let name = file.file_stem().and_then(|name| name.to_str());
+        let (version, description) = name
+            .filter(|_| file.extension().is_some_and(|end| end == "sql"))
+            .and_then(|name| name.split_once('_'))
+            .and_then(|(version, rest)| {
+                Some((version.parse::<i64>().ok()?, rest.replace('_', " ")))
+            })
+            .unwrap_or_else(|| panic!("{}: call it as in 0001_initial.sql", file.display()));
+        list += &format!("    ({version}, {description:?}, include_str!({file:?})),\n");
+    }
+    list + "];\n"
 }
 
 fn env(name: &str) -> String {

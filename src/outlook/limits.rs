@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::Outlook;
 use super::next::use_them;
-use crate::domain::{RunStatus, Stage, Timestamp, ago};
+use crate::domain::{CLOCKS_DIFFER, RunStatus, Stage, Timestamp, ago};
 
 /// How old things may be; what has no limit is not looked at.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,16 +87,22 @@ impl Limits {
         let collected = outlook.stages.iter().filter(|last| {
             [Stage::Collect.as_str(), Stage::Import.as_str()].contains(&last.stage.as_str())
         });
-        let collected = collected.filter_map(|last| last.good_at).max();
+        let (past, future): (Vec<Timestamp>, Vec<_>) = collected
+            .filter_map(|last| last.good_at)
+            .partition(|at| outlook.since(*at) >= -CLOCKS_DIFFER);
         let newest = outlook.newest.collected_at;
         let found = [
             older(
                 outlook,
                 "max_age_collect",
                 self.collect,
-                collected,
+                past.into_iter().max(),
                 "the last good run of `collect` ended",
-                "`collect` never ended well",
+                if future.is_empty() {
+                    "`collect` never ended well"
+                } else {
+                    "the last good run of `collect` ended at a time that lies in the future, by a clock that was wrong"
+                },
             ),
             older(
                 outlook,

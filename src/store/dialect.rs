@@ -1,6 +1,7 @@
 //! What differs between the two databases (`sqlite.rs`, `postgres.rs`): how one is opened, locked and migrated. Statements are
 //! shared.
 
+mod migrations;
 mod postgres;
 mod sqlite;
 

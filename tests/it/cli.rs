@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use topicmill::clock::SystemClock;
 
+use crate::support::engine::repository;
 use crate::support::postgres::databases;
 use crate::support::program::{Program, finished};
 
@@ -765,6 +766,12 @@ fn score_goes_from_file_to_file() {
     assert!(again.stderr.contains("--overwrite"), "{}", again.stderr);
 }
 
+/// A model that scores thousands of texts in a second.
+fn tiny() -> String {
+    let folder = repository("tests/it/fixtures/models/tiny-bert-nli");
+    folder.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn ten_thousand_labels_and_one_too_long_are_taken_or_refused_in_words() {
     let program = Program::new();
@@ -778,7 +785,8 @@ fn ten_thousand_labels_and_one_too_long_are_taken_or_refused_in_words() {
     );
     let file = program.write("posts.ndjson", posts(2));
     program.ok(&["import", &file]);
-    program.ok(&["classify", "--pipeline", &pipeline]);
+    let tiny = tiny();
+    program.ok(&["classify", "--pipeline", &pipeline, "--model", &tiny]);
     assert_eq!(
         number(&program, "SELECT COUNT(*) FROM label_scores"),
         20_000
@@ -899,10 +907,8 @@ fn an_interrupted_score_goes_on_where_it_was() {
         "score",
         &texts,
         out.to_str().unwrap(),
-        "--label",
-        "music",
-        "--label",
-        "food",
+        "--model",
+        &tiny(),
         "--threads",
         "1",
     ];

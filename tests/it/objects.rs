@@ -15,6 +15,7 @@ use topicmill::objects::{Address, ObjectError, Objects};
 
 use crate::support::bucket::{Bucket, Fault, SECRET};
 use crate::support::dataset::DataSet;
+use crate::support::engine::repository;
 use crate::support::program::{Program, Ran, finished};
 
 fn hub_of(endpoint: &str, token: Option<&str>) -> impl Fn() -> HubSource + Send + Sync + 'static {
@@ -372,7 +373,13 @@ async fn a_shard_in_a_store_outlives_its_machine_and_its_late_holder() {
     };
     let program = Program::new();
     bucket.put("in/a.parquet", table(0..9_000)).await;
-    let more = ["s3://box/in/", "s3://box/out/"];
+    // Thousands of rows in a second, and seconds for all of them.
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let labels: Vec<String> = (0..14).map(|i| format!("subject {i}")).collect();
+    let labels = labels.iter().flat_map(|label| ["--label", label]);
+    let model = ["--model", tiny.to_str().unwrap()];
+    let quick: Vec<&str> = model.into_iter().chain(labels).collect();
+    let more = [&["s3://box/in/", "s3://box/out/"], &quick[..]].concat();
     let mut killed = begun(&program, &bucket, &more).await;
     let second = score(&program, &bucket, &more);
     assert_eq!(second.code, 75, "{}", second.stderr);
@@ -401,7 +408,8 @@ async fn a_shard_in_a_store_outlives_its_machine_and_its_late_holder() {
     assert!(told.contains("another process has taken over"), "{told}");
     assert_eq!(bucket.keys().await, keys);
     assert!(bucket.get(&format!("out/{PART}.parquet")).await.unwrap() == written);
-    ok(&program, &bucket, &["s3://box/in/", "whole/"]);
+    let whole = [&["s3://box/in/", "whole/"], &quick[..]].concat();
+    ok(&program, &bucket, &whole);
     let whole = program.folder.path().join(format!("whole/{PART}.parquet"));
     assert!(std::fs::read(whole).unwrap() == written, "other bytes");
 }

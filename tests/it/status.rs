@@ -332,6 +332,23 @@ async fn a_monitor_gets_a_line_for_each_problem_and_an_exit_code() {
 
         scene
             .database
+            .run("UPDATE runs SET finished_at = '2056-01-01T00:00:00+00:00'")
+            .await;
+        let future = scene.run(&check);
+        assert_eq!(future.code, 1);
+        assert!(
+            future.stdout.contains("a time that lies in the future")
+                && future.stdout.lines().count() == 1,
+            "{}",
+            future.stdout
+        );
+        scene
+            .database
+            .run("UPDATE runs SET finished_at = started_at")
+            .await;
+
+        scene
+            .database
             .run("UPDATE posts SET collected_at = '2026-01-01T00:00:00+00:00'")
             .await;
         let old = scene.run(&check);

@@ -937,11 +937,13 @@ fn a_cell_of_ten_megabytes_is_scored_like_any_other() {
 fn a_run_that_was_killed_goes_on_in_every_format() {
     let program = Program::new();
     let rows: String = (0..6_000)
-        .map(|i| format!("{i},\"a song, number {i}\"\n"))
+        .map(|i| format!("{i},\"{}number {i}\"\n", "a song, ".repeat(20)))
         .collect();
     program.write("in.csv", format!("id,text\n{rows}"));
+    let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
+    let tiny = tiny.to_str().unwrap();
     for output in ["out.csv", "out.parquet"] {
-        let args = ["in.csv", output, "--threads", "1"];
+        let args = ["in.csv", output, "--threads", "1", "--model", tiny];
         let mut child = command(&program, &args)
             .stderr(Stdio::null())
             .spawn()

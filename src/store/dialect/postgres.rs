@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -15,7 +15,7 @@ use super::super::failure::{connect_hint, is_missing_database, plain};
 use super::super::sockets::set_options;
 use super::super::waiting::Waits;
 use super::super::{Access, Result, Step};
-use super::{CONNECTIONS, Dialect, malformed, open_error, watching};
+use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
 
 /// How long opening may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
@@ -173,7 +173,8 @@ impl Dialect for Postgres {
     }
 
     fn migrator() -> &'static Migrator {
-        static MIGRATOR: Migrator = sqlx::migrate!("migrations/postgres");
+        static MIGRATOR: LazyLock<Migrator> =
+            LazyLock::new(|| migrations::of(migrations::POSTGRES));
         &MIGRATOR
     }
 

@@ -1,8 +1,10 @@
 //! A database in a file of SQLite.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -15,7 +17,7 @@ use super::super::failure::{is_busy, known_failure};
 pub(in crate::store) use super::super::waiting::BUSY_TIMEOUT;
 use super::super::waiting::Waits;
 use super::super::{Access, Result, Step};
-use super::{CONNECTIONS, Dialect, malformed, open_error, watching};
+use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
 
 /// How often a file is opened while others open it too, 20 ms apart; one of them gets on each time.
 const OPENING_TRIES: u32 = 500;
@@ -100,11 +102,17 @@ impl Dialect for Sqlite {
     }
 
     fn migrator() -> &'static Migrator {
-        static MIGRATOR: Migrator = sqlx::migrate!("migrations/sqlite");
+        static MIGRATOR: LazyLock<Migrator> = LazyLock::new(|| migrations::of(migrations::SQLITE));
         &MIGRATOR
     }
 
     async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
+        // A file that others' tables share is opened as it is, until it is known that ours go into it.
+        match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {
+            // Somebody uses it; whoever opens it next switches it.
+            Err(error) if is_busy(&error) => {}
+            switched => drop(switched?),
+        }
         // sqlx takes no lock on SQLite; inside one transaction its own become savepoints.
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         Self::migrator().run_direct(None, &mut *tx, false).await?;
@@ -132,10 +140,9 @@ impl Dialect for Sqlite {
                 .pragma("cache_size", READER_CACHE),
             // A user who asks for reading gets no pragma of a writer: SQLite would refuse the switch to a log.
             _ if url.contains("mode=ro") => options.read_only(true),
-            Access::Create | Access::Existing | Access::AnySchema => options
+            Access::Create | Access::Existing | Access::AnySchema => switched(options, &path)
+                .await
                 .create_if_missing(access == Access::Create)
-                // Readers go on while one writes, as they do on a server.
-                .journal_mode(SqliteJournalMode::Wal)
                 // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
                 // Every writer does it: a text that was edited here lies in free space before its post is purged.
                 .pragma("secure_delete", "ON")
@@ -179,6 +186,35 @@ impl Dialect for Sqlite {
             None => open_error(url, hint)(source),
         })
     }
+}
+
+/// Has readers go on while one writes, as they do on a server: the file gets a write-ahead log. Not yet one that holds only
+/// tables of others, which is left as it is where ours may not go into it.
+async fn switched(options: SqliteConnectOptions, path: &Path) -> SqliteConnectOptions {
+    if !has_log(path) && holds_others(&options).await.unwrap_or(false) {
+        options
+    } else {
+        options.journal_mode(SqliteJournalMode::Wal)
+    }
+}
+
+/// Whether a file has a write-ahead log, by its header (<https://www.sqlite.org/fileformat2.html>, section 1.3).
+fn has_log(path: &Path) -> bool {
+    let mut header = [0; 20];
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut header))
+        .is_ok_and(|()| header[18] == 2)
+}
+
+async fn holds_others(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
+    let alone = options.clone().read_only(true).create_if_missing(false);
+    let mut connection = alone.connect().await?;
+    let others = "SELECT COUNT(*) > 0 AND SUM(name = '_sqlx_migrations') = 0 FROM sqlite_master";
+    let others = sqlx::query_scalar(others)
+        .fetch_one(&mut connection)
+        .await?;
+    connection.close().await?;
+    Ok(others)
 }
 
 /// What to do about a file that cannot be opened.

@@ -150,11 +150,43 @@ async fn a_file_with_tables_of_another_program_is_left_alone() {
         .unwrap();
     connection.close().await.unwrap();
     let url = format!("sqlite:{}", file.display());
+    let before = std::fs::read(&file).unwrap();
     for words in MAKE_TABLES {
         let said = refused(&url, words);
         assert!(said.contains("`posts` already"), "{said}");
         assert!(said.contains("name another file"), "{said}");
     }
+    for words in [&["status"][..], &["purge", "--retention", "24"]] {
+        refused(&url, words);
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), before);
+    assert!(!program.folder.path().join("other.db-wal").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_not_in_the_way_stay_beside_ours_in_one_file() {
+    let program = Program::new();
+    let file = program.folder.path().join("other.db");
+    let options = SqliteConnectOptions::new().filename(&file);
+    let mut connection = options.create_if_missing(true).connect().await.unwrap();
+    connection
+        .execute("CREATE TABLE theirs (id integer); INSERT INTO theirs VALUES (7)")
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+    let url = format!("sqlite:{}", file.display());
+    program.ok(&["--database", &url, "db", "create"]);
+    // With a write-ahead log from the first command on.
+    assert_eq!(std::fs::read(&file).unwrap()[18], 2);
+    let rows = program.ok(&["--database", &url, "status"]);
+    assert!(rows.stdout.contains("Posts"), "{}", rows.stdout);
+    let options = SqliteConnectOptions::new().filename(&file);
+    let mut connection = options.connect().await.unwrap();
+    let id: i64 = sqlx::query_scalar("SELECT id FROM theirs")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(id, 7);
 }
 
 #[tokio::test(flavor = "multi_thread")]
