@@ -937,7 +937,7 @@ fn a_cell_of_ten_megabytes_is_scored_like_any_other() {
 fn a_run_that_was_killed_goes_on_in_every_format() {
     let program = Program::new();
     let rows: String = (0..6_000)
-        .map(|i| format!("{i},\"{}number {i}\"\n", "a song, ".repeat(20)))
+        .map(|i| format!("{i},\"{}number {i}\"\n", "a song, ".repeat(8)))
         .collect();
     program.write("in.csv", format!("id,text\n{rows}"));
     let tiny = repository("tests/it/fixtures/models/tiny-bert-nli");
