@@ -28,21 +28,32 @@ fn migrations(database: &str) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
         .iter()
         .map(std::fs::DirEntry::path)
+        // Editors leave files of their own.
+        .filter(|file| file.extension().is_some_and(|end| end == "sql"))
+        .filter(|file| {
+            !file
+                .file_name()
+                .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+        })
         .collect();
     files.sort();
-    let mut list = format!("pub static {}: &[File] = &[\n", database.to_uppercase());
-    for file in files {
-        let name = file.file_stem().and_then(|name| name.to_str());
-        let (version, description) = name
-            .filter(|_| file.extension().is_some_and(|end| end == "sql"))
-            .and_then(|name| name.split_once('_'))
-            .and_then(|(version, rest)| {
-                Some((version.parse::<i64>().ok()?, rest.replace('_', " ")))
-            })
-            .unwrap_or_else(|| panic!("{}: call it as in 0001_initial.sql", file.display()));
-        list += &format!("    ({version}, {description:?}, include_str!({file:?})),\n");
-    }
-    list + "];\n"
+    let files: Vec<String> = files.iter().map(|file| migration(file)).collect();
+    format!(
+        "pub static {}: &[File] = &[\n{}];\n",
+        database.to_uppercase(),
+        files.concat()
+    )
+}
+
+fn migration(file: &Path) -> String {
+    let path = file.display().to_string();
+    let (version, description) = file
+        .file_stem()
+        .and_then(|name| name.to_str()?.split_once('_'))
+        .and_then(|(version, rest)| Some((version.parse::<i64>().ok()?, rest.replace('_', " "))))
+        .filter(|(_, rest)| !rest.contains('.'))
+        .unwrap_or_else(|| panic!("{path}: call it as in 0001_initial.sql"));
+    format!("    ({version}, {description:?}, include_str!({path:?})),\n")
 }
 
 fn env(name: &str) -> String {

@@ -1,7 +1,5 @@
 //! A database in a file of SQLite.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
@@ -21,6 +19,8 @@ use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
 
 /// How often a file is opened while others open it too, 20 ms apart; one of them gets on each time.
 const OPENING_TRIES: u32 = 500;
+/// How long a look at what a file holds waits for its writer.
+const LOOKING: Duration = Duration::from_secs(1);
 /// Memory of a writer of SQLite for pages, in KiB below zero.
 const CACHE: &str = "-16384";
 /// And of a reader.
@@ -107,16 +107,16 @@ impl Dialect for Sqlite {
     }
 
     async fn migrate(pool: &Pool<Self>) -> Result<(), MigrateError> {
-        // A file that others' tables share is opened as it is, until it is known that ours go into it.
-        match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {
-            // Somebody uses it; whoever opens it next switches it.
-            Err(error) if is_busy(&error) => {}
-            switched => drop(switched?),
-        }
         // sqlx takes no lock on SQLite; inside one transaction its own become savepoints.
         let mut tx = pool.begin_with(Self::BEGIN_WRITE).await?;
         Self::migrator().run_direct(None, &mut *tx, false).await?;
-        Ok(tx.commit().await?)
+        tx.commit().await?;
+        // A file with tables of others is opened as it is, until ours are in it.
+        match sqlx::query("PRAGMA journal_mode = WAL").execute(pool).await {
+            // Whoever uses it just now wants the same, or the next one to open it does it.
+            Err(error) if is_busy(&error) => Ok(()),
+            switched => Ok(switched.map(drop)?),
+        }
     }
 
     async fn open(url: &str, access: Access, waits: &Arc<Waits>) -> Result<Pool<Self>> {
@@ -140,7 +140,7 @@ impl Dialect for Sqlite {
                 .pragma("cache_size", READER_CACHE),
             // A user who asks for reading gets no pragma of a writer: SQLite would refuse the switch to a log.
             _ if url.contains("mode=ro") => options.read_only(true),
-            Access::Create | Access::Existing | Access::AnySchema => switched(options, &path)
+            Access::Create | Access::Existing | Access::AnySchema => switched(options)
                 .await
                 .create_if_missing(access == Access::Create)
                 // What is deleted, or overwritten by a later version, is overwritten with zeros in the file.
@@ -190,31 +190,26 @@ impl Dialect for Sqlite {
 
 /// Has readers go on while one writes, as they do on a server: the file gets a write-ahead log. Not yet one that holds only
 /// tables of others, which is left as it is where ours may not go into it.
-async fn switched(options: SqliteConnectOptions, path: &Path) -> SqliteConnectOptions {
-    if !has_log(path) && holds_others(&options).await.unwrap_or(false) {
+async fn switched(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    if holds_others(&options).await.unwrap_or(false) {
         options
     } else {
         options.journal_mode(SqliteJournalMode::Wal)
     }
 }
 
-/// Whether a file has a write-ahead log, by its header (<https://www.sqlite.org/fileformat2.html>, section 1.3).
-fn has_log(path: &Path) -> bool {
-    let mut header = [0; 20];
-    File::open(path)
-        .and_then(|mut file| file.read_exact(&mut header))
-        .is_ok_and(|()| header[18] == 2)
-}
-
+/// Whether a file holds tables, and not those that ours has had since its first version.
+///
+/// SQLite itself is asked: the system drops all locks of a process on a file that it opens and closes besides
+/// (<https://www.sqlite.org/howtocorrupt.html>, section 2.2).
 async fn holds_others(options: &SqliteConnectOptions) -> Result<bool, sqlx::Error> {
-    let alone = options.clone().read_only(true).create_if_missing(false);
-    let mut connection = alone.connect().await?;
-    let others = "SELECT COUNT(*) > 0 AND SUM(name = '_sqlx_migrations') = 0 FROM sqlite_master";
-    let others = sqlx::query_scalar(others)
-        .fetch_one(&mut connection)
-        .await?;
+    let alone = options.clone().create_if_missing(false);
+    let mut connection = alone.busy_timeout(LOOKING).connect().await?;
+    let others = "SELECT COUNT(*) > 0 AND SUM(name IN ('_sqlx_migrations', 'pair_logits', 'current_target')) < 3 \
+                    FROM sqlite_master";
+    let others = sqlx::query_scalar(others).fetch_one(&mut connection).await;
     connection.close().await?;
-    Ok(others)
+    others
 }
 
 /// What to do about a file that cannot be opened.
