@@ -585,7 +585,9 @@ fn every_history_of_the_backlog_ends_as_the_model_says() {
     for database in databases() {
         let sqlite = database.url.starts_with("sqlite:");
         let asked = std::env::var("PROPTEST_CASES").ok();
-        let cases = asked.map_or(if sqlite { 80 } else { 30 }, |cases| cases.parse().unwrap());
+        let cases = asked.map_or(if sqlite { 150 } else { 50 }, |cases| {
+            cases.parse().unwrap()
+        });
         let config = Config {
             cases,
             failure_persistence: None,

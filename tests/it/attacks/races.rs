@@ -623,9 +623,8 @@ async fn a_migration_is_held_anywhere_while_an_earlier_version_writes_or_another
     if postgres().is_none() {
         return;
     }
-    // Before each third step: what a statement sends comes in twos.
     for second in ["an earlier version", "another migration"] {
-        for steps in (0..).step_by(3) {
+        for steps in 0.. {
             let database = postgres().unwrap();
             crate::migrations::database_of(&database.url, 10).await;
             let proxy = Proxy::before(&database.url).await;
