@@ -31,7 +31,7 @@ check-stores: rust ## Test az:// with Azurite, an Azure Blob Storage on this mac
 	TOPICMILL_TEST_STORE=az cargo test --locked --test it -- stores::
 
 .PHONY: check-exports
-check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets, Excel's format and Datasette
+check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets and Datasette
 	@scripts/venv .venv-exports requirements-exports.txt --no-deps --require-hashes
 	cargo build --release --locked
 	.venv-exports/bin/python tools/check_exports.py $(TARGET)/release/topicmill
@@ -73,7 +73,7 @@ model-tools: ## Install what tools/ needs (.venv-tools)
 .PHONY: check-train
 check-train: model-tools ## Test the training of models on tiny ones
 	cd tools && ../.venv-tools/bin/python -m unittest -q tests.test_training tests.test_vectors tests.test_default \
-		tests.test_embedding tests.test_small
+		tests.test_embedding
 
 .PHONY: train-sample
 train-sample: rust onnxruntime model-tools ## Train a model on the sample posts, judge it, and label with it
@@ -153,7 +153,7 @@ pictures: rust onnxruntime ## Draw the README's picture of the report anew (need
 .PHONY: soak
 soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, file handles, missed posts
 	cargo build --release --locked
-	env -u TEST_DATABASE_URL scripts/with-postgres nice python3 benches/soak/run.py \
+	env -u TEST_DATABASE_URL scripts/with-postgres nice python3 benches/soak.py \
 		$(TARGET)/release/topicmill $(TARGET)/soak
 
 .PHONY: clean

@@ -102,26 +102,12 @@ def parse(words: list[str] | None) -> argparse.Namespace:
         metavar="N",
         help="hold the embeddings and the N lowest layers, and compute them once (default: %(default)s)",
     )
-    add("--layers", type=int, metavar="N", help="keep so many of the base's layers, evenly spaced (default: all)")
-    add("--vocabulary", type=int, metavar="N", help="keep so many tokens, the most common (default: all)")
-    add(
-        "--bag-of-words",
-        action="store_true",
-        help="add a linear model of the text's words, as far as it helps with the texts held out",
-    )
-    add(
-        "--small",
-        action="store_true",
-        help="round weights to eight bits and embeddings to four, and store them so: scores change a little",
-    )
     add("--checkpointing", action="store_true", help="compute layers twice to need less memory: for GPUs")
     add("--seeds", default="1", metavar="1,2,3", help="train once for each; OUT is the best on held-out texts")
     add("--precision", choices=("auto", "bf16", "fp16", "fp32"), default="auto", help="(default: what the device has)")
     add("--threads", type=int, metavar="N", help="CPU threads (default: all)")
     add("--resume", action="store_true", help="go on where a run with the same arguments was stopped")
-    add(
-        "--graphs", metavar="NAMES", help="as in model.py (default: cpu-fp32,cpu-int8, with --small cpu-fp32 alone)"
-    )
+    add("--graphs", default="cpu-fp32,cpu-int8", metavar="NAMES", help="as in model.py (default: %(default)s)")
     add("--work", type=Path, metavar="DIR", help="checkpoints and curves (default: OUT.train)")
     arguments = parser.parse_args(words)
     arguments.work = arguments.work or arguments.out.with_name(f"{arguments.out.name}.train")

@@ -149,15 +149,3 @@ def mean_head(graph: Graph, states: str, mask: str, out: str) -> str:
     unit = graph.op("Div", mean, graph.op("Sqrt", square))
     logits = graph.op("MatMul", unit, graph.full_weight(f"{out}.weight", np.transpose), name=f"{out}/head")
     return graph.op("Add", logits, graph.full_weight(f"{out}.bias"))
-
-
-def bag_of_words(graph: Graph, ids: str, name: str) -> str:
-    """What the words of a text say for each label: ids [R, W] in, [R, classes] out, in single precision.
-
-    Padding needs no mask: its row of the table is 0. See `training.mean.BagOfWords`.
-    """
-    shares = graph.op("Gather", graph.full_weight(f"{name}.shares.weight"), ids)
-    rarity = graph.op("Gather", graph.full_weight(f"{name}.rarity.weight"), ids)
-    square = graph.op("ReduceSum", graph.op("Mul", rarity, rarity), graph.integers(1), keepdims=0)
-    length = graph.op("Max", graph.op("Sqrt", square), graph.constant(np.array(1, np.float32)))
-    return graph.op("Div", graph.op("ReduceSum", shares, graph.integers(1), keepdims=0), length)

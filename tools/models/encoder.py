@@ -10,7 +10,7 @@ R rows, W width, D `hidden_size`; the blocks are those of `blocks`.
 | head | [R, 1, D] → [R, classes] | dense, tanh, dense |
 
 A BERT of tools/train.py reads the mean of all tokens instead: its last layer is like the others, and its head is one
-linear layer on the mean, of length 1. It may have a bag of words, whose logits are added.
+linear layer on the mean, of length 1.
 """
 
 from collections.abc import Mapping
@@ -25,14 +25,13 @@ from models.blocks import (
     add_and_norm,
     attention,
     attention_of_one,
-    bag_of_words,
     feed_forward,
     head,
     mean_head,
     norm,
 )
 from models.graph import Graph
-from training.mean import MEAN, POOLING, WORDS
+from training.mean import MEAN, POOLING
 
 HEADS = {
     "bert": ("bert.pooler.dense", "classifier"),
@@ -57,8 +56,6 @@ def build(
         values = rest_of_layer(graph, config, name, mixed, values)
     if of_mean:
         logits = mean_head(graph, values, batch.mask(), "classifier")
-        if getattr(config, WORDS, False):
-            logits = graph.op("Add", logits, bag_of_words(graph, batch.ids(), "words"))
         return graph.model(logits, len(tensors["classifier.bias"]))
 
     name = f"{kind}.encoder.layer.{config.num_hidden_layers - 1}"

@@ -13,7 +13,6 @@ from models import bart, encoder, plain
 from models.errors import GraphError, InputError
 from models.kernels import without_kernel
 from models.manifest import Entry, write_manifest
-from models.packed import packed
 from models.quantize import quantized
 from models.source import BUILT, COPIED, Source
 from models.verify import Proof, host_ops, op_counts, proof_of, verify
@@ -26,14 +25,14 @@ LICENCES = ("LICENSE", "LICENSE.txt", "LICENSE.md", "NOTICE")
 Say = Callable[[str], None]
 
 
-def make_folder(source: Source, out: Path, names: list[str], say: Say, small: bool = False) -> None:
-    """Make the folder `out`, or nothing at all. `small`: store weights that lie on a grid in few bits.
+def make_folder(source: Source, out: Path, names: list[str], say: Say) -> None:
+    """Make the folder `out`, or nothing at all.
 
     Raises `GraphError` where a graph is wrong, `InputError` where `out` is taken.
     """
     with new_folder(out) as folder:
         copy_files(source.folder, folder, (*COPIED, *LICENCES))
-        maker = Maker(source, proof_of(source), folder.parent, folder, say, small)
+        maker = Maker(source, proof_of(source), folder.parent, folder, say)
         entries = [maker.make(name) for name in names]
         write_manifest(folder, source, entries, maker.proof)
 
@@ -64,11 +63,9 @@ def copy_files(source: Path, folder: Path, names: tuple[str, ...]) -> None:
 class Maker:
     """Makes the graphs of one folder; what is only a step on the way stands in `work`."""
 
-    def __init__(self, source: Source, proof: Proof, work: Path, folder: Path, say: Say, small: bool):
+    def __init__(self, source: Source, proof: Proof, work: Path, folder: Path, say: Say):
         self.source, self.proof, self.work, self.folder, self.say = source, proof, work, folder, say
-        self.small = small
         self.tensors = source.tensors()
-        self.packed: set[Path] = set()
 
     def make(self, name: str) -> Entry:
         """Build, save and prove one graph."""
@@ -86,7 +83,7 @@ class Maker:
         """The device's graph in single precision, made for this once if it is not in the folder."""
         name = f"{device}-fp32"
         path = self.folder / f"{name}.onnx"
-        if path.exists() and path not in self.packed:  # no weight of a packed graph can be quantized
+        if path.exists():
             return path
         path = self.work / path.name
         if not path.exists():
@@ -109,8 +106,6 @@ class Maker:
             raise GraphError(f"{name} has nodes without a kernel on a GPU: {', '.join(missing)}")
         ops, inputs = op_counts(graph), [entry.name for entry in graph.graph.input]
         path = folder / f"{name}.onnx"
-        if self.small and folder == self.folder and precision == "fp32" and packed(graph):
-            self.packed.add(path)
         save_graph(graph, path)
         error = verify(self.source, path, self.proof, self.proof.limit(precision))
         files = sorted(entry.name for entry in folder.glob(f"{name}.onnx*"))

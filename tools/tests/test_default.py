@@ -11,12 +11,17 @@ from tokenizers import Tokenizer
 
 from tests.support import ROOT
 from training import topics
+from training.posts import Row
 from training.shipped import read_shipped, write_shipped
+from training.words import Label
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = REPOSITORY / "models" / "minilm-reddit-topics"
-LABELS = topics.Labels(["food", "travel"], [["This text is about food."], ["This text is about travel.", "Trips."]])
-ROWS = [topics.Row("garlic soup", 0), topics.Row("night train to a lake", 1)] * 4
+LABELS = [
+    Label("food", "food", ["This text is about food."]),
+    Label("travel", "travel", ["This text is about travel.", "Trips."]),
+]
+ROWS = [Row("", "garlic soup", 0, ""), Row("", "night train to a lake", 1, "")] * 4
 
 
 def trainer(precision: str = "no") -> topics.Trainer:

@@ -20,12 +20,10 @@ from accelerate.state import AcceleratorState
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from training.base import read_base
-from training.fit import Fit, Plan
+from training.fit import Fit, Plan, precision_of
 from training.posts import Wishes, read_corpus
-from training.precision import precision_of
-from training.progress import Meter, in_words
+from training.report import Meter, in_words
 from training.shipped import read_shipped
-from training.watch import GpuWatch, verdict
 
 from tests.support import ROOT, change_json, copy_of, manifest_of, source_folder
 
@@ -239,34 +237,12 @@ class Measures(unittest.TestCase):
     def test_progress_says_what_is_left(self):
         """Loss, macro-F1, speed and time, in one line where there is no terminal."""
         said: list[str] = []
-        with mock.patch("training.progress.time.monotonic", side_effect=itertools.count(0, 31)):
+        with mock.patch("training.report.time.monotonic", side_effect=itertools.count(0, 31)):
             meter = Meter(10, 40, said.append)
             meter.macro_f1 = 0.75
             meter.after(20, 0.5, 1000)
         self.assertRegex(said[0], r"^step 20 of 40: loss 0\.500, macro-F1 0\.750, \d+ tokens/s, \d+ min left$")
         self.assertEqual([in_words(seconds) for seconds in (41, 600, 7300)], ["41 s", "10 min", "2 h 2 min"])
-
-
-    def test_figures_of_a_gpu_become_a_verdict(self):
-        """A program that prints what nvidia-smi prints; one that is not there; one whose GPU has no figures."""
-        folder = Path(tempfile.mkdtemp(dir=ROOT))
-        smi = folder / "nvidia-smi"
-        path = f"{folder}:{os.environ['PATH']}"
-        for printed, wanted in [
-            ("60, 40960, 81920, 350.5", "GPU 60 %, memory 40 of 80 GiB, 350 W: GPU under 75 %, memory under 80 %"),
-            ("90, 70000, 81920, 600.0", "GPU 90 %, memory 68 of 80 GiB, 600 W: on target"),
-            ("[N/A], 1, 2, [N/A]", None),
-        ]:
-            smi.write_text(f"#!/bin/sh\nfor n in 1 2 3 4 5 6; do echo '{printed}'; done\n")
-            smi.chmod(0o755)
-            with mock.patch.dict(os.environ, {"PATH": path}), contextlib.closing(GpuWatch("GPU-1")) as watched:
-                watched.reader.join(10)
-                lines = watched.lines("H200")
-            self.assertEqual(lines[:1], [f"cuda:0 H200: {wanted}"] if wanted else [])
-        with mock.patch.dict(os.environ, {"PATH": ""}), contextlib.closing(GpuWatch("GPU-1")) as watched:
-            self.assertEqual(watched.lines("H200"), [])
-        self.assertIn("making batches ready for the GPU", verdict(60, 50))
-        self.assertIn("--checkpointing", verdict(90, 97))
 
 
 class Stops(unittest.TestCase):

@@ -1,6 +1,5 @@
 """Learned label vectors: what they learn, what they leave alone, and the folder that carries them."""
 
-import gzip
 import json
 import re
 import shutil
@@ -9,7 +8,6 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-import learning_curve
 import numpy as np
 from models.errors import GraphError
 from training.embed import Embedder
@@ -318,43 +316,6 @@ class Vectors(unittest.TestCase):
 
         with self.assertRaisesRegex(InputError, "cannot be read as an embedding model"):
             Embedder(folder)
-
-
-class Curve(unittest.TestCase):
-    """tools/learning_curve.py."""
-
-    def test_tables_and_a_picture(self):
-        """Gzipped or not, with slugs or with words."""
-        rows = [row | {"topic": row["label"]} for row in posts(20)]
-        train = Path(tempfile.mkdtemp(dir=ROOT)) / "train.ndjson.gz"
-        train.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-        words = {"food": "food & drink"}
-        judge = written([row | {"topic": words.get(row["label"], row["label"])} for row in posts(7)])
-        out = train.with_name("out")
-        few = ("--few", "0,9", "--answers", "0,5,10", "--seeds", "1,2")
-        given = (train, judge, out, "--pipeline", pipeline_file(), *few)
-        self.assertEqual(learning_curve.main([str(word) for word in given]), 0)
-        text = (out / "learning-curve.md").read_text()
-        self.assertIn("| 9 | these, and 51 without a label |", text)
-        self.assertIn("| 10 | ", text)
-        self.assertIn("<svg", (out / "learning-curve.svg").read_text())
-
-    def test_close_calls_come_first_and_one_of_five_at_random(self):
-        """As the program asks; nobody is asked twice."""
-        left = np.random.default_rng(1).permutation(100)
-        margins = np.arange(100) / 100
-        chosen = learning_curve.useful(left, margins, 50)
-        self.assertEqual(len(set(chosen)), 50)
-        self.assertEqual(chosen[:4], [0, 1, 2, 3])
-        self.assertEqual(chosen[4], next(post for post in left if post > 3))
-        self.assertEqual(len(learning_curve.useful(left, margins, 500)), 100)
-
-    def test_a_line_that_is_no_post_is_named(self):
-        """And no file is written."""
-        path = written([{"title": "x", "selftext": "", "topic": "chess"}])
-        out = path.with_name("out")
-        self.assertEqual(learning_curve.main([str(path), str(path), str(out)]), 2)
-        self.assertFalse(out.exists())
 
 
 if __name__ == "__main__":

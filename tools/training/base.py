@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
-    BertModel,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -28,28 +27,16 @@ from training.shipped import read_shipped
 
 @dataclass(frozen=True)
 class Base:
-    """A folder to begin with; `is_shipped` where it is a topicmill embedding model, the one that ships or another.
-
-    With fewer tokens than its weights have, `weights` is the folder of these, and `kept` are the ids there.
-    """
+    """A folder to begin with; `is_shipped` where it is a topicmill embedding model, the one that ships or another."""
 
     folder: Path
     config: dict
     tokenizer: PreTrainedTokenizerBase
-    weights: Path | None = None
-    kept: tuple[int, ...] | None = None
 
     @property
     def is_shipped(self) -> bool:
         """Whether its weights are in an ONNX graph of an embedding model."""
         return "zero_shot" in self.config
-
-    def can_be_cut(self) -> bool:
-        """Whether its encoder can be read back out of its graph, and so lose layers or tokens."""
-        try:
-            return self.is_shipped and read_shipped(self.folder) is not None
-        except InputError:
-            return False
 
     def check_encoder(self) -> None:
         """Refuse an embedding model whose encoder cannot be read back out of its graph, and so not be trained.
@@ -66,16 +53,12 @@ class Base:
                 f"--keep-zero-shot --pipeline FILE, or give a Hugging Face folder as --base ({problem})"
             ) from None
 
-    def classifier(self, labels: list[str], seed: int, layers: int | None = None) -> PreTrainedModel:
-        """The encoder with a new head: the same for the same seed. `layers`: how many of the base's layers it has."""
+    def classifier(self, labels: list[str], seed: int) -> PreTrainedModel:
+        """The encoder with a new head: the same for the same seed."""
         torch.manual_seed(seed)
         names = dict(enumerate(labels))
         if self.is_shipped:
-            encoder = with_layers(read_shipped(self.weights or self.folder), layers)
-            if self.kept:
-                encoder.set_input_embeddings(rows_of(encoder.get_input_embeddings(), self.kept))
-                encoder.config.vocab_size = len(self.kept)
-                encoder.config.pad_token_id = self.tokenizer.pad_token_id
+            encoder = read_shipped(self.folder)
             config = encoder.config
             config.id2label, config.label2id = names, {name: index for index, name in names.items()}
             model = MeanBertForSequenceClassification(config)
@@ -97,22 +80,6 @@ class Base:
             )
         except Exception as problem:  # whatever a damaged file makes a library raise
             raise InputError(f"the weights of `{self.folder}` cannot be read: {one_line(problem)}") from None
-
-
-def with_layers(encoder: BertModel, layers: int | None) -> BertModel:
-    """The encoder with so many of its layers, evenly spaced, the first and the last among them."""
-    there = len(encoder.encoder.layer)
-    if layers is None or layers == there:
-        return encoder
-    kept = [round(place * (there - 1) / (layers - 1)) for place in range(layers)] if layers > 1 else [there - 1]
-    encoder.encoder.layer = torch.nn.ModuleList(encoder.encoder.layer[place] for place in kept)
-    encoder.config.num_hidden_layers = layers
-    return encoder
-
-
-def rows_of(table: torch.nn.Embedding, kept: tuple[int, ...]) -> torch.nn.Embedding:
-    """A table with these rows of another."""
-    return torch.nn.Embedding.from_pretrained(table.weight.detach()[list(kept)].clone(), freeze=False)
 
 
 def read_base(folder: Path) -> Base:
@@ -149,8 +116,6 @@ def cool(model: PreTrainedModel, temperature: float) -> None:
         layer.weight.div_(temperature)
         if layer.bias is not None:
             layer.bias.div_(temperature)
-        if getattr(model, "words", None) is not None:
-            model.words.shares.weight.div_(temperature)
 
 
 def leave(base: Base, model: PreTrainedModel, max_tokens: int, folder: Path) -> None:

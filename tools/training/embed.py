@@ -7,7 +7,7 @@ was computed once is read from a file, whose name is a hash of the model and the
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from tokenizers import Tokenizer
 
 from models.errors import InputError
 from models.source import one_line
-from training.batches import micro_batches
 from training.vectors import unit
 
 Say = Callable[[str], None]
@@ -24,6 +23,23 @@ Say = Callable[[str], None]
 TOKENS = 1536  # padded tokens in a batch: more does not fit a core's cache
 SOON = 20.0  # seconds between two lines of progress
 LETTERS = 20  # of a token at the most: the tokenizer reads megabytes before it cuts them
+GROWTH = 1.3  # on a CPU, padding costs more than another batch
+
+
+def micro_batches(
+    chosen: Sequence[int], ids: Sequence, budget: int, growth: float | None = None
+) -> Iterator[list[int]]:
+    """Yields rows sorted by length: at most `budget` padded tokens in each batch, and with `growth` little padding."""
+    batch: list[int] = []
+    for index in sorted(chosen, key=lambda index: len(ids[index])):
+        length = len(ids[index])
+        too_long = growth is not None and batch and length > growth * len(ids[batch[0]]) + 2
+        if batch and (too_long or length * (len(batch) + 1) > budget):
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
 
 
 class Embedder:

@@ -9,7 +9,7 @@ import json
 import math
 import random
 from collections.abc import Callable
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -21,17 +21,17 @@ from torch.nn import functional
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from models.errors import InputError
-from training.batches import GROWTH, micro_batches
+from training.embed import GROWTH, micro_batches
 from training.posts import Corpus, Row
-from training.precision import CPU_ATTENTION, NAMES
-from training.progress import Meter
-from training.watch import watch
+from training.report import Meter
 
 Say = Callable[[str], None]
 
 CPU_TOKENS = 1536  # more does not fit a core's cache, and padding costs more
-GPU_TOKENS = 8192  # where the search begins
-GPU_SHARE = 0.8  # of the memory: the rest is for what a longer text needs
+GPU_TOKENS = 8192  # halved where the memory is too small
+# Forward and back, torch's fused attention takes three to four times as long in bf16 on a CPU as plain products do.
+CPU_ATTENTION = "eager"
+NAMES = {"no": "fp32", "bf16": "bf16", "fp16": "fp16"}  # accelerate's, and those of --precision
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,6 @@ class Plan:
     dropout: float = 0.0
     freeze_embeddings: bool = True
     freeze_layers: int = 0
-    layers: int | None = None
-    vocabulary: int | None = None
-    small: bool = False
     patience: int = 2
 
 
@@ -103,8 +100,6 @@ class Fit:
         self.model, self.optimizer = self.accelerator.prepare(model, optimizer)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
         self.budget = tokens or (GPU_TOKENS if self.on_gpu else CPU_TOKENS)
-        self.judge_budget = 4 * self.budget
-        self.grows = self.on_gpu and tokens is None
         self.progress = Progress()
         self.an_epoch = max(1, len(corpus.train) // plan.batch)
         self.steps = self.an_epoch * plan.epochs
@@ -122,9 +117,9 @@ class Fit:
 
     def run(self) -> Progress:
         """Train until the end or until held-out macro-F1 has not grown for `patience` epochs."""
-        meter = Meter(self.progress.step, self.steps, self.say if self.accelerator.is_main_process else silent)
+        meter = Meter(self.progress.step, self.steps, self.say)
         self.model.train()
-        with closing(meter), closing(watch()) as watched:
+        with closing(meter):
             while self.progress.step < self.steps and self.progress.since_best < max(1, self.plan.patience):
                 loss, read = self.once_in_memory()
                 self.progress.step += 1
@@ -132,26 +127,19 @@ class Fit:
                 if self.progress.step % self.an_epoch == 0 or self.progress.step == self.steps:
                     meter.macro_f1 = self.judge(loss, meter.tokens_per_second)
                     self.save()
-        for line in watched.lines(torch.cuda.get_device_name() if self.on_gpu else "CPU"):
-            self.say(line)
         return self.progress
 
     def once_in_memory(self) -> tuple[float, int]:
         """A step; if the GPU's memory is too small for a micro-batch, the same step in smaller ones."""
         while True:
             try:
-                result = self.once()
+                return self.once()
             except torch.cuda.OutOfMemoryError:
-                self.grows = False
-                self.budget = halved(self.budget, "a micro-batch of one text does not fit the GPU's memory")
+                if self.budget < 2:
+                    raise InputError("one text does not fit the GPU's memory: lower --max-tokens, or use the CPU") from None
+                self.budget //= 2
                 self.say(f"out of memory: micro-batches of {self.budget} tokens from here on")
                 torch.cuda.empty_cache()
-                continue
-            if self.grows:
-                share = torch.cuda.max_memory_allocated() / torch.cuda.get_device_properties(0).total_memory
-                self.grows = share < GPU_SHARE / 2
-                self.budget *= 2 if self.grows else 1
-            return result
 
     def once(self) -> tuple[float, int]:
         """One step: its loss, and how many tokens it read, padding included."""
@@ -161,17 +149,13 @@ class Fit:
         order = list(range(len(self.ids)))
         random.Random(f"{plan.seed} epoch {epoch}").shuffle(order)
         chosen = order[place * plan.batch : (place + 1) * plan.batch]
-        mine = chosen[self.accelerator.process_index :: self.accelerator.num_processes] or chosen[:1]
-        batches = list(micro_batches(mine, self.ids, self.budget, None if self.on_gpu else GROWTH))
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * share_of_rate(plan.warmup, step, self.steps)
         self.optimizer.zero_grad()
         total, read = 0.0, 0
-        for number, batch in enumerate(batches):
-            last = number == len(batches) - 1
-            with nullcontext() if last else self.accelerator.no_sync(self.model):
-                loss = self.loss_of(batch) * self.accelerator.num_processes / len(chosen)
-                self.accelerator.backward(loss)
+        for batch in micro_batches(chosen, self.ids, self.budget, None if self.on_gpu else GROWTH):
+            loss = self.loss_of(batch) / len(chosen)
+            self.accelerator.backward(loss)
             total += loss.item()
             read += len(batch) * max(len(self.ids[index]) for index in batch)
         if not math.isfinite(total):
@@ -205,12 +189,7 @@ class Fit:
         ids = torch.tensor([row + [self.pad] * (width - len(row)) for row in rows])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
         device = self.accelerator.device
-        if self.on_gpu:
-            ids, mask = ids.pin_memory(), mask.pin_memory()
-        return {
-            "input_ids": ids.to(device, non_blocking=True),
-            "attention_mask": mask.to(device, non_blocking=True),
-        }
+        return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
 
     def input(self, batch: list[int], ids: list[list[int]], states: list[torch.Tensor] | None) -> dict:
         """What the model is called with: ids, or what the layers that do not move gave for them."""
@@ -218,8 +197,7 @@ class Fit:
         if states is None:
             return feed
         chosen = torch.nn.utils.rnn.pad_sequence([states[index] for index in batch], batch_first=True)
-        chosen = chosen.to(self.accelerator.device, non_blocking=True)
-        return {"states": chosen.float(), "attention_mask": feed["attention_mask"]}
+        return {"states": chosen.to(self.accelerator.device).float(), "attention_mask": feed["attention_mask"]}
 
     @torch.no_grad()
     def below(self, ids: list[list[int]]) -> list[torch.Tensor]:
@@ -234,22 +212,12 @@ class Fit:
 
     @torch.no_grad()
     def logits(self) -> np.ndarray:
-        """Logits of the rows held out. A GPU that runs out of memory here gets smaller batches here alone."""
+        """Returns the logits of the rows held out."""
         self.model.eval()
         places, parts = [], []
-        todo = list(micro_batches(range(len(self.held_ids)), self.held_ids, self.judge_budget))
-        while todo:
-            batch = todo[0]
-            try:
-                parts.append(self.model(**self.input(batch, self.held_ids, self.held_states)).logits.float().cpu())
-            except torch.cuda.OutOfMemoryError:
-                self.judge_budget = halved(self.judge_budget, "one text held out does not fit the GPU's memory")
-                torch.cuda.empty_cache()
-                left = [index for one in todo for index in one]
-                todo = list(micro_batches(left, self.held_ids, self.judge_budget))
-                continue
+        for batch in micro_batches(range(len(self.held_ids)), self.held_ids, 4 * self.budget):
+            parts.append(self.model(**self.input(batch, self.held_ids, self.held_states)).logits.float().cpu())
             places += batch
-            todo.pop(0)
         self.model.train()
         return torch.cat(parts)[torch.tensor(places).argsort()].numpy()
 
@@ -302,8 +270,6 @@ class Fit:
 
     def write(self, name: str, content: dict) -> None:
         """Write a file whole or not at all; the one before stays if the disk is full."""
-        if not self.accelerator.is_main_process:
-            return
         self.folder.mkdir(parents=True, exist_ok=True)
         partial = self.folder / f"{name}.partial"
         try:
@@ -347,10 +313,6 @@ class Fit:
         if path.is_file():
             self.plain().load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
-
-
-def silent(_: str) -> None:
-    """Of several processes one speaks."""
 
 
 def prepare(model: PreTrainedModel, plan: Plan) -> None:
@@ -405,8 +367,24 @@ def share_of_rate(warmup: float, step: int, steps: int) -> float:
     return min((step + 1) / rise, (steps - step) / max(1, steps - rise))
 
 
-def halved(budget: int, otherwise: str) -> int:
-    """Half of a budget."""
-    if budget < 2:
-        raise InputError(f"{otherwise}: lower --max-tokens, or use the CPU")
-    return budget // 2
+def precision_of(wish: str) -> str:
+    """`auto`: bf16 where the device is faster in it, else fp16 on a GPU, else float32. Raises `InputError`."""
+    on_gpu = torch.cuda.is_available()
+    if wish == "fp16" and not on_gpu:
+        raise InputError("--precision fp16 is for GPUs, and there is none: take bf16 or fp32")
+    if wish == "auto":
+        wish = "bf16" if has_fast_bf16() else "fp16" if on_gpu else "fp32"
+    return next(name for name, known in NAMES.items() if known == wish)
+
+
+def has_fast_bf16() -> bool:
+    """Whether the device multiplies bf16 numbers faster than float32.
+
+    A CPU without instructions for bf16 imitates it, and is slower. Intel's CPUs need AMX, which a virtual machine may hide:
+    a Xeon with `avx512_bf16` alone multiplied bf16 at 0.6 times the speed of float32 (benches/results/training.md).
+    """
+    if torch.cuda.is_available():
+        return torch.cuda.is_bf16_supported()
+    known = torch.cpu.get_capabilities()
+    by_vectors = known.get("avx512_bf16") and "Intel" not in known.get("cpu_name", "")
+    return bool(by_vectors or known.get("amx_bf16"))

@@ -1,7 +1,5 @@
 """A BERT classifier that reads the mean of all tokens' states, of length 1, and not the first token's.
 
-It may have a bag of words beside its encoder.
-
 The vectors of the model that ships are such means. So a linear head on its frozen vectors is a classifier of this
 shape, and fine-tuning begins with what the model is good at.
 """
@@ -13,26 +11,6 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 POOLING = "topicmill_pooling"
 MEAN = "mean"
-WORDS = "topicmill_bag_of_words"
-
-
-class BagOfWords(torch.nn.Module):
-    """What the words of a text say for each label, whatever their order, added to the logits of the encoder.
-
-    A token has a row of shares [labels] and a rarity, its inverse document frequency. The shares of a text's tokens
-    are added up and divided by the length of its rarities. Both are 0 for tokens that no text is made of: padding is
-    one of them.
-    """
-
-    def __init__(self, vocabulary: int, labels: int):
-        super().__init__()
-        self.shares = torch.nn.Embedding(vocabulary, labels)
-        self.rarity = torch.nn.Embedding(vocabulary, 1)
-
-    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Ids [rows, width] in, [rows, labels] out, in float32."""
-        length = self.rarity(input_ids).float().square().sum(1).sqrt()
-        return self.shares(input_ids).float().sum(1) / length.clamp_min(1)  # a token that counts has 1 or more
 
 
 class MeanBertForSequenceClassification(BertPreTrainedModel):
@@ -45,17 +23,7 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
         self.frozen = 0
         self.bert = BertModel(config, add_pooling_layer=False)
         self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
-        has_words = getattr(config, WORDS, False)
-        self.words = BagOfWords(config.vocab_size, config.num_labels) if has_words else None
         self.post_init()
-
-    def add_words(self, shares: torch.Tensor, rarity: torch.Tensor) -> None:
-        """Add a bag of words with these shares [vocabulary, labels] and rarities [vocabulary]."""
-        setattr(self.config, WORDS, True)
-        self.words = BagOfWords(*shares.shape).to(self.classifier.weight.device)
-        with torch.no_grad():
-            self.words.shares.weight.copy_(shares)
-            self.words.rarity.weight.copy_(rarity[:, None])
 
     def vectors(self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **types) -> torch.Tensor:
         """The vectors of texts: [rows, width] of ids in, [rows, D] of length 1 out."""
@@ -106,7 +74,5 @@ class MeanBertForSequenceClassification(BertPreTrainedModel):
             vectors = self.pooled(self.through(states, attention_mask, self.frozen, None), attention_mask)
         with torch.autocast(vectors.device.type, enabled=False):  # logits in float32 cost nothing
             logits = functional.linear(vectors, self.classifier.weight.float(), self.classifier.bias.float())
-            if self.words is not None:
-                logits = logits + self.words(input_ids)
         loss = None if labels is None else functional.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)

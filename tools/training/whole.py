@@ -8,27 +8,27 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from transformers import PreTrainedModel
 
 from models.errors import InputError
 from models.make import GRAPHS, make_folder
-from models.packed import GROUP
 from models.source import read_source
-from training.bag import fit_bag
 from training.base import Base, cool, leave, read_base
-from training.embed import Embedder
-from training.fit import Fit, Plan, encode
-from training.head import fit_head
+from training.embed import Embedder, micro_batches
+from training.fit import NAMES, Fit, Plan, precision_of
 from training.keep import keep_zero_shot, vectors_in
 from training.posts import Corpus, Wishes, read_corpus
-from training.precision import NAMES, precision_of
 from training.report import best_temperature, figures, write_report, write_test
-from training.small import round_embeddings, round_matrices
-from training.tuned import write_tuned
+from training.shipped import read_shipped, write_shipped
+from training.topics import mixed
 from training.vectors import Scales
-from training.vocabulary import with_vocabulary
 
 Say = Callable[[str], None]
+
+STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""Of the regularisation of a linear head: the inverse, as scikit-learn has it."""
 
 
 def train(arguments: argparse.Namespace, say: Say) -> None:
@@ -46,9 +46,6 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
         say(f"{len(corpus.test)} posts of the part test are left for: topicmill labels evaluate --gold {test}")
     if arguments.keep_zero_shot and arguments.head_only:
         return keep_zero_shot(arguments, corpus, base.folder, say)
-    if arguments.vocabulary:
-        ids = encode(base.tokenizer, corpus.train, arguments.max_tokens)
-        base = with_vocabulary(base, ids, arguments.vocabulary, arguments.work / "vocabulary")
     begun = time.monotonic()
     runs, kept = {}, {}
     for seed in seeds:
@@ -74,7 +71,7 @@ def train(arguments: argparse.Namespace, say: Say) -> None:
     write_report(arguments.work, content, runs)
     # Last: what is said of a folder that cannot be written is that there is none.
     source = read_source(trained, "classifier")
-    make_folder(source, arguments.out, graphs_of(arguments), say, arguments.small)
+    make_folder(source, arguments.out, arguments.graphs.split(","), say)
     say(summary(kept, best, arguments.out))
 
 
@@ -83,17 +80,6 @@ def base_of(arguments: argparse.Namespace) -> Base:
     base = read_base(arguments.base)
     if arguments.head_only and not base.is_shipped:
         raise InputError(f"--head-only needs an embedding model with a `zero_shot` block, and `{base.folder}` is none")
-    for name in ("layers", "vocabulary", "bag_of_words", "small"):
-        if getattr(arguments, name) and not base.can_be_cut():
-            raise InputError(
-                f"--{name.replace('_', '-')} works with the model that ships as a base, or one that was trained from "
-                "it: leave it out, or leave out --base"
-            )
-    there = base.config.get("num_hidden_layers", 0)
-    if arguments.layers and arguments.layers > there:
-        raise InputError(f"--layers is {arguments.layers}, and the base has {there}: give fewer")
-    if arguments.small and base.config.get("hidden_size", 0) % GROUP:
-        raise InputError(f"--small needs an embedding size that {GROUP} divides: leave it out")
     if arguments.keep_zero_shot and not base.is_shipped:
         raise InputError(f"--keep-zero-shot needs an embedding model as a base, and `{base.folder}` is none")
     if not (arguments.head_only and arguments.keep_zero_shot):
@@ -105,7 +91,7 @@ def check(arguments: argparse.Namespace) -> list[int]:
     """Refuse arguments that contradict each other before hours are spent; returns the seeds."""
     if arguments.out.exists() and (not arguments.out.is_dir() or any(arguments.out.iterdir())):
         raise InputError(f"`{arguments.out}` exists and is not an empty folder: give another path, or remove it")
-    unknown = [name for name in graphs_of(arguments) if name not in GRAPHS]
+    unknown = [name for name in arguments.graphs.split(",") if name not in GRAPHS]
     if unknown:
         raise InputError(f"`{unknown[0]}` is no graph: there are {', '.join(GRAPHS)}")
     for name, least, most in (
@@ -120,8 +106,6 @@ def check(arguments: argparse.Namespace) -> list[int]:
         ("dropout", 0, 0.9),
         ("mix", 0, 1),
         ("freeze_layers", 0, 1000),
-        ("layers", 1, 1000),
-        ("vocabulary", 1, 1 << 30),
         ("tokens", 1, 1 << 30),
         ("threads", 1, 4096),
     ):
@@ -135,18 +119,6 @@ def check(arguments: argparse.Namespace) -> list[int]:
         raise InputError("--head-only learns from labels alone: leave out --soft")
     if arguments.freeze_layers and arguments.train_embeddings:
         raise InputError("--freeze-layers holds the embeddings, too: leave out --train-embeddings")
-    for name, why in (
-        ("layers", "label vectors need all that the base knows"),
-        ("vocabulary", "label vectors need all that the base knows"),
-        ("bag_of_words", "it knows no other labels"),
-        ("small", "the folder is as small as its base"),
-    ):
-        if arguments.keep_zero_shot and getattr(arguments, name):
-            raise InputError(f"--{name.replace('_', '-')} makes a classifier ({why}): leave out --keep-zero-shot")
-    if arguments.bag_of_words and arguments.soft == 1:
-        raise InputError("--bag-of-words learns from labels, and --soft 1 from none: lower --soft, or leave one out")
-    if arguments.small and arguments.train_embeddings:
-        raise InputError("--small rounds the embeddings before training: leave out --train-embeddings")
     if arguments.keep_zero_shot and not arguments.pipeline:
         raise InputError("--keep-zero-shot needs the words of the labels: add --pipeline with your pipeline file")
     if arguments.only_gold and not (arguments.head_only and arguments.keep_zero_shot and arguments.gold):
@@ -155,11 +127,6 @@ def check(arguments: argparse.Namespace) -> list[int]:
         return [int(seed) for seed in arguments.seeds.split(",")]
     except ValueError:
         raise InputError(f"--seeds is `{arguments.seeds}`: give whole numbers with commas") from None
-
-
-def graphs_of(arguments: argparse.Namespace) -> list[str]:
-    """The graphs that were asked for; a small folder has one."""
-    return (arguments.graphs or ("cpu-fp32" if arguments.small else "cpu-fp32,cpu-int8")).split(",")
 
 
 def wishes_of(arguments: argparse.Namespace) -> Wishes:
@@ -191,9 +158,6 @@ def plan_of(arguments: argparse.Namespace, seed: int) -> Plan:
         dropout=arguments.dropout,
         freeze_embeddings=not arguments.train_embeddings,
         freeze_layers=arguments.freeze_layers,
-        layers=arguments.layers,
-        vocabulary=arguments.vocabulary,
-        small=arguments.small,
         patience=arguments.patience,
     )
 
@@ -206,11 +170,9 @@ def one_seed(
     if not arguments.resume:
         shutil.rmtree(folder, ignore_errors=True)
     plan = plan_of(arguments, seed)
-    model = base.classifier(corpus.labels, seed, arguments.layers)
+    model = base.classifier(corpus.labels, seed)
     if base.is_shipped and corpus.words and not arguments.head_only:
         begin_with(label_vectors(base, [label.texts for label in corpus.words], arguments.threads), model)
-    if arguments.small:
-        round_embeddings(model)
     precision = "no" if arguments.head_only else precision_of(arguments.precision)
     fit = Fit(model, base.tokenizer, corpus, plan, folder, precision, arguments.tokens, say, arguments.checkpointing)
     if arguments.head_only:
@@ -221,12 +183,6 @@ def one_seed(
             fit.load()
         fit.run()
         fit.take_best()
-    fit.held_states = None  # they are of layers that are not rounded yet, and a bag of words needs ids
-    if arguments.bag_of_words:
-        part = fit_bag(fit, [*base.tokenizer.all_special_ids, fit.pad])
-        say(f"a bag of words, which counts {part:g}" if part else "a bag of words does not help: left out")
-    if arguments.small:
-        round_matrices(fit.plain())
     target = np.array([row.label for row in corpus.held_out])
     logits = fit.logits()
     temperature = best_temperature(logits, target)
@@ -235,11 +191,44 @@ def one_seed(
     return fit.progress.history, figures(logits / temperature, target) | {"temperature": round(temperature, 3)}
 
 
+def fit_head(fit: Fit) -> float:
+    """Put the best linear head on the model; returns the strength that was chosen."""
+    fit.model.eval()
+    train, held = vectors_of(fit, fit.ids), vectors_of(fit, fit.held_ids)
+    target = np.array([row.label for row in fit.corpus.train])
+    held_target = np.array([row.label for row in fit.corpus.held_out])
+    weights = fit.weights.numpy()[target]
+    classes = range(len(fit.corpus.labels))
+    tried = []
+    for strength in STRENGTHS:
+        head = LogisticRegression(C=strength, max_iter=1000).fit(train, target, weights)
+        tried.append((log_loss(held_target, head.predict_proba(held), labels=classes), strength, head))
+    _, strength, head = min(tried, key=lambda one: one[0])
+    matrix, bias = head.coef_, head.intercept_
+    if len(matrix) == 1:  # two labels: the library has one row, for the second
+        matrix, bias = np.concatenate([-matrix, matrix]) / 2, np.concatenate([-bias, bias]) / 2
+    with torch.no_grad():
+        layer = fit.plain().classifier
+        layer.weight.copy_(torch.from_numpy(matrix))
+        layer.bias.copy_(torch.from_numpy(bias))
+    return strength
+
+
+@torch.no_grad()
+def vectors_of(fit: Fit, ids: list[list[int]]) -> np.ndarray:
+    """The vectors of texts."""
+    places, parts = [], []
+    for batch in micro_batches(range(len(ids)), ids, 4 * fit.budget):
+        feed = fit.feed([ids[index] for index in batch])
+        parts.append(fit.plain().vectors(**feed).float().cpu().numpy())
+        places += batch
+    return np.concatenate(parts)[np.argsort(places)]
+
+
 def label_vectors(base: Base, texts: list[list[str]], threads: int | None) -> np.ndarray:
     """The vectors [labels, D] by which the base labels posts now, times its scale: a head that knows the labels."""
-    folder = base.weights or base.folder
-    embedder = Embedder(folder, threads)
-    found = vectors_in(folder, texts)
+    embedder = Embedder(base.folder, threads)
+    found = vectors_in(base.folder, texts)
     return Scales.of(embedder.head).softmax * (embedder.of_labels(texts) if found is None else found)
 
 
@@ -247,6 +236,15 @@ def begin_with(vectors: np.ndarray, model: PreTrainedModel) -> None:
     """Let the head begin with these weights, and not with random ones."""
     with torch.no_grad():
         model.classifier.weight.copy_(torch.from_numpy(vectors))
+
+
+def write_tuned(base: Path, trained: Path, share: float, folder: Path) -> None:
+    """Write `folder` like `base`, each weight being `share` of the trained one and the rest of the base's."""
+    model = read_shipped(base)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    after = read_source(trained, "classifier").model.bert.state_dict()
+    model.load_state_dict(mixed(before, after, share))
+    write_shipped(model, base, folder)
 
 
 def summary(kept: dict[int, dict], best: int, out: Path) -> str:
