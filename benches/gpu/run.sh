@@ -90,8 +90,6 @@ step sweep "$topicmill" bench sweep --model "$model" --device "$device" --posts 
     --tokens 1024:131072 --out "$out"
 step ladder "$python" benches/ladder/run.py --topicmill "$topicmill" --hf "$work/hf" --out "$out" \
     --model "$model" --device "$device" --posts "$((posts / 8))"
-step peaks "$python" benches/gpu/peaks.py "$out/ladder.json" && sed 's/^/    /' "$out/peaks.log" >>"$summary"
-step charts "$python" benches/charts.py "$out"
 
 # A budget that no memory holds is halved until it does, and every post is scored.
 score_all() { "$topicmill" score "$work/posts.ndjson" "$work/$1.ndjson" --model "$model" --device "$device" "${@:2}"; }

@@ -21,7 +21,9 @@ import threading
 import time
 from pathlib import Path
 
-WORDS = (Path(__file__).resolve().parent / "../../docs/words.md").read_text(encoding="utf-8").split()
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from common import WORDS  # noqa: E402
+
 WINDOW = 1024
 """Texts that `score` reads before it sorts them."""
 LENGTHS = {"short": (3, 12), "long": (150, 400), "mixed": (3, 400)}

@@ -5,7 +5,7 @@
 
 The highest rung is `topicmill bench ladder`, which also says what the posts, the labels and the settings are; the
 other rungs are those of rungs.py. All rungs take turns, so that whatever else the machine does hits them alike, and
-the shortest time of each counts. benches/charts.py draws FOLDER. Needs what tools/requirements.txt lists.
+the shortest time of each counts. Needs what tools/requirements.txt lists.
 """
 
 import argparse

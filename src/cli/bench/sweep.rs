@@ -39,7 +39,7 @@ pub struct Sweep {
     /// Measure each size this often, in turns with the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Write sweep.json and sweep.csv to this folder; benches/charts.py draws them
+    /// Write sweep.json and sweep.csv to this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print the table in this format

@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
-"""A simulation of machines that vanish: how much of what is paid for is wasted, by lease, window, block and shard.
+"""A simulation of machines that vanish: how much of what is paid for is wasted, by lease and window.
 
-    python3 benches/scale/spot.py [--check]
+    python3 benches/spot.py [--check]
 
-Nothing is measured here: the program's own constants are read from its source, so that the figures follow them, and the rest is
-arithmetic with a fixed seed. Standard library only. `--check` computes the defaults alone and exits with 1 if one of them wastes
-5 % or more.
+Nothing is measured here: the program's own constants are read from its source, so that the figures follow them, and the
+rest is arithmetic with a fixed seed. Standard library only. `--check` computes the defaults alone and exits with 1 if one
+of them wastes 5 % or more.
 
-The machine-seconds that are paid for are the time from a machine's start to its end or to the end of the job. All are waste
-but those that computed what is in the result: `start` is a machine's way to its first post, `again` what was computed and not
-stored when a machine vanished, `idle` the time without a post to compute, until the whole job is done.
+The machine-seconds that are paid for are the time from a machine's start to its end or to the end of the job. All are
+waste but those that computed what is in the result: `start` is a machine's way to its first post, `again` what was computed
+and not stored when a machine vanished, `idle` the time without a post to compute, until the whole job is done.
 
-Workers on PostgreSQL claim windows of posts, and hold a few at a time. A vanished worker's posts come free when its lease runs
-out; they are then claimed after all others, in small windows, which are not overlapped with writing. Shards of Parquet are
-handed out one at a time; a vanished worker's shard goes to the next free machine, which goes on after the last whole block: a
-row group, or whatever else the worker stores at once.
+Workers on PostgreSQL claim windows of posts, and hold a few at a time. A vanished worker's posts come free when its lease
+expires; they are then claimed after all others, in small windows, which are not overlapped with writing.
 """
 
 import argparse
@@ -27,7 +25,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-TOP = Path(__file__).resolve().parents[2]
+TOP = Path(__file__).resolve().parents[1]
 LIMIT = 0.05
 SEEDS = (1, 2, 3)
 
@@ -76,10 +74,6 @@ class World:
     life_secs: float = 7_200.0
     start_secs: float = 60.0
     round_trip_secs: float = 0.4
-    # What is advised: a block of a minute, a shard of about six minutes; and 2 s to load the model for each.
-    block_rows: int = 6_540
-    shards: int = 5_000
-    load_secs: float = 2.0
 
 
 @dataclass
@@ -217,70 +211,6 @@ def on_postgres(program: Program, world: World, seed: int = 1) -> Bill:
     return bill
 
 
-def on_shards(world: World, seed: int = 1) -> Bill:
-    """Workers that take whole shards, and go on with one after its last whole block."""
-    chance = random.Random(seed)
-    dies_at = deaths(world, chance)
-    bill = Bill()
-    size = world.posts / world.shards
-    waiting = collections.deque([size] * world.shards)
-    done = 0
-    # When each machine is free, when it was started, and when it vanishes.
-    machines = [(world.start_secs, number, 0.0, dies_at(0.0)) for number in range(world.machines)]
-    heapq.heapify(machines)
-    numbers = itertools.count(world.machines)
-    unfinished: list[tuple[float, float]] = []
-    group = world.block_rows / world.posts_a_sec
-    free_at_end = []
-
-    def another(now: float) -> None:
-        heapq.heappush(machines, (now + world.start_secs, next(numbers), now, dies_at(now)))
-
-    while done < world.shards:
-        free, number, born, dies = heapq.heappop(machines)
-        if dies <= free and free - born == world.start_secs:
-            # It vanished before it was ready.
-            bill.vanished += 1
-            bill.start += dies - born
-            bill.paid += dies - born
-            another(dies)
-            continue
-        while unfinished and unfinished[0][0] <= free:
-            waiting.appendleft(heapq.heappop(unfinished)[1])
-        if not waiting:
-            # Whoever vanished later will leave something; without that, this machine waits for the end.
-            if unfinished:
-                heapq.heappush(machines, (unfinished[0][0] + 1e-6, number, born, dies))
-            else:
-                free_at_end.append((born, dies))
-                if not machines:
-                    break
-            continue
-        if free - born == world.start_secs:
-            bill.start += world.start_secs
-        posts = waiting.popleft()
-        bill.start += min(world.load_secs, dies - free)
-        free = min(free + world.load_secs, dies)
-        takes = posts / world.posts_a_sec
-        if free + takes <= dies:
-            bill.useful += takes
-            done += 1
-            bill.ends = max(bill.ends, free + takes)
-            heapq.heappush(machines, (free + takes, number, born, dies))
-            continue
-        worked = max(0.0, dies - free)
-        kept = min(worked // group * group, takes)
-        bill.useful += kept
-        bill.again += worked - kept
-        bill.vanished += 1
-        bill.paid += dies - born
-        heapq.heappush(unfinished, (dies, posts - kept * world.posts_a_sec))
-        another(dies)
-    for born, dies in free_at_end + [(born, dies) for _, _, born, dies in machines]:
-        bill.paid += max(0.0, bill.ends - born)
-    return bill
-
-
 HEAD = "{} | the job takes | vanished | start | again | idle | waste |\n|{}---|---|---|---|---|---|"
 
 
@@ -305,11 +235,7 @@ def models(program: Program, world: World):
     for name, (speed, window) in MODELS.items():
         posts = round(world.posts * speed / world.posts_a_sec)
         slow = replace(world, posts=posts, posts_a_sec=speed)
-        yield f"{name} | PostgreSQL", on_postgres(replace(program, window=window), slow)
-        # Both in the same time as with the default model.
-        yield f"{name} | shards", on_shards(replace(slow, block_rows=max(1, round(60 * speed))))
-        if speed < 1:
-            yield f"{name} | shards, {world.block_rows:,} rows a block", on_shards(slow)
+        yield name, on_postgres(replace(program, window=window), slow)
 
 
 def main() -> None:
@@ -322,17 +248,15 @@ def main() -> None:
     defaults = []
     for lives in ("exponential", "bursts"):
         here = replace(world, lives=lives)
-        worst = lambda bill: max((bill(seed) for seed in SEEDS), key=Bill.waste)
-        defaults.append((f"PostgreSQL | {lives}", worst(lambda seed: on_postgres(program, here, seed))))
-        defaults.append((f"shards | {lives}", worst(lambda seed: on_shards(here, seed))))
-    table("The defaults, the worst of three seeds", "way | lives", defaults)
+        defaults.append((lives, max((on_postgres(program, here, seed) for seed in SEEDS), key=Bill.waste)))
+    table("The defaults, the worst of three seeds", "lives", defaults)
     if arguments.check:
         worst = max(bill.waste() for _, bill in defaults)
         print(f"\nthe worst of them wastes {worst:.1%}; the limit is {LIMIT:.0%}")
         sys.exit(worst >= LIMIT)
     bursts = replace(world, lives="bursts")
     table(
-        "PostgreSQL: the lease and the window",
+        "The lease and the window",
         "lease | window",
         (
             (f"{lease} s | {window:,}", on_postgres(replace(program, lease_secs=lease, window=window), bursts))
@@ -340,24 +264,14 @@ def main() -> None:
             for window in (256, 1_024, 16_384)
         ),
     )
-    table(
-        "Shards: their number and the block",
-        "shards | rows a block",
-        (
-            (f"{shards:,} | {rows:,}", on_shards(replace(bursts, shards=shards, block_rows=rows)))
-            for shards in (100, 1_000, 5_000, 20_000)
-            for rows in (1_000, 6_540, 100_000)
-        ),
-    )
-    table("Slower models", "model | way", models(program, bursts))
+    table("Slower models", "model", models(program, bursts))
     table(
         "How long machines live and take to start",
-        "life | start | way",
+        "life | start",
         (
-            (f"{life / 3600:g} h | {start} s | {way}", bill(replace(bursts, life_secs=life, start_secs=start)))
+            (f"{life / 3600:g} h | {start} s", on_postgres(program, replace(bursts, life_secs=life, start_secs=start)))
             for life in (1_800, 7_200, 28_800)
             for start in (15, 60, 300)
-            for way, bill in (("PostgreSQL", lambda world: on_postgres(program, world)), ("shards", on_shards))
         ),
     )
 

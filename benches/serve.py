@@ -1,11 +1,10 @@
-"""Times the pages of `topicmill serve`, asked by eight clients at once.
+"""Times the pages of `topicmill serve` for one client and for several.
 
-    python benches/serve/run.py PROGRAM DATABASE [--clients N] [--requests N]
+    python benches/serve.py PROGRAM DATABASE [--clients N] [--requests N]
 
-PROGRAM is the release binary, DATABASE a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Starts the server, waits
-until all texts are searched, and asks each page in turns. Prints a table in Markdown: the median, the 95th and the 99th
-percentile and the longest time in milliseconds, requests a second, and the server's processor time a request. First it asks with
-one client, then with all of them.
+DATABASE is a URL (`sqlite:posts.db` or `postgres://…`) with labelled posts. Starts the server, waits until all texts are
+searched, and requests each page in turns. Prints the median, the 95th and 99th percentile and the longest time in
+milliseconds, requests a second, and the server's processor time a request.
 """
 
 import argparse
@@ -23,7 +22,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    """Read the arguments, start the server, measure each page."""
+    """Starts the server, and measures each page."""
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("database")

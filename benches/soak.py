@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Soak: `classify --watch` for an hour while posts arrive and the server restarts; what it leaks, misses or does twice.
 
-    scripts/with-postgres python3 benches/soak/run.py TOPICMILL FOLDER [--minutes 60] [--every-secs 10] [--restarts 2]
+    scripts/with-postgres python3 benches/soak.py TOPICMILL FOLDER [--minutes 60] [--every-secs 10] [--restarts 2]
 
 `make soak` calls it so. TEST_DATABASE_URL and TEST_POSTGRES_CONTROL name a server that this script alone uses. Every few
 seconds `import` brings posts of random length. Of each delivery some posts came before, unchanged, and some came before
@@ -25,7 +25,8 @@ import sys
 import time
 from pathlib import Path
 
-WORDS = (Path(__file__).resolve().parent / "../../docs/words.md").read_text(encoding="utf-8").split()
+from common import WORDS
+
 SUBREDDITS = ["gaming", "food", "movies", "finance", "sports"]
 SAMPLE_SECS = 2.0
 AWAY_SECS = 30.0

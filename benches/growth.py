@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""How times grow: of `topicmill score` with posts, labels and length, and of the store with posts; a power of each, fitted.
+
+    benches/growth.py score TOPICMILL MODEL FOLDER [--precision P] [--posts N …] [--labels N …] [--tokens N …]
+    benches/growth.py store BENCH URL [--posts N …]
+
+`score`: one of the three changes at a time, the others stay at the middle of theirs. The time is that from the first text
+to the last score, without loading the model; the shorter of two rounds. Texts are one word repeated, of one token.
+
+`store`: BENCH is the program that `cargo bench --no-run --bench store` builds. URL is `sqlite:FOLDER`, or a server with a
+database that may be made: `postgres://…/NAME`. For each number of posts it fills FOLDER/growth_N.db or NAME_N, which is
+kept: a second run times it as it stands. What touches a fixed number of rows should have a power near 0, a scan one near 1.
+"""
+
+import argparse
+import json
+import math
+import re
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+from common import power
+
+VARIED = ("posts", "labels", "tokens")
+LINE = re.compile(r"^(.+): ([0-9.]+) ms")
+
+
+def score(arguments: argparse.Namespace) -> None:
+    """Measures each series in turns, and prints a table for each."""
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    middle = {name: sorted(getattr(arguments, name))[len(getattr(arguments, name)) // 2] for name in VARIED}
+    for name in VARIED:
+        values = sorted(getattr(arguments, name))
+        best = dict.fromkeys(values, math.inf)
+        for _ in range(2):
+            for value in values:
+                best[value] = min(best[value], seconds(arguments, **(middle | {name: value})))
+        others = ", ".join(f"{middle[other]} {other}" for other in VARIED if other != name)
+        print(f"\n| {name} | s | s a {name[:-1]} |\n|---|---|---|")
+        for value, time in best.items():
+            print(f"| {value:,} | {time:.2f} | {time / value:.4f} |")
+        exponent, straight = power(list(best), list(best.values()))
+        print(f"\nWith {others}: time grows as {name} to the power of {exponent:.2f} (R² {straight:.3f})")
+
+
+def seconds(arguments: argparse.Namespace, posts: int, labels: int, tokens: int) -> float:
+    """From the first text to the last score."""
+    texts = arguments.folder / "texts.ndjson"
+    texts.write_text("".join(json.dumps({"id": str(i), "text": f"{i} " + "the " * tokens}) + "\n" for i in range(posts)))
+    command = [arguments.topicmill, "--log-format", "json", "score", texts, arguments.folder / "scores.ndjson"]
+    command += ["--overwrite", "--model", arguments.model, "--precision", arguments.precision, "--device", "cpu"]
+    command += ["--threads", str(arguments.threads)]
+    for label in range(labels):
+        command += ["--label", f"topic {label}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=arguments.folder)
+    times = [datetime.fromisoformat(json.loads(line)["timestamp"]) for line in done.stderr.splitlines()]
+    return (times[-1] - times[0]).total_seconds()
+
+
+def store(arguments: argparse.Namespace) -> None:
+    """Fills, times, and prints every line that the bench printed at each number of posts."""
+    times = {posts: measured(arguments, posts) for posts in arguments.posts}
+    print("| ms | " + " | ".join(f"{posts:,}" for posts in times) + " | power |\n|---|" + "---|" * (len(times) + 1))
+    for name in next(iter(times.values())):
+        row = [by_name.get(name, math.nan) for by_name in times.values()]
+        print(f"| {name} | " + " | ".join(f"{ms:,.1f}" for ms in row) + f" | {power(list(times), row)[0]:.2f} |")
+
+
+def measured(arguments: argparse.Namespace, posts: int) -> dict[str, float]:
+    """What the bench says at this many posts: medians, and single times."""
+    sqlite = arguments.url.startswith("sqlite:")
+    url = f"{arguments.url}/growth_{posts}.db" if sqlite else f"{arguments.url}_{posts}"
+    # Few texts have logits: to store them takes most of the filling, and nothing timed here scans them.
+    done = subprocess.run([arguments.bench, url, str(posts), "10000"], check=True, stdout=subprocess.PIPE, text=True)
+    found = (LINE.match(line) for line in done.stdout.splitlines())
+    return {match[1]: float(match[2]) for match in found if match}
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ways = parser.add_subparsers(required=True)
+    way = ways.add_parser("score")
+    for name in ("topicmill", "model", "folder"):
+        way.add_argument(name, type=lambda path: Path(path).resolve())
+    way.add_argument("--precision", default="fp32")
+    way.add_argument("--threads", type=int, default=1)
+    for name, default in (("posts", [2, 4, 8, 16]), ("labels", [2, 4, 8, 16, 32]), ("tokens", [16, 32, 64, 128, 256, 512])):
+        way.add_argument(f"--{name}", type=int, nargs="+", default=default)
+    way.set_defaults(run=score)
+    way = ways.add_parser("store")
+    way.add_argument("bench")
+    way.add_argument("url")
+    way.add_argument("--posts", type=int, nargs="+", default=[100_000, 316_000, 1_000_000])
+    way.set_defaults(run=store)
+    arguments = parser.parse_args()
+    arguments.run(arguments)

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""The Python package, alone, in Dask and in Ray, and other ways on the same weights and texts, in turns.
+
+    PYTHON benches/package.py FOLDER program TOPICMILL [ROUNDS]
+    PYTHON benches/package.py FOLDER workers [ROUNDS]
+    PYTHON benches/package.py FOLDER pipeline HF MODEL [ROUNDS]
+    PYTHON benches/package.py FOLDER sentences MODEL CHECKPOINT [ROUNDS]
+
+PYTHON has what python/requirements-clusters.txt lists and the package; `pipeline` also needs torch and transformers,
+`sentences` torch and sentence-transformers. Made-up texts go to FOLDER as Parquet; TEXTS in the environment is their
+number. Processor seconds are those of all processes below this one.
+
+- program: the package and the program on one file, one thread each, whole processes with loading.
+- workers: Dask with one worker and with two, one thread each, the default model.
+- pipeline: Dask with one worker of one thread. HF is a classifier as transformers stores it, MODEL what tools/model.py
+  makes of it. `topicmill.dask.label` and `map_partitions` over the pipeline of transformers, in batches of 25.
+- sentences: Ray Data with one actor of one thread. CHECKPOINT has the weights of MODEL as sentence-transformers reads
+  them (benches/embedding.py makes it). Ray stops its actors after each run, so the second half of a run is measured.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ |= {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
+
+import numpy as np
+import pandas as pd
+import psutil
+from common import in_turns, texts, timed
+
+BATCH = 25
+PARTITION = 50
+PACKAGE = """
+import sys
+import pyarrow.parquet as pq
+from topicmill import Labeler
+labeled = Labeler(device="cpu", threads=1).label_batch(pq.read_table(sys.argv[1]))
+pq.write_table(labeled, sys.argv[2])
+"""
+
+
+def posts(folder: Path, count: int, parts: int) -> Path:
+    """A folder of Parquet."""
+    folder = folder / f"posts-{count}-{parts}"
+    folder.mkdir(parents=True, exist_ok=True)
+    frame = pd.DataFrame({"id": range(count), "text": texts(count)})
+    for part, rows in enumerate(np.array_split(np.arange(count), parts)):
+        frame.iloc[rows].to_parquet(folder / f"part-{part}.parquet")
+    return folder
+
+
+def count_of(default: int) -> int:
+    """The number of texts."""
+    return int(os.environ.get("TEXTS", default))
+
+
+def measured(work) -> tuple[float, float]:
+    """Seconds and processor seconds of what processes below this one, which live on, do."""
+
+    def processor() -> float:
+        used = 0.0
+        for process in psutil.Process().children(recursive=True):
+            try:
+                times = process.cpu_times()
+                used += times.user + times.system
+            except psutil.NoSuchProcess:
+                pass
+        return used
+
+    before, begun = processor(), time.perf_counter()
+    work()
+    return time.perf_counter() - begun, processor() - before
+
+
+def program(folder: Path, topicmill: str, rounds: int) -> None:
+    """The package and the program on the same file."""
+    count = count_of(2000)
+    source = posts(folder, count, 1) / "part-0.parquet"
+    score = [topicmill, "score", source, folder / "out.parquet", "--device", "cpu", "--threads", "1", "--overwrite", "-q"]
+    ways = {"program": score, "package": [sys.executable, "-c", PACKAGE, source, folder / "ours.parquet"]}
+    in_turns({name: lambda way=way: timed(way, cwd=folder) for name, way in ways.items()}, rounds, count)
+
+
+def workers(folder: Path, rounds: int) -> None:
+    """Dask with one worker and with two."""
+    import dask.dataframe as dd
+    from distributed import Client
+
+    import topicmill.dask
+
+    count = count_of(1600)
+    labeled = topicmill.dask.label(dd.read_parquet(posts(folder, count, count // PARTITION)), text="text")
+    models = {}
+
+    def loaded() -> int:
+        from topicmill import _labeler
+
+        return sum(one.scorer is not None for one in _labeler._process.loaded.values())
+
+    def run(workers: int) -> tuple:
+        # One cluster at a time: an idle one takes a few percent of a core from the other.
+        with Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
+            client.compute(labeled.partitions[:workers], sync=True)
+            client.compute(labeled.partitions[-workers:], sync=True)
+            figures = measured(lambda: client.compute(labeled, sync=True))
+            models[workers] = list(client.run(loaded).values())
+        return figures
+
+    in_turns({"one worker": lambda: run(1), "two workers": lambda: run(2)}, rounds, count)
+    print(f"\nmodels of each worker's process: {models}")
+
+
+def pipeline(folder: Path, hf: str, model: str, rounds: int) -> None:
+    """`map_partitions` over the pipeline of transformers, and over a labeler."""
+    import dask.dataframe as dd
+    from distributed import Client
+
+    import topicmill.dask
+
+    count = count_of(100)
+    frame = dd.read_parquet(posts(folder, count, count // BATCH))
+
+    def by_pipeline(part: pd.DataFrame, hf: str, batch: int) -> pd.DataFrame:
+        import torch
+        from transformers import pipeline
+
+        if not hasattr(torch, "the_pipeline"):  # one a process, as a worker's global
+            torch.set_num_threads(1)
+            torch.the_pipeline = pipeline("text-classification", model=hf, device="cpu", top_k=1)
+        found = torch.the_pipeline(part["text"].tolist(), batch_size=batch, padding="longest", truncation=True)
+        return part.assign(label=[one[0]["label"] for one in found], score=[one[0]["score"] for one in found])
+
+    meta = frame._meta.assign(label=pd.Series(dtype="str"), score=pd.Series(dtype="float64"))
+    ways = {
+        "map_partitions over the pipeline": frame.map_partitions(by_pipeline, hf, BATCH, meta=meta),
+        "topicmill.dask.label": topicmill.dask.label(frame, text="text", model=model, threads=1, device="cpu"),
+    }
+    with Client(n_workers=1, threads_per_worker=1, dashboard_address=None) as client:
+        found = {name: client.compute(way, sync=True) for name, way in ways.items()}
+        runs = {name: lambda way=way: measured(lambda: client.compute(way, sync=True)) for name, way in ways.items()}
+        in_turns(runs, rounds, count)
+    theirs, ours = (one.sort_values("id") for one in found.values())
+    same = (theirs["label"].to_numpy() == ours["label"].to_numpy()).mean()
+    apart = np.abs(theirs["score"].to_numpy() - ours["score"].to_numpy()).max()
+    print(f"\nthe same label: {same:.1%}; the largest difference of a score: {apart:.1e}")
+
+
+class Sentences:
+    """An actor of Ray with sentence-transformers: the label whose vector is nearest."""
+
+    def __init__(self, checkpoint: str, labels: list[str], max_tokens: int) -> None:
+        import torch
+        from sentence_transformers import SentenceTransformer
+
+        torch.set_num_threads(1)
+        self.model = SentenceTransformer(checkpoint, device="cpu")
+        # As many as topicmill reads; the checkpoint's own number may be another, and then both do other work.
+        self.model.max_seq_length = max_tokens
+        self.labels = np.array(labels)
+        self.vectors = self.model.encode(labels, normalize_embeddings=True, show_progress_bar=False)
+
+    def __call__(self, batch: dict) -> dict:
+        vectors = self.model.encode(batch["text"].tolist(), normalize_embeddings=True, show_progress_bar=False)
+        likeness = vectors @ self.vectors.T
+        return batch | {"label": self.labels[likeness.argmax(axis=1)], "score": likeness.max(axis=1)}
+
+
+def sentences(folder: Path, model: str, checkpoint: str, rounds: int) -> None:
+    """sentence-transformers under Ray, and a labeler."""
+    import ray
+    from ray.data import ActorPoolStrategy
+
+    from topicmill import Labeler
+
+    count, parts = count_of(1600), 16
+    source = str(posts(folder, count, parts))
+    labels = list(Labeler(model=model).load().labels)
+    max_tokens = json.loads((Path(model) / "config.json").read_text())["zero_shot"]["max_length"]
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+
+    def run(kind: type, settings: dict) -> float:
+        read = ray.data.read_parquet(source).repartition(parts)
+        labeled = read.map_batches(
+            kind, fn_constructor_kwargs=settings, batch_size=count // parts, compute=ActorPoolStrategy(size=1)
+        )
+        for at, _ in enumerate(labeled.iter_batches(batch_size=count // parts)):
+            if at == parts // 2 - 1:
+                half = time.perf_counter()
+        return time.perf_counter() - half
+
+    theirs = {"checkpoint": checkpoint, "labels": labels, "max_tokens": max_tokens}
+    ours = {"model": model, "labels": labels, "threads": 1, "device": "cpu"}
+    ways = {"sentence-transformers": lambda: run(Sentences, theirs), "Labeler": lambda: run(Labeler, ours)}
+    in_turns(ways, rounds, count // 2)
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    folder, what, *rest = sys.argv[1:]
+    paths = {"program": 1, "workers": 0, "pipeline": 2, "sentences": 2}[what]
+    rounds = int(rest[paths]) if len(rest) > paths else 3
+    globals()[what](Path(folder).resolve(), *(str(Path(path).resolve()) for path in rest[:paths]), rounds)
