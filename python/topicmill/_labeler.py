@@ -132,7 +132,7 @@ class Labeler:
     [[0.0, 1.0], [nan, nan]]
 
     The model is loaded by the first call that needs it, once in each process: after a fork, and where a pickled labeler
-    arrives, it is loaded anew. A labeler never changes, and any number of threads may call it; they take turns, because
+    arrives, it is loaded anew. Any number of threads may call it; they take turns, because
     one batch uses all threads of the model.
 
     :param model: A model folder; None for the one that the package carries.
@@ -156,14 +156,6 @@ class Labeler:
     :param prefix: What the names of the columns that `label_batch` adds begin with.
     :raises ValueError: if a setting cannot be used. What needs the model is checked when it is loaded.
     """
-
-    __slots__ = ("_columns", "_hash", "_hold", "_loaded", "_settings")
-
-    _settings: _Settings
-    _columns: _tables.Columns
-    _hash: str | None
-    _hold: bool
-    _loaded: tuple[_Process, _Loaded] | None
 
     def __init__(
         self,
@@ -214,20 +206,11 @@ class Labeler:
     def _set(
         self, settings: _Settings, columns: _tables.Columns, known_hash: str | None, hold: bool
     ) -> None:
-        object.__setattr__(self, "_settings", settings)
-        object.__setattr__(self, "_columns", columns)
-        object.__setattr__(self, "_hash", known_hash)
-        object.__setattr__(self, "_hold", hold)
-        object.__setattr__(self, "_loaded", None)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        # Ray makes a subclass, with attributes of its own.
-        if not hasattr(Labeler, name):
-            return object.__setattr__(self, name, value)
-        raise AttributeError(f"a Labeler never changes: make a new one with another `{name}`")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a Labeler never changes: `{name}` stays")
+        self._settings = settings
+        self._columns = columns
+        self._hash = known_hash
+        self._hold = hold
+        self._loaded: tuple[_Process, _Loaded] | None = None
 
     def __repr__(self) -> str:
         settings = self._settings
@@ -379,7 +362,7 @@ class Labeler:
         process, known = _process, self._loaded
         if known is None or known[0] is not process:
             known = (process, process.of(self._settings, self._hold))
-            object.__setattr__(self, "_loaded", known)
+            self._loaded = known
         return known[1]
 
     def _load(self, loaded: _Loaded) -> Scorer:

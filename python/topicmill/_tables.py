@@ -60,36 +60,34 @@ def labelled(
     compute: Callable[[Any, bool, bool], Computed],
     warn: Callable[[list[tuple[int, str]]], None],
 ) -> Any:
-    """A table with the new columns."""
+    """Returns a table with the new columns."""
     kind = _kind_of(batch)
     added = _added(batch, kind, columns, labels)
     if len(columns.text) == 1:
-        texts = texts_of(kind.column(batch, columns.text[0]), f"column `{columns.text[0]}`")
+        texts = texts_of(_column(batch, kind, columns.text[0]), f"column `{columns.text[0]}`")
     else:
-        texts = _joined([kind.column(batch, name) for name in columns.text])
+        texts = _joined([_column(batch, kind, name) for name in columns.text])
     codes, score, margin, scores, logits, failed = compute(texts, columns.label_scores, columns.logits)
     warn(failed)
     numbers = [score, margin]
     for matrix in (scores, logits):
         if matrix is not None:
             numbers += [np.ascontiguousarray(column) for column in matrix.T]
-    return kind.add(batch, (added[0], codes, labels), list(zip(added[1:], numbers, strict=True)))
+    return _with(batch, kind, added, codes, labels, numbers)
 
 
 def without_rows(batch: Any, columns: Columns, labels: list[str]) -> Any:
-    """The table with the new columns, without its rows."""
+    """Returns the table with the new columns, without its rows."""
     kind = _kind_of(batch)
     added = _added(batch, kind, columns, labels)
     numbers = [np.empty(0, np.float64)] * 2 + [np.empty(0, np.float32)] * (len(added) - 3)
-    nothing = {name: values[:0] for name, values in batch.items()} if kind is _Numpy else batch[:0]
-    return kind.add(
-        nothing, (added[0], np.empty(0, np.int32), labels), list(zip(added[1:], numbers, strict=True))
-    )
+    nothing = {name: values[:0] for name, values in batch.items()} if kind == "numpy" else batch[:0]
+    return _with(nothing, kind, added, np.empty(0, np.int32), labels, numbers)
 
 
-def _added(batch: Any, kind: Any, columns: Columns, labels: list[str]) -> list[str]:
+def _added(batch: Any, kind: str, columns: Columns, labels: list[str]) -> list[str]:
     """The names of the new columns, for a table that can have them."""
-    names = kind.names(batch)
+    names = list(batch.schema.names) if kind == "pyarrow" else list(batch if kind == "numpy" else batch.columns)
     for name in columns.text:
         if (found := names.count(name)) != 1:
             listed = ", ".join(map(str, names[:40])) or "none"
@@ -142,27 +140,19 @@ def _joined(columns: list[Any]) -> list[str | None]:
     return [joined(parts) for parts in zip(*map(listed, columns), strict=True)]
 
 
-# A kind of table: the names of its columns, a column, and the table with new columns. The label comes as its name, the
-# place of each row's label (-1 for none), and the labels; a number that is missing is NaN.
+def _column(batch: Any, kind: str, name: str) -> Any:
+    return batch.column(name) if kind == "pyarrow" else batch[name]
 
 
-class _Arrow:
-    @staticmethod
-    def names(batch: Any) -> list[str]:
-        return list(batch.schema.names)
-
-    @staticmethod
-    def column(batch: Any, name: str) -> Any:
-        return batch.column(name)
-
-    @staticmethod
-    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+def _with(batch: Any, kind: str, names: list[str], codes: Any, labels: list[str], numbers: list[Any]) -> Any:
+    """The table with new columns: the label of each row (`codes` are places in `labels`, -1 for none), and numbers, NaN
+    for none."""
+    named = dict(zip(names[1:], numbers, strict=True))
+    if kind == "pyarrow":
         import pyarrow as pa
 
-        name, codes, labels = label
-        places = pa.array(codes, mask=codes < 0)
-        new = {name: pa.array(labels, pa.string()).take(places)}
-        new |= {name: pa.array(values, mask=np.isnan(values)) for name, values in numbers}
+        new = {names[0]: pa.array(labels, pa.string()).take(pa.array(codes, mask=codes < 0))}
+        new |= {name: pa.array(values, mask=np.isnan(values)) for name, values in named.items()}
         if isinstance(batch, pa.RecordBatch):
             schema = batch.schema
             for name, values in new.items():
@@ -171,58 +161,20 @@ class _Arrow:
         for name, values in new.items():
             batch = batch.append_column(name, values)
         return batch
-
-
-class _Pandas:
-    @staticmethod
-    def names(batch: Any) -> list[str]:
-        return list(batch.columns)
-
-    @staticmethod
-    def column(batch: Any, name: str) -> Any:
-        return batch[name]
-
-    @staticmethod
-    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+    # The last item is the one that -1 means.
+    given = np.array([*labels, None], dtype=object)[codes]
+    if kind == "pandas":
         import pandas as pd
 
-        name, codes, labels = label
-        values = pd.Series(_label_objects(codes, labels), index=batch.index, dtype=pandas_label_type())
-        return batch.assign(**{name: values}, **dict(numbers))
-
-
-class _Polars:
-    @staticmethod
-    def names(batch: Any) -> list[str]:
-        return list(batch.columns)
-
-    @staticmethod
-    def column(batch: Any, name: str) -> Any:
-        return batch.get_column(name)
-
-    @staticmethod
-    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
+        return batch.assign(**{names[0]: pd.Series(given, index=batch.index, dtype=pandas_label_type())}, **named)
+    if kind == "polars":
         import polars as pl
 
-        name, codes, labels = label
-        new = [pl.Series(name, _label_objects(codes, labels).tolist(), dtype=pl.String)]
-        new += [pl.Series(name, values, nan_to_null=True) for name, values in numbers]
-        return batch.with_columns(new)
-
-
-class _Numpy:
-    @staticmethod
-    def names(batch: Any) -> list[str]:
-        return list(batch)
-
-    @staticmethod
-    def column(batch: Any, name: str) -> Any:
-        return batch[name]
-
-    @staticmethod
-    def add(batch: Any, label: tuple[str, Any, list[str]], numbers: list[tuple[str, Any]]) -> Any:
-        name, codes, labels = label
-        return {**batch, name: _label_objects(codes, labels), **dict(numbers)}
+        new_columns = [pl.Series(names[0], given.tolist(), dtype=pl.String)]
+        return batch.with_columns(
+            new_columns + [pl.Series(name, values, nan_to_null=True) for name, values in named.items()]
+        )
+    return {**batch, names[0]: given, **named}
 
 
 def pandas_label_type() -> Any:
@@ -233,23 +185,16 @@ def pandas_label_type() -> Any:
     return "str" if int(pd.__version__.split(".")[0]) >= 3 else object
 
 
-def _label_objects(codes: Any, labels: list[str]) -> Any:
-    """The label of each row, None where there is none."""
-    # The last item is the one that -1 means.
-    objects = np.array([*labels, None], dtype=object)
-    return objects[codes]
-
-
-def _kind_of(batch: Any) -> Any:
+def _kind_of(batch: Any) -> str:
     pyarrow, pandas, polars = map(sys.modules.get, ("pyarrow", "pandas", "polars"))
     if pyarrow is not None and isinstance(batch, (pyarrow.Table, pyarrow.RecordBatch)):
-        return _Arrow
+        return "pyarrow"
     if pandas is not None and isinstance(batch, pandas.DataFrame):
-        return _Pandas
+        return "pandas"
     if polars is not None and isinstance(batch, polars.DataFrame):
-        return _Polars
+        return "polars"
     if isinstance(batch, Mapping):
-        return _Numpy
+        return "numpy"
     hint = ""
     if polars is not None and isinstance(batch, polars.LazyFrame):
         hint = "; give it to the method `map_batches` of the LazyFrame, or collect it first"
