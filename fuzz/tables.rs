@@ -1,14 +1,18 @@
 //! Rows of tables: posts from CSV with a map, and the rows that `score` reads.
 
-use std::io::{BufRead, Cursor};
+use std::io::{BufRead, Cursor, Write};
+use std::sync::Arc;
 
 use serde::de::IgnoredAny;
+use topicmill::source::file::dump::{self, FileFormat, Reading};
+use topicmill::source::file::filter::Filter;
 use topicmill::source::file::row::{FileRow, Rows as _};
 use topicmill::source::file::table::columns::{Column, FIELDS};
 use topicmill::source::file::table::csv::Csv as Posts;
 use topicmill::tables::csv::Csv;
 use topicmill::tables::json::{Elements, Lines, Members};
-use topicmill::tables::{Cell, Row, Rows, bytes};
+use topicmill::tables::parquet::Parquet;
+use topicmill::tables::{Cell, Row, Rows, TableError, bytes};
 
 use super::wire::is_sound;
 
@@ -163,5 +167,32 @@ pub fn json_array(bytes: &[u8]) {
             assert!(row.problem.is_none(), "{:?}", row.problem);
             assert_eq!(row.cells.len(), members.0.len());
         }
+    }
+}
+
+/// Parquet, as `import` reads its posts and `score` its rows. What the library panics at is an error of the readers.
+pub fn parquet(bytes: &[u8]) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let posts = Reading {
+        format: FileFormat::Parquet,
+        filter: Filter::default(),
+        columns: Vec::new(),
+    };
+    if let Ok(mut blocks) = dump::blocks(file.path(), &posts) {
+        loop {
+            let block = blocks.next_block();
+            block
+                .records
+                .iter()
+                .for_each(|record| is_sound(&record.post));
+            if block.end.is_some() {
+                break;
+            }
+        }
+    }
+    let all = |names: &[Arc<str>]| Ok::<_, TableError>((0..names.len()).collect());
+    if let Ok(rows) = Parquet::new(file.reopen().unwrap(), all) {
+        read(rows);
     }
 }

@@ -1,6 +1,7 @@
 //! What people write: pipeline files, templates and labels.
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::path::Path;
 
 use topicmill::domain::Listing;
@@ -38,6 +39,22 @@ pub fn pipeline_file(bytes: &[u8]) {
     }
     for (topic, shares) in &pipeline.shares {
         assert!(slugs.contains(&topic.as_str()) && !shares.is_empty());
+    }
+}
+
+/// Settings that are taken have every key, and an error never quotes a line, which may hold a secret.
+pub fn settings(bytes: &[u8]) {
+    const SECRET: &str = "hush0secret";
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    match topicmill::config::load(Some(file.path()), [], &[]) {
+        Ok(loaded) => assert!(loaded.values.contains_key("database.url")),
+        Err(error) => {
+            let text = error.to_string();
+            // An unknown key is named, and a damaged line may have made one of the secret.
+            let named = text.starts_with("unknown setting");
+            assert!(named || !text.contains(SECRET), "{text}");
+        }
     }
 }
 

@@ -354,11 +354,6 @@ impl Rows for Elements {
 }
 
 #[cfg(test)]
-#[path = "../../tests/it/support/mutate.rs"]
-#[expect(dead_code, reason = "what the attacks on other readers use, too")]
-mod mutate;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{BufReader, Cursor};
@@ -418,35 +413,5 @@ mod tests {
         assert!(cut.len() == 2 && cut[1].contains("breaks off"), "{cut:?}");
         let other = told(&mut Elements::new(slow(b"{}")));
         assert!(other[0].contains("not a JSON array"), "{other:?}");
-    }
-
-    /// As `attacks::fuzz` does with the other readers.
-    #[test]
-    fn broken_lines_and_arrays() {
-        let seeds: Vec<Vec<u8>> = [
-            "{\"id\":\"a\",\"text\":\"T\"}\n{\"id\":1,\"title\":\"T\",\"selftext\":\"[removed]\"}\n",
-            "\u{feff}{\"id\":18446744073709551615,\"body\":\"\"}\r\n\n{\"id\":-1,\"title\":\"caf\\u00e9\",\"selftext\":null}",
-            "[{\"id\":1.5},[],{\"id\":{},\"text\":7},\n{\"text\":\"\\ud83d\"}]\n",
-        ]
-        .map(|seed| seed.as_bytes().to_vec())
-        .to_vec();
-        let check = |bytes: &[u8]| {
-            let lines = memchr::memchr_iter(b'\n', bytes).count() + 1;
-            for rows in [
-                &mut Lines::new(slow(bytes)) as &mut dyn Rows,
-                &mut Elements::new(slow(bytes)),
-            ] {
-                while let Some(row) = rows.next_row().unwrap() {
-                    assert!((1..=lines as u64).contains(&row.line));
-                    for cell in &row.cells {
-                        assert!(!shown(cell).contains('\n'));
-                    }
-                }
-            }
-        };
-        for seed in &seeds {
-            check(seed);
-        }
-        mutate::fuzz("score", 3_000, |mutator| mutator.broken(&seeds), check);
     }
 }

@@ -7,7 +7,6 @@ mod classify;
 mod clocks;
 mod credentials;
 mod files;
-mod fuzz;
 mod hub;
 mod models;
 mod operations;

@@ -235,7 +235,7 @@ fn a_cell_of_a_table_is_bounded_before_it_is_unpacked() {
 
 #[test]
 fn a_table_that_makes_its_reader_panic_is_told_and_the_run_ends() {
-    let folder = crate::support::engine::repository("tests/it/fixtures/fuzz/parquet");
+    let folder = crate::support::engine::repository("fuzz/__fuzz__/parquet/crashes");
     let entries: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
     assert!(entries.len() >= 9, "the corpus was not found");
     let program = Program::new();

@@ -1,6 +1,5 @@
 //! Against `topicmill sql`: statements that write, run on, or fill the memory.
 
-mod fuzz;
 mod running;
 
 use std::collections::BTreeMap;

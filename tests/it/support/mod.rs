@@ -7,7 +7,6 @@ pub mod dataset;
 pub mod engine;
 pub mod exposition;
 pub mod hub;
-pub mod mutate;
 pub mod postgres;
 pub mod program;
 pub mod proxy;
