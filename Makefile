@@ -19,16 +19,7 @@ demo: rust onnxruntime ## Build, then collect, label and report on sample posts
 test: lint onnxruntime openvino ## Lint, then run all tests, with a real PostgreSQL and Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		echo "No Chromium: the pages are not tested (Debian: apt install chromium chromium-driver)." >&2
-	@scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes || \
-		echo "No object store: nothing is tested with one (it needs Python 3.11 or newer)." >&2
 	TOPICMILL_OPENVINO_TESTS=must scripts/with-postgres cargo test --locked
-
-.PHONY: check-stores
-check-stores: rust ## Test az:// with Azurite, an Azure Blob Storage on this machine (needs Node and npm), and gs://
-	@scripts/venv .venv-objects requirements-objects.txt --no-deps --require-hashes
-	CI=true TOPICMILL_TEST_STORE=gs cargo test --locked --test it -- stores::
-	npm install --silent --no-audit --no-fund --no-save --prefix .tools/azurite azurite@3.37.0
-	TOPICMILL_TEST_STORE=az cargo test --locked --test it -- stores::
 
 .PHONY: check-exports
 check-exports: rust onnxruntime ## Read exports with pandas, polars, DuckDB, datasets and Datasette
@@ -159,7 +150,7 @@ soak: rust onnxruntime ## Label for an hour while PostgreSQL restarts: memory, f
 .PHONY: clean
 clean: ## Remove what was built and installed here
 	cargo clean
-	rm -rf .tools .venv .venv-clusters .venv-exports .venv-objects .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
+	rm -rf .tools .venv .venv-clusters .venv-exports .venv-python .venv-tools .venv-wheel dist python/topicmill.data python/topicmill/*.so
 
 # The library in the wheel is the same for every Python, and not every Python has a
 # wheel: take one Python's, and keep it out of site-packages.

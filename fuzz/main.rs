@@ -49,7 +49,6 @@ targets! {
     pipeline_file => words::pipeline_file,
     settings => words::settings,
     label_set => words::label_set,
-    row_labels => words::row_labels,
     cron => schedules::cron,
     manifest => models::manifest,
     tokenizer => models::tokenizer,

@@ -192,7 +192,7 @@ pub fn parquet(bytes: &[u8]) {
         }
     }
     let all = |names: &[Arc<str>]| Ok::<_, TableError>((0..names.len()).collect());
-    if let Ok(rows) = Parquet::new(file.reopen().unwrap(), all) {
+    if let Ok(rows) = Parquet::new(file.as_file(), all) {
         read(rows);
     }
 }

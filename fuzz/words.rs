@@ -1,13 +1,10 @@
 //! What people write: pipeline files, templates and labels.
 
-use std::collections::HashSet;
 use std::io::Write;
 use std::path::Path;
 
 use topicmill::domain::Listing;
-use topicmill::files::RowLabels;
 use topicmill::pipeline_file::{Pipeline, slug};
-use topicmill::tables::Cell;
 use topicmill_score::folder::NliClasses;
 use topicmill_score::{Label, LabelSet, Mode, ModelKind, hypothesis};
 
@@ -111,44 +108,4 @@ pub fn label_set(bytes: &[u8]) {
     texts.dedup();
     assert_eq!(distinct.len(), texts.len(), "another label, another key");
     assert!(hypothesis::twins(&kind, &set).len() < set.labels.len());
-}
-
-/// Labels that a row brings are none, or a list without blanks and without a label twice; written as JSON they are the
-/// same list.
-pub fn row_labels(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes).into_owned();
-    for separator in [',', '|', 'é'] {
-        let labels = RowLabels {
-            column: "labels".to_owned(),
-            separator,
-        };
-        let json = serde_json::from_str::<serde_json::Value>(&text);
-        let cells = [
-            Some(Cell::Text(text.clone())),
-            json.ok().map(|json| Cell::Json(json.to_string())),
-        ];
-        for cell in cells.into_iter().flatten() {
-            let found = match labels.of(Some(&cell)) {
-                Ok(Some(found)) => found,
-                Ok(None) => {
-                    assert!(text.trim().is_empty());
-                    continue;
-                }
-                Err(problem) => {
-                    assert!(problem.len() < 120, "{problem}");
-                    continue;
-                }
-            };
-            assert!((1..=1_000).contains(&found.len()));
-            for label in &found {
-                assert!(!label.is_empty() && label.trim() == label && label.len() <= 2_000);
-            }
-            let distinct: HashSet<&String> = found.iter().collect();
-            assert_eq!(distinct.len(), found.len());
-            let written = serde_json::to_string(&found).unwrap();
-            for again in [Cell::Json(written.clone()), Cell::Text(written)] {
-                assert_eq!(labels.of(Some(&again)).unwrap().as_ref(), Some(&found));
-            }
-        }
-    }
 }

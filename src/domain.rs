@@ -165,8 +165,6 @@ words! {
         Import = "import",
         /// In Label Studio.
         LabelStudio = "label-studio",
-        /// In Argilla.
-        Argilla = "argilla",
     }
 }
 

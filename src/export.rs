@@ -1,34 +1,30 @@
 //! The labelled posts as a data set to hand on: one table in a file, or a folder that `datasets.load_dataset` opens.
 //!
-//! What enters are a target and filters; what leaves is a file in CSV, NDJSON, Parquet or Excel's format, or a folder of Parquet files
-//! with a data card. One transaction reads everything, so the rows are of one moment whatever collects, classifies or
+//! Reads the posts of a target that filters let through, and writes a file in CSV, NDJSON or Parquet, or a folder of Parquet
+//! files with a data card. One transaction reads everything, so the rows are of one moment whatever collects, classifies or
 //! purges meanwhile, and rows go through in batches, so that any number of them fits into memory. A file gets its name
 //! when it is whole: nobody ever sees half of one.
 
 mod card;
 mod columns;
-mod destination;
-pub mod folder;
+mod counts;
+mod folder;
 mod lines;
 mod parquet;
-mod row;
 mod split;
-mod statement;
-mod workbook;
 mod write;
 
 use std::path::PathBuf;
 
-use self::statement::Asked;
+use self::columns::{Asked, statement};
 use crate::domain::Timestamp;
-use crate::store::{Reading, Store, StoreError, batches};
+use crate::store::{Reading, Store, StoreError, Target, batches};
+use topicmill_score::LabelSet;
 
-pub use self::card::Facts;
+use self::card::Facts;
 pub use self::columns::{Column, Kind, columns};
-pub use self::destination::{Destination, Format};
-pub use self::row::{Counts, Part};
+pub use self::counts::{Counts, Part};
 pub use self::split::{BYTES_A_POST, Shares, Split, SplitBy};
-pub use self::statement::{Filters, Subject};
 
 /// Why nothing was exported.
 #[derive(Debug, thiserror::Error)]
@@ -48,12 +44,6 @@ pub enum ExportError {
         #[source]
         source: std::io::Error,
     },
-    /// More rows than a sheet of Excel has.
-    #[error(
-        "write `{0}`: a sheet of Excel has room for 1,048,575 posts, and there are more: choose some with --label, --since or \
-         --min-score, or export a CSV or Parquet file; nothing was put there"
-    )]
-    TooManyRows(PathBuf),
     /// The rows came twice, and were not the same.
     #[error(
         "--split reads the posts twice, and --where let others through the second time: leave random() and the present time \
@@ -63,6 +53,62 @@ pub enum ExportError {
     /// A signal came.
     #[error("the export was stopped; nothing was written")]
     Stopped,
+}
+
+/// Under which model and label set posts are exported.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Subject {
+    /// The rows of both.
+    pub target: Target,
+    /// The label set.
+    pub set: LabelSet,
+}
+
+/// Which posts are exported.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Filters {
+    /// Slugs: posts with one of these labels, unless there are none.
+    pub labels: Vec<String>,
+    /// Posted at this time or later.
+    pub since: Option<Timestamp>,
+    /// Posted before this time.
+    pub until: Option<Timestamp>,
+    /// The best label has this score or a higher one.
+    pub min_score: Option<f64>,
+    /// Posts without a label, too.
+    pub unlabelled: bool,
+    /// An expression over the columns of the data set, as the user wrote it.
+    pub expression: Option<String>,
+}
+
+/// The format of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One row a line, with a line of names.
+    Csv,
+    /// One JSON object a line.
+    Ndjson,
+    /// Parquet, compressed with zstd.
+    Parquet,
+    /// The fullnames of the posts alone, one a line.
+    Ids,
+}
+
+/// Where a data set goes.
+#[derive(Debug, Clone)]
+pub struct Destination {
+    /// The file or folder.
+    pub path: PathBuf,
+    /// The format of a file; `None` makes a folder.
+    pub format: Option<Format>,
+    /// Replace what is there.
+    pub overwrite: bool,
+    /// Begin a CSV with a byte order mark, by which spreadsheets see that it is UTF-8.
+    pub bom: bool,
+    /// See [`crate::domain::spreadsheet_safe`].
+    pub safe_csv: bool,
+    /// Into parts: files of a folder, a column of a file.
+    pub split: Option<Split>,
 }
 
 /// How the statement is run.
@@ -89,9 +135,9 @@ pub async fn export(
 ) -> Result<Counts, ExportError> {
     let mut statements = Vec::new();
     if destination.split.is_some() {
-        statements.push(statement::statement(subject, filters, Asked::ForASplit));
+        statements.push(statement(subject, filters, Asked::ForASplit));
     }
-    statements.push(statement::statement(subject, filters, Asked::Everything));
+    statements.push(statement(subject, filters, Asked::Everything));
     let reading = Reading {
         statements,
         any_user: terms.any_user || filters.expression.is_none(),

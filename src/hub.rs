@@ -1,14 +1,13 @@
-//! Fetches a model folder from the Hugging Face hub, or from a mirror of it; reads files of its data sets.
+//! Fetches a model folder from the Hugging Face hub, or from a mirror of it.
 //!
-//! In go the name of a repository and a precision, out comes a folder with those files that a model needs and no
-//! weights besides. The crate `hf-hub` is not used: its version 1 starts every file anew, and brings `aws-lc` and
+//! Takes the name of a repository and a precision, and makes a folder with the files that a model needs and no other
+//! weights. The crate `hf-hub` is not used: its version 1 starts every file anew, and brings `aws-lc` and
 //! a second protocol. Here a file that broke off, or whose program was killed, goes on where it was; it gets its
 //! name when size and hash are those of the hub's list, and the folder its name when all files are there.
 //!
 //! The hub is not trusted: what it lists must be names of files in the folder, what it sends may be no longer than it
 //! lists, and nobody but the endpoint itself learns the token.
 
-mod dataset;
 mod error;
 mod listing;
 mod wire;
@@ -22,7 +21,6 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use reqwest::header::CONTENT_RANGE;
 
-pub use self::dataset::{Dataset, DatasetFile};
 pub use self::error::PullError;
 use self::listing::{Listing, Sibling, is_graph};
 use self::wire::{Wire, transfer};
@@ -49,8 +47,6 @@ pub struct HubSource {
     pub endpoint: String,
     /// Sent to the endpoint, never shown.
     pub token: Option<String>,
-    /// Where the hub's own programs keep what they fetched (`HF_HOME/hub`).
-    pub cache: Option<PathBuf>,
 }
 
 /// What to fetch.
@@ -69,7 +65,6 @@ pub struct Wanted {
 /// A client of the hub.
 pub struct Hub {
     wire: Wire,
-    cache: Option<PathBuf>,
     clock: SharedClock,
 }
 
@@ -78,10 +73,9 @@ impl Hub {
     ///
     /// # Errors
     /// [`PullError::Transfer`] where the network cannot be used at all, [`PullError::Endpoint`], [`PullError::Token`].
-    pub fn new(source: HubSource, clock: SharedClock) -> Result<Self, PullError> {
+    pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
         Ok(Self {
-            wire: Wire::new(&source, clock.clone())?,
-            cache: source.cache,
+            wire: Wire::new(source)?,
             clock,
         })
     }
@@ -223,30 +217,25 @@ impl Hub {
                 file.name
             );
         }
-        if let Some(cached) = self.cached(&wanted.repo, commit, file) {
-            fs::copy(&cached, &part).map_err(write)?;
-            heard(PullStep::Came(file.size.unwrap_or(0)));
-        } else {
-            let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
-            let mut pace = Pace::start(&self.clock);
-            let mut waits = backoff(TRIES);
-            loop {
-                let before = length(&part);
-                let fetched = self
-                    .fetch(wanted, &url, file, &part, &mut pace, heard)
-                    .await;
-                match fetched {
-                    Ok(()) => break,
-                    // A connection that breaks off every few hundred megabytes still brings a large file home.
-                    Err(PullError::Transfer { .. }) if length(&part) > before => {
-                        waits = backoff(TRIES);
-                    }
-                    Err(error @ PullError::Transfer { .. }) => {
-                        let wait = waits.next().ok_or(error)?;
-                        self.clock.sleep(wait).await;
-                    }
-                    Err(error) => return Err(error),
+        let url = format!("{}/resolve/{commit}/{}", wanted.repo, file.name);
+        let mut pace = Pace::start(&self.clock);
+        let mut waits = backoff(TRIES);
+        loop {
+            let before = length(&part);
+            let fetched = self
+                .fetch(wanted, &url, file, &part, &mut pace, heard)
+                .await;
+            match fetched {
+                Ok(()) => break,
+                // A connection that breaks off every few hundred megabytes still brings a large file home.
+                Err(PullError::Transfer { .. }) if length(&part) > before => {
+                    waits = backoff(TRIES);
                 }
+                Err(error @ PullError::Transfer { .. }) => {
+                    let wait = waits.next().ok_or(error)?;
+                    self.clock.sleep(wait).await;
+                }
+                Err(error) => return Err(error),
             }
         }
         if !file.is(&part)? {
@@ -254,22 +243,6 @@ impl Hub {
             return Err(PullError::Damaged(file.name.clone()));
         }
         fs::rename(&part, &path).map_err(write)
-    }
-
-    /// What the hub's own programs fetched of it, if it is whole.
-    fn cached(&self, repo: &str, commit: &str, file: &Sibling) -> Option<PathBuf> {
-        if !file.has_hash() {
-            return None;
-        }
-        let folder = format!("models--{}", repo.replace('/', "--"));
-        let path = self
-            .cache
-            .as_ref()?
-            .join(folder)
-            .join("snapshots")
-            .join(commit)
-            .join(&file.name);
-        (path.is_file() && file.is(&path).unwrap_or(false)).then_some(path)
     }
 
     /// Goes on where the part ends.
@@ -307,7 +280,6 @@ impl Hub {
             return Err(PullError::Transfer {
                 what: name.clone(),
                 detail: "the hub does not go on where the file broke off".to_owned(),
-                wait: None,
             });
         }
         let mut out = File::options()

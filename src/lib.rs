@@ -23,7 +23,6 @@
 //! - `store`: one face, two databases; `analysis`: the named queries, and what tables and views mean.
 //! - `engines`: from settings to engines that compute. `hub`: model folders fetched.
 //! - `classify`: the backlog, claimed, scored and written. `files`: files scored without a database.
-//! - `objects`: files of object stores and of data sets on the hub, read, written and locked.
 //! - `tables`: rows of CSV, TSV, NDJSON, JSON and Parquet, which `source` makes posts of, `files` texts, and
 //!   `review` gold.
 //! - `record`: what a run writes about itself. `gpu`: what its GPUs do. `advice`: what limits it, and what to change.
@@ -43,7 +42,7 @@
 //! list, and on files that import each other in a circle. Every room may use `topicmill_score`.
 //!
 //! ```text
-//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, objects, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
+//! cli           -> advice, analysis, classify, clock, collect, config, domain, engines, export, files, gpu, hub, keeping, metrics, notify, outlook, pipeline, pipeline_file, placing, purge, record, report, review, schedule, serve, source, store, tables, telemetry
 //! pipeline      -> classify, clock, collect, domain, metrics, notify, purge, record, review, source, store, telemetry
 //! pipeline_file -> config, domain, schedule, source
 //! schedule      -> classify, clock, domain, store
@@ -59,10 +58,9 @@
 //! keeping       -> analysis, clock, placing, store
 //! outlook       -> domain, pipeline, store
 //! report        -> domain, look, placing, store
-//! files         -> domain, objects, placing, tables
+//! files         -> domain, tables
 //! engines       -> clock, gpu, placing
 //! hub           -> clock, source
-//! objects       -> clock, hub, source
 //! gpu           -> clock, record
 //! advice        -> record
 //! source        -> clock, domain, tables
@@ -116,7 +114,6 @@ pub mod keeping;
 pub mod look;
 pub mod metrics;
 pub mod notify;
-pub mod objects;
 pub mod outlook;
 pub mod patient;
 pub mod pipeline;

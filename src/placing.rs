@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use tempfile::{NamedTempFile, TempDir};
+use tempfile::NamedTempFile;
 
 /// What happens to a file that has the name already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,18 +33,6 @@ pub fn folder_of(path: &Path) -> &Path {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     }
-}
-
-/// A new folder for drafts among the temporary files, which only this user can read.
-///
-/// # Errors
-/// What the system says.
-pub fn draft_folder() -> io::Result<TempDir> {
-    let mut folder = tempfile::Builder::new();
-    folder.prefix("topicmill-");
-    #[cfg(unix)]
-    folder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
-    folder.tempdir()
 }
 
 /// A file beside `path`, to be written and then [placed](place). It is deleted if that never happens.

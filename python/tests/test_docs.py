@@ -1,13 +1,19 @@
-"""The Python in docs/python.md runs."""
+"""The Python in docs/python.md and docs/scale.md runs."""
 
 import re
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from conftest import REPOSITORY, texts
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / "docs/python.md").read_text(), re.S | re.M)
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (REPOSITORY / page).read_text(), re.S | re.M)
+
+
+BLOCKS = blocks("docs/python.md")
 
 
 def test_the_page_has_what_is_run():
@@ -24,3 +30,24 @@ def test_the_examples_of_the_page_run(block, tmp_path, monkeypatch):
     # What the page does first holds for what comes later.
     for code in BLOCKS[: block + 1]:
         exec(compile(code, "docs/python.md", "exec"), scope)
+
+
+def test_the_whole_way_in_dask_runs_and_is_not_done_twice(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "posts").mkdir()
+    for part in range(3):
+        posts = pa.table({"id": range(part * 20, part * 20 + 20), "text": texts(20, seed=part)})
+        pq.write_table(posts, f"posts/{part}.parquet")
+    [code] = blocks("docs/scale.md")
+    ran = compile(code, "docs/scale.md", "exec")
+    # As a program, whose functions Dask sends to its workers.
+    scope = {"__name__": "__main__"}
+    exec(ran, scope)
+    written = {file: file.stat().st_mtime_ns for file in (tmp_path / "labeled").iterdir()}
+    assert sorted(file.name for file in written) == ["0.parquet", "1.parquet", "2.parquet"]
+    found = pa.concat_tables(pq.read_table(file) for file in sorted(written))
+    every = pq.ParquetDataset(tmp_path / "posts").read()
+    expected = scope["labeler"].label_batch(every).filter(pa.compute.field("score") >= 0.7)
+    assert found.select(["id", "label"]) == expected.select(["id", "label"])
+    exec(ran, {"__name__": "__main__"})
+    assert written == {file: file.stat().st_mtime_ns for file in (tmp_path / "labeled").iterdir()}

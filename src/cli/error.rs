@@ -18,7 +18,6 @@ use crate::hub::PullError;
 use crate::keeping::KeepError;
 use crate::metrics::MetricsError;
 use crate::notify::NotifyError;
-use crate::objects::ObjectError;
 use crate::pipeline::ImportError;
 use crate::pipeline_file::PipelineError;
 use crate::placing::is_full;
@@ -277,10 +276,7 @@ impl CliError {
             | Self::Runtime(_)
             | Self::Timeout(_)
             | Self::Write { .. } => Exit::Partial,
-            Self::Files(FilesError::Busy(_) | FilesError::Held { .. }) | Self::Busy(_) => {
-                Exit::TryAgain
-            }
-            Self::Files(FilesError::Object(error)) => object_exit(error),
+            Self::Files(FilesError::Busy(_)) | Self::Busy(_) => Exit::TryAgain,
             Self::Files(_) => Exit::Usage,
         }
     }
@@ -293,16 +289,6 @@ fn source_exit(error: &SourceError) -> Exit {
         // Whatever it is called, the token endpoint does not let this program in.
         SourceError::Token(_) => Exit::Policy,
         error => Exit::from(error.outcome()),
-    }
-}
-
-fn object_exit(error: &ObjectError) -> Exit {
-    match error {
-        error if error.is_passing() => Exit::TryAgain,
-        ObjectError::Refused { .. } => Exit::Policy,
-        ObjectError::File { .. } => Exit::Partial,
-        ObjectError::Hub(error) => pull_exit(error),
-        _ => Exit::Usage,
     }
 }
 

@@ -1,6 +1,5 @@
 //! `topicmill export`: the labelled posts as a data set.
 
-mod away;
 mod tasks;
 
 use std::path::{Path, PathBuf};
@@ -8,10 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use self::away::Away;
 use super::labels::{Named, model_of};
 use super::output::{self, OutputFormat};
-use super::score::local;
 use super::setup::Setup;
 use super::span::moment;
 use super::{CliError, Exit};
@@ -34,8 +31,7 @@ Examples:\n\
 \x20 topicmill export data-set --split 80/10/10")]
 pub struct Export {
     /// Write this file, in the format that its ending says; a name without an ending becomes a folder of Parquet files
-    /// with a data card, which `datasets.load_dataset` opens. An address such as `s3://bucket/labelled.parquet` names a file
-    /// in an object store
+    /// with a data card, which `datasets.load_dataset` opens
     #[arg(value_name = "OUT")]
     out: PathBuf,
     /// Write this format, whatever the ending
@@ -64,10 +60,10 @@ pub struct Export {
     /// under the label set, else the current one]
     #[arg(long, value_name = "MODEL", requires = "label_set")]
     model: Option<String>,
-    /// With label-studio and argilla, write this many tasks [default: 200]
+    /// With label-studio, write this many tasks [default: 200]
     #[arg(long, value_name = "N")]
     limit: Option<u32>,
-    /// With label-studio and argilla, draw this share of the tasks at random, so that answers can say how good labels are;
+    /// With label-studio, draw this share of the tasks at random, so that answers can say how good labels are;
     /// the others are the closest calls [default: 0.2]
     #[arg(long, value_name = "SHARE")]
     random_share: Option<f64>,
@@ -112,16 +108,12 @@ enum ExportFormat {
     #[value(alias = "ndjson")]
     Jsonl,
     Parquet,
-    /// A workbook of Excel
-    Xlsx,
     /// The ids of the posts alone, without labels and texts
     Ids,
     /// Parquet files in a folder, with a data card
     Folder,
     /// Tasks for Label Studio, and its labelling interface beside them: the posts that are closest calls
     LabelStudio,
-    /// The same as a folder for Argilla
-    Argilla,
 }
 
 /// What a split goes by.
@@ -133,27 +125,21 @@ enum By {
 }
 
 impl Export {
-    pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
+    pub async fn run(self, setup: &Setup) -> Result<Exit, CliError> {
         if bytes::is_stdin(&self.out) {
             return Err(CliError::Usage(
                 "an export is written to a file or a folder: name one in place of `-`; `topicmill sql --format csv` prints rows"
                     .into(),
             ));
         }
-        // First of all, because an address may have a credential in it by mistake, which no other error may show.
-        let address = Away::address(&self.out)?;
-        if address.is_none() {
-            self.out = local(&self.out);
-            setup.spare_database(&self.out)?;
-        }
-        if let Some(tool) = self.tool() {
-            Away::refuse(address.as_ref())?;
-            return self.tasks(setup, tool).await;
+        setup.spare_database(&self.out)?;
+        if matches!(self.format, Some(ExportFormat::LabelStudio)) {
+            return self.tasks(setup).await;
         }
         if self.limit.is_some() || self.random_share.is_some() {
             return Err(CliError::Usage(
-                "--limit and --random-share are for --format label-studio and argilla: choose posts of a data set with \
-                 --where, --since or --label"
+                "--limit and --random-share are for --format label-studio: choose posts of a data set with --where, \
+                 --since or --label"
                     .into(),
             ));
         }
@@ -169,12 +155,8 @@ impl Export {
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
         let filters = self.filters(setup, &subject)?;
-        let away = match address {
-            Some(address) => Some(Away::to(address, format, self.overwrite, setup).await?),
-            None => None,
-        };
         let destination = Destination {
-            path: away.as_ref().map_or_else(|| self.out.clone(), Away::path),
+            path: self.out.clone(),
             format,
             overwrite: self.overwrite,
             bom: self.bom,
@@ -199,16 +181,6 @@ impl Export {
         let heard = move |rows| progress.add(rows);
         let purged = store.count_purged().await?;
         let exported = export::export(&store, &subject, &filters, destination, terms, heard).await;
-        if let Some(away) = away {
-            let ended = away.end(exported.is_ok()).await;
-            // What went wrong first is told.
-            if exported.is_ok() {
-                match ended {
-                    Err(CliError::Export(export::ExportError::Stopped)) => return Ok(Exit::Done),
-                    ended => ended?,
-                }
-            }
-        }
         match exported {
             // The exit code says that a signal came.
             Err(export::ExportError::Stopped) => Ok(Exit::Done),
@@ -249,14 +221,12 @@ impl Export {
                 Some(Format::Ndjson)
             }
             (Some(ExportFormat::Parquet), _) | (None, Some("parquet")) => Some(Format::Parquet),
-            (Some(ExportFormat::Xlsx), _) | (None, Some("xlsx")) => Some(Format::Xlsx),
             (Some(ExportFormat::Ids), _) => Some(Format::Ids),
-            // Tasks are written elsewhere.
-            (Some(ExportFormat::Folder | ExportFormat::LabelStudio | ExportFormat::Argilla), _)
-            | (None, None) => None,
+            // Tasks are written before this is asked.
+            (Some(ExportFormat::Folder | ExportFormat::LabelStudio), _) | (None, None) => None,
             (None, Some(other)) => {
                 return Err(CliError::Usage(format!(
-                    "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv, .jsonl or .xlsx, or add --format",
+                    "`{}` ends in `.{other}`, which is no format of a data set: end it in .parquet, .csv or .jsonl, or add --format",
                     self.out.display()
                 )));
             }
@@ -347,7 +317,7 @@ impl Export {
                 "path": self.out, "rows": counts.rows, "bytes": counts.bytes,
                 "other": counts.other, "unsure": counts.unsure, "unlabelled": counts.unlabelled,
                 "labels": counts.labels, "topics": counts.topics,
-                "first": counts.first, "last": counts.last, "cut": counts.cut, "groups": counts.groups,
+                "first": counts.first, "last": counts.last, "groups": counts.groups,
                 "purged_meanwhile": purged,
                 "parts": counts.parts.iter().map(|part| json!({
                     "name": part.name, "wanted_percent": part.wanted, "rows": part.rows, "outcomes": part.outcomes,
@@ -367,12 +337,6 @@ impl Export {
             tracing::warn!(
                 posts,
                 "posts were purged while the export ran, and `{path}` may have them: delete it, or export again with --overwrite"
-            );
-        }
-        if counts.cut > 0 {
-            tracing::warn!(
-                texts = counts.cut,
-                "a cell of Excel holds 32,767 characters: longer texts were cut; a CSV or Parquet file has them whole"
             );
         }
         tell_parts(counts);

@@ -183,7 +183,7 @@ impl Pull {
             precision,
             to,
         };
-        let hub = Hub::new(hub_of_the_environment(), setup.clock.clone())?;
+        let hub = Hub::new(&hub_of_the_environment(), setup.clock.clone())?;
         let bar = Progress::bytes("pull", 0);
         let mut heard = |step| match step {
             PullStep::Expect(total) => bar.expect(total),
@@ -200,7 +200,7 @@ impl Pull {
 }
 
 /// The variables that the hub's own programs read.
-pub(super) fn hub_of_the_environment() -> HubSource {
+fn hub_of_the_environment() -> HubSource {
     let variable = |name: &str| {
         let value = std::env::var_os(name)?;
         Some(value).filter(|value| !value.is_empty())
@@ -221,7 +221,6 @@ pub(super) fn hub_of_the_environment() -> HubSource {
         token: token
             .map(|token| token.trim().to_owned())
             .filter(|token| !token.is_empty()),
-        cache: home.map(|home| home.join("hub")),
     }
 }
 

@@ -1,23 +1,15 @@
-//! `topicmill score`: files to a file or to a folder of shards, without a database.
-
-mod number;
-mod places;
-mod shards;
+//! `topicmill score`: files to a file, without a database.
 
 use std::io;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use self::places::Places;
-pub(in crate::cli) use self::places::{local, stores};
 use super::labelling::warn_of_twins;
 use super::setup::{ModelFlags, PipelineFlags, Setup, SmallFlags};
 use super::{CliError, Exit};
-use crate::files::shards::{ROW_GROUP_ROWS, Shard};
 use crate::files::{
-    self, FileJob, FileReport, FilesError, Filter, Reading, RowLabels, Scoring, WINDOW_ROWS,
-    Writing, score_files, score_to,
+    self, FileJob, FileReport, FilesError, Reading, WINDOW_ROWS, Writing, score_files, score_to,
 };
 use crate::tables::{self, bytes};
 use crate::telemetry::Progress;
@@ -26,26 +18,19 @@ use topicmill_score::{Label, LabelSet, LabelerError, Mode};
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(
     after_help = "\
 Examples:\n\
 \x20 topicmill score texts.csv scores.csv\n\
 \x20 topicmill score posts.parquet out.parquet --text headline --text body\n\
 \x20 topicmill score texts.ndjson out.ndjson --label cooking --label football\n\
-\x20 topicmill score texts.csv scores.csv --labels-column labels\n\
-\x20 topicmill score docs.parquet good.parquet --model DIR --where \"score >= 3\"\n\
-\x20 topicmill score 'in/*.parquet' out/ --shard 3/100\n\
-\x20 topicmill score 's3://in/*.parquet' s3://out/run1/ --shard 3/100\n\
-\x20 topicmill score hf://datasets/owner/name/data/a.parquet scores.parquet\n\
-\x20 topicmill score --check out/",
+\x20 topicmill score 'in/*.parquet' scores.parquet",
     override_usage = "topicmill score [OPTIONS] <INPUT>... <OUTPUT>"
 )]
 pub struct Score {
     /// Read all files but the last (CSV, TSV, NDJSON, JSON, Parquet), and write to the last; - is stdin or stdout. An
-    /// INPUT may be a folder of Parquet, a pattern such as 'in/*.parquet', or an address such as `s3://in/posts/`. An OUTPUT
-    /// that ends in / is a folder
-    #[arg(required = true, num_args = 1.., value_names = ["INPUT", "OUTPUT"])]
+    /// INPUT may be a folder of Parquet, or a pattern such as 'in/*.parquet'
+    #[arg(required = true, num_args = 2.., value_names = ["INPUT", "OUTPUT"])]
     files: Vec<PathBuf>,
     /// Score this label; give it several times for several labels [default: the pipeline's labels]
     #[arg(long = "label", value_name = "LABEL", conflicts_with = "pipeline")]
@@ -62,18 +47,6 @@ pub struct Score {
     /// its body, or another that is obvious]
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
-    /// Score each row against the labels in this column, in place of those of --label or the pipeline; a row
-    /// with an empty column is scored against the latter
-    #[arg(long, value_name = "COLUMN")]
-    labels_column: Option<String>,
-    /// Separate labels that are one text with this character
-    #[arg(
-        long,
-        value_name = "CHAR",
-        default_value_t = ',',
-        requires = "labels_column"
-    )]
-    labels_separator: char,
     /// Read the id from this column [default: id, or the number of the row]
     #[arg(long, value_name = "COLUMN")]
     id: Option<String>,
@@ -86,31 +59,15 @@ pub struct Score {
     /// Separate the values of CSV with this character, or with `tab` [default: as the first line does]
     #[arg(long, value_name = "CHAR", value_parser = delimiter)]
     delimiter: Option<u8>,
-    /// Add a column with the score of each label (CSV, TSV, Parquet); with --labels-column one, as JSON
+    /// Add a column with the score of each label (CSV, TSV, Parquet)
     #[arg(long)]
     label_scores: bool,
     /// Leave out the other columns of the inputs
     #[arg(long)]
     drop_columns: bool,
-    /// Write only the rows that meet this condition, such as "score >= 3" or "label = 'food' and margin > 0.5"
-    #[arg(long = "where", value_name = "CONDITION")]
-    filter: Option<Filter>,
-    /// Replace OUTPUT if it exists; in a folder, score this shard again if it is whole, and delete shards of other work
+    /// Replace OUTPUT if it exists
     #[arg(long)]
     overwrite: bool,
-    /// Score part I of N of the rows, from 1/N to N/N, into a folder [default: as the environment of a Kubernetes
-    /// indexed Job or of a SLURM array says, else all rows]
-    #[arg(long, value_name = "I/N", value_parser = number::shard, conflicts_with = "shards")]
-    shard: Option<Shard>,
-    /// Score into a folder in N parts; the environment says which part this is
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    shards: Option<u32>,
-    /// Write row groups of this many rows into a folder
-    #[arg(long, value_name = "N", default_value_t = ROW_GROUP_ROWS, value_parser = row_group_rows)]
-    row_group_rows: usize,
-    /// Score nothing; show whether all shards in the folder OUTPUT are there and belong together
-    #[arg(long, conflicts_with_all = ["shard", "shards", "overwrite"])]
-    check: bool,
     #[command(flatten)]
     pipeline: PipelineFlags,
     #[command(flatten)]
@@ -154,70 +111,39 @@ fn delimiter(given: &str) -> Result<u8, String> {
     }
 }
 
-/// More rows in a group are none that a reader could hold.
-fn row_group_rows(given: &str) -> Result<usize, String> {
-    let rows = given
-        .parse()
-        .ok()
-        .filter(|rows| (1..=100_000_000).contains(rows));
-    rows.ok_or_else(|| "write a number from 1 to 100000000".to_owned())
-}
-
 impl Score {
     pub async fn run(mut self, setup: &Setup) -> Result<Exit, CliError> {
-        if self.check {
-            let output = self.files.pop().expect("clap asks for a file or more");
-            return shards::check(&Places::new(setup), &output);
-        }
-        if self.files.len() < 2 {
-            return Err(CliError::Usage(
-                "name what to read and where to write: `topicmill score INPUT OUTPUT`".into(),
-            ));
-        }
         let set = setup.label_set(&self.model, self.label_set(setup)?)?;
         let output = self.files.pop().expect("clap asks for two files or more");
-        if self
-            .files
-            .iter()
-            .filter(|path| bytes::is_stdin(path))
-            .count()
-            > 1
-        {
+        let stdin = self.files.iter().filter(|path| bytes::is_stdin(path));
+        if stdin.count() > 1 {
             return Err(CliError::Usage("stdin (`-`) can be read once only".into()));
         }
-        let mut job = FileJob {
-            inputs: std::mem::take(&mut self.files),
+        let mut inputs = Vec::new();
+        for path in &self.files {
+            inputs.extend(files::expanded(path)?);
+        }
+        let job = FileJob {
+            inputs,
             output,
             reading: Reading {
                 format: self.format.map(Into::into),
                 delimiter: self.delimiter,
                 id: self.id.take(),
                 text: std::mem::take(&mut self.text),
-                labels: self.labels_column.take().map(|column| RowLabels {
-                    column,
-                    separator: self.labels_separator,
-                }),
             },
             writing: Writing {
                 format: self.output_format.map(Into::into),
                 label_scores: self.label_scores,
                 drop_columns: self.drop_columns,
-                filter: self.filter.take(),
             },
             overwrite: self.overwrite,
             window_rows: WINDOW_ROWS,
         };
-        let places = Places::new(setup);
-        if self.shard.is_some() || self.shards.is_some() || places::is_folder(&job.output)? {
-            return self.into_folder(setup, &places, job, set).await;
-        }
-        let here = places.here(std::mem::take(&mut job.inputs), &job.output)?;
-        job.inputs.clone_from(&here.files);
-        job.output = places::local(&job.output);
         setup.spare_database(&job.output)?;
         // A file that cannot be read is told before a model is loaded.
         files::check(&job)?;
-        let cascade = self.cascade(setup, &set, &job)?;
+        let cascade = self.cascade(setup, &set)?;
         let stop = setup.stop.clone();
         // Scoring blocks its thread; the signal handler must not be on it.
         let scored =
@@ -228,24 +154,17 @@ impl Score {
     }
 
     /// The models, ready to score.
-    fn cascade(&self, setup: &Setup, set: &LabelSet, job: &FileJob) -> Result<Cascade, CliError> {
+    fn cascade(&self, setup: &Setup, set: &LabelSet) -> Result<Cascade, CliError> {
         let mut cascade = setup.cascade(&self.model)?;
         warn_of_twins(cascade.large.folder(), set);
         let one = std::slice::from_mut(&mut cascade);
         setup.put_small_before(one, &self.small, &self.model, set)?;
-        if cascade.small.is_some() && job.reading.labels.is_some() {
-            return Err(CliError::Usage(
-                "a small model reads the labels of the run, and --labels-column gives each row others: leave out \
-                 --labels-column, or --shortlist and --cascade"
-                    .into(),
-            ));
-        }
         Ok(cascade)
     }
 
     fn label_set(&self, setup: &Setup) -> Result<LabelSet, CliError> {
         if let Some((model, head)) = setup.classifier(&self.model)
-            && (!self.labels.is_empty() || self.labels_column.is_some())
+            && !self.labels.is_empty()
         {
             let own = head.listed();
             return Err(LabelerError::OwnLabels { model, own }.into());
@@ -284,14 +203,8 @@ fn run(
     };
     let to_stdout = bytes::is_stdin(&job.output);
     let scored = if to_stdout {
-        let scoring = Scoring {
-            cascade: &mut cascade,
-            set,
-            stop,
-            progress: &mut progress,
-        };
         let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-        score_to(&mut out, job, scoring)
+        score_to(&mut out, job, &mut cascade, set, stop, &mut progress)
     } else {
         score_files(job, &mut cascade, set, stop, &mut progress)
     };
@@ -316,7 +229,6 @@ fn run(
 fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
     let output = job.output.display();
     let done = report.lines;
-    let filtered = job.writing.filter.is_some();
     if report.stopped && to_stdout {
         tracing::warn!(done, "stopped before the end of the input");
     } else if report.stopped {
@@ -333,7 +245,6 @@ fn tell(job: &FileJob, report: FileReport, to_stdout: bool) {
         tracing::info!(
             texts = report.lines,
             failed = report.failed,
-            left_out = filtered.then_some(report.left_out),
             resumed = report.resumed,
             "written to {output}"
         );

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::columns::Column;
-use super::row::Counts;
+use super::counts::Counts;
 use super::{ExportError, Subject};
 use crate::domain::Timestamp;
 use crate::store::Store;
@@ -17,8 +17,7 @@ const SIGN: &str = "This data set was made by topicmill";
 const MOST_ROWS: usize = 100;
 
 /// What the database says beside the rows.
-#[derive(Debug, Clone)]
-pub struct Facts {
+pub(super) struct Facts {
     model: String,
     precision: String,
     model_hash: String,
@@ -30,7 +29,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    pub(super) async fn of(
+    pub async fn of(
         store: &Store,
         subject: &Subject,
         reconciled_at: Option<Timestamp>,

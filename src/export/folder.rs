@@ -1,8 +1,8 @@
 //! Folders that get their names when they are whole, as files do: what enters is a folder beside its place, what leaves
 //! is the folder under its name. Nobody ever finds half of one, and a full disk or a kill leaves what was there before.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use tempfile::TempDir;
@@ -14,28 +14,8 @@ use crate::placing::{Standing, folder_of};
 ///
 /// # Errors
 /// Those of the file system; [`io::ErrorKind::InvalidFilename`] for a path that names no folder.
-pub fn beside(path: &Path) -> io::Result<TempDir> {
+pub(super) fn beside(path: &Path) -> io::Result<TempDir> {
     hidden(path, ".partial")
-}
-
-/// The same inside a folder that is there, whose entries then get their names in it: where it is a disk of its own, or
-/// nobody may write beside it.
-///
-/// # Errors
-/// Those of the file system.
-pub fn within(path: &Path) -> io::Result<TempDir> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".").suffix(".partial").tempdir_in(path)
-}
-
-/// Writes a file of a folder, to the disk.
-///
-/// # Errors
-/// Those of the file system.
-pub fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> io::Result<()> {
-    let mut file = File::create_new(folder.path().join(name))?;
-    file.write_all(content.as_ref())?;
-    file.sync_all()
 }
 
 /// Gives a folder its name. An empty folder of this name is replaced in any case. What had the name lies where the folder
@@ -44,7 +24,7 @@ pub fn write(folder: &TempDir, name: &str, content: impl AsRef<[u8]>) -> io::Res
 /// # Errors
 /// Those of the file system, and [`io::ErrorKind::AlreadyExists`] for something that is to be kept. What had the name is
 /// as it was then.
-pub fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Result<()> {
+pub(super) fn place(folder: &TempDir, path: &Path, standing: Standing) -> io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -113,7 +93,7 @@ mod tests {
     /// A folder with a file that says `word`.
     fn draft(path: &Path, word: &str) -> TempDir {
         let folder = beside(path).unwrap();
-        write(&folder, "word", word).unwrap();
+        fs::write(folder.path().join("word"), word).unwrap();
         folder
     }
 

@@ -6,8 +6,7 @@ use std::io::{self, BufWriter, Write};
 
 use chrono::{DateTime, SecondsFormat};
 
-use super::columns::Column;
-use super::destination::Format;
+use super::{Column, Format};
 use crate::domain::spreadsheet_safe;
 use crate::store::{Batch, Cell, ColumnCells};
 

@@ -137,7 +137,7 @@ impl Sorter {
         }
     }
 
-    /// Adds rows of [`super::statement::FOR_A_SPLIT`].
+    /// Adds rows of [`super::columns::FOR_A_SPLIT`].
     pub fn add(&mut self, batch: &Batch) {
         // In the order of the fixed columns.
         let [titles, texts, times, outcomes, hashes] =

@@ -1,22 +1,19 @@
 //! Rows into a file or a folder, which gets its name when it is whole.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
 
-use super::ExportError;
 use super::card::{self, Facts};
-use super::columns::Column;
-use super::destination::{Destination, Format};
+use super::counts::{Counts, Part};
 use super::folder;
 use super::lines::Lines;
 use super::parquet::ParquetFile;
-use super::row::{Counts, Part};
 use super::split::{self, Assigned, Sorter};
-use super::workbook::{self, Sheet};
-use crate::placing::{self, Standing, folder_of};
+use super::{Column, Destination, ExportError, Format};
+use crate::placing::{self, Standing};
 use crate::store::{Batch, Incoming};
 
 /// Rows of a file of a folder, about: some hundred megabytes of posts. A batch is never divided.
@@ -47,7 +44,6 @@ enum Made {
 enum Sink {
     Lines(Lines),
     Parquet(Box<ParquetFile>),
-    Sheet(Box<Sheet>),
 }
 
 impl Sink {
@@ -61,7 +57,6 @@ impl Sink {
                 let files = files.map_or(1, |split| split.shares.parts().count());
                 Self::Parquet(Box::new(ParquetFile::new(file, columns, files)?))
             }
-            Format::Xlsx => Self::Sheet(Box::new(Sheet::new(file, columns, folder_of(&to.path))?)),
             format => Self::Lines(Lines::new(file, format, columns, to.bom, to.safe_csv)?),
         })
     }
@@ -70,20 +65,17 @@ impl Sink {
         match self {
             Self::Lines(lines) => lines.add(&batch),
             Self::Parquet(file) => file.add(batch),
-            Self::Sheet(sheet) => sheet.add(&batch),
         }
     }
 
-    /// Writes what is left, to the disk; how many texts were cut.
-    fn end(self) -> io::Result<u64> {
-        let (file, cut) = match self {
-            Self::Lines(lines) => (lines.end()?, 0),
-            Self::Parquet(file) => (file.end()?, 0),
-            Self::Sheet(sheet) => sheet.end()?,
+    /// Writes what is left, to the disk.
+    fn end(self) -> io::Result<()> {
+        let file = match self {
+            Self::Lines(lines) => lines.end()?,
+            Self::Parquet(file) => file.end()?,
         };
         let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        Ok(cut)
+        file.sync_all()
     }
 }
 
@@ -92,7 +84,6 @@ struct Files<'o> {
     order: &'o Order,
     made: Made,
     parts: Vec<PartFiles>,
-    cut: u64,
 }
 
 /// The files of a part.
@@ -121,7 +112,6 @@ impl<'o> Files<'o> {
             order,
             made,
             parts: names.into_iter().map(part).collect(),
-            cut: 0,
         })
     }
 
@@ -129,7 +119,7 @@ impl<'o> Files<'o> {
     fn add(&mut self, part: usize, batch: Batch) -> io::Result<()> {
         let part = &mut self.parts[part];
         if part.rows >= ROWS_A_FILE && matches!(self.made, Made::Folder(_)) {
-            self.cut += part.sink.take().map_or(Ok(0), Sink::end)?;
+            part.sink.take().map_or(Ok(()), Sink::end)?;
             part.rows = 0;
         }
         if part.sink.is_none() {
@@ -143,14 +133,14 @@ impl<'o> Files<'o> {
     }
 
     /// Ends all files, and gives those of a folder the names that `datasets` looks for.
-    fn end(mut self, none: &Batch) -> io::Result<(Made, u64)> {
+    fn end(mut self, none: &Batch) -> io::Result<Made> {
         for i in 0..self.parts.len() {
             if self.parts[i].files == 0 {
                 // No rows make a table without rows, not no table.
                 self.add(i, none.clone())?;
             }
             let part = &mut self.parts[i];
-            self.cut += part.sink.take().map_or(Ok(0), Sink::end)?;
+            part.sink.take().map_or(Ok(()), Sink::end)?;
             if let Made::Folder(folder) = &self.made {
                 let (name, files) = (part.name, part.files);
                 for file in 0..files {
@@ -160,7 +150,7 @@ impl<'o> Files<'o> {
                 }
             }
         }
-        Ok((self.made, self.cut))
+        Ok(self.made)
     }
 }
 
@@ -212,9 +202,6 @@ pub(super) fn write(
         counts.add(&batch, |row| {
             parts.map_or(0, |parts| usize::from(parts[row]))
         });
-        if to.format == Some(Format::Xlsx) && counts.rows > workbook::MOST_ROWS {
-            return Err(ExportError::TooManyRows(to.path.clone()));
-        }
         files.put(batch, parts).map_err(failed)?;
         heard(rows);
     }
@@ -232,11 +219,12 @@ pub(super) fn write(
 /// Ends all files; a folder gets its card.
 fn finish(files: Files<'_>, none: &Batch, mut counts: Counts) -> io::Result<Whole> {
     let order = files.order;
-    let (made, cut) = files.end(none)?;
-    counts.cut = cut;
+    let made = files.end(none)?;
     if let Made::Folder(made) = &made {
         let text = card::text(&counts, &order.columns, &order.facts);
-        folder::write(made, "README.md", text)?;
+        let mut file = File::create_new(made.path().join("README.md"))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
     }
     counts.bytes = made.bytes()?;
     Ok(Whole {

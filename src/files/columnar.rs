@@ -18,17 +18,15 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::{ColumnDescPtr, Type, TypePtr};
 use serde_json::Value;
 
-use super::journal::is_left_out;
-use super::kept::renamed;
-use super::output::{DECIDED_BY, SCORES, Shape};
-use super::selected;
-use super::stream::{kept_lines_of, lines_of, members, plain};
+use super::columns::renamed;
+use super::convert::{lines_of, members, plain};
+use super::output::{DECIDED_BY, Shape};
 use super::{FilesError, write_error};
 use crate::tables::columnar::{
-    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, RowGroup, begin, disk_error,
+    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, begin, disk_error,
 };
 use crate::tables::parquet::{caught, distinct_names, under};
-use crate::tables::{ParquetFault, TableError};
+use crate::tables::ParquetFault;
 
 /// Rows of a group: as many as other writers put into one, in powers of ten.
 const GROUP_ROWS: usize = 100_000;
@@ -104,17 +102,12 @@ impl Column {
     /// One of ours.
     pub(super) fn added(name: String) -> Self {
         let kind = match name.as_str() {
-            "label" | "outcome" | "error" | DECIDED_BY | SCORES => Kind::Text,
+            "label" | "outcome" | "error" | DECIDED_BY => Kind::Text,
             "abstained" => Kind::Bool,
             "id" => Kind::Int,
             _ => Kind::Float,
         };
         Self::new(name, kind)
-    }
-
-    /// Writes its values as the next column of a row group.
-    pub(super) fn write(&self, group: &mut RowGroup<'_>) -> Result<(), ParquetError> {
-        self.values.write(group)
     }
 
     /// Takes in what another row holds.
@@ -148,17 +141,13 @@ impl Column {
 
 type Lines<'a> = &'a mut dyn Iterator<Item = io::Result<String>>;
 
-fn fault(why: &str) -> ParquetError {
-    ParquetError::General(why.to_owned())
-}
-
 /// The error of a file that is written; one that is read names itself.
-pub(super) fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
+fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
     move |error| write_error(path)(disk_error(error))
 }
 
 /// Fills the columns with up to `rows` rows; how many there were.
-pub(super) fn fill(
+fn fill(
     columns: &mut [Column],
     lines: Lines<'_>,
     rows: usize,
@@ -206,7 +195,7 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
     let schema = Type::group_type_builder("schema").with_fields(fields.map_err(&failed)?);
     let schema = Arc::new(schema.build().map_err(&failed)?);
     let mut writer = begin(BufWriter::new(to), schema, None, &[]).map_err(&failed)?;
-    let mut rows = kept_lines_of(lines)?;
+    let mut rows = lines_of(lines).map_err(write_error(lines))?;
     loop {
         let count = fill(&mut columns, &mut rows, GROUP_ROWS, GROUP_BYTES);
         if count.map_err(write_error(lines))? == 0 {
@@ -237,8 +226,9 @@ fn fields(about: &ParquetMetaData) -> &[TypePtr] {
 }
 
 /// Checks that each column of a file is packed with a codec that the reader was built with: Cargo.toml names them.
-pub(super) fn check_codecs(about: &ParquetMetaData, path: &Path) -> Result<(), FilesError> {
-    let groups = about.row_groups().iter();
+pub(super) fn check_codecs(path: &Path) -> Result<(), FilesError> {
+    let reader = open(path)?;
+    let groups = reader.metadata().row_groups().iter();
     let mut chunks = groups.flat_map(RowGroupMetaData::columns);
     let unread = chunks.find_map(|chunk| match chunk.compression() {
         Compression::BROTLI(_) => Some("brotli"),
@@ -254,11 +244,6 @@ pub(super) fn check_codecs(about: &ParquetMetaData, path: &Path) -> Result<(), F
     }
 }
 
-/// The same of a file on this machine.
-pub(super) fn check_codecs_of(path: &Path) -> Result<(), FilesError> {
-    check_codecs(open(path)?.metadata(), path)
-}
-
 /// Whether files are Parquet with the same columns, so that these can be copied.
 pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
     let mut readers = inputs.iter().map(|input| open(input));
@@ -269,7 +254,7 @@ pub(super) fn are_alike(inputs: &[PathBuf]) -> bool {
         .all(|other| other.is_ok_and(|other| fields(other.metadata()) == fields(first.metadata())))
 }
 
-/// Writes our columns beside those of the inputs, which are copied as they are.
+/// Writes our columns next to those of the inputs, which are copied as they are.
 pub(super) fn beside_copies(
     lines: &Path,
     to: File,
@@ -278,48 +263,40 @@ pub(super) fn beside_copies(
 ) -> Result<File, FilesError> {
     let failed = failed(lines);
     let first = open(&inputs[0])?;
-    let about = first.metadata();
-    let mut rows = lines_of(lines)?;
+    let unread = write_error(lines);
     // Where no column holds an id, each line has the number of its row.
-    let numbered = match kept_lines_of(lines)?.next() {
+    let numbered = match lines_of(lines).map_err(&unread)?.next() {
         Some(Ok(line)) => line.starts_with("{\"id\":"),
         _ => false,
     };
-    let mut added: Vec<Column> = Vec::new();
-    added.extend(numbered.then(|| Column::added("id".to_owned())));
-    added.extend(shape.added().into_iter().map(Column::added));
-    let all: Vec<usize> = (0..fields(about).len()).collect();
-    let (schema, kept) = schema_beside(about, &all, shape, &added).map_err(&failed)?;
+    let names = numbered.then(|| "id".to_owned()).into_iter();
+    let mut added: Vec<Column> = names.chain(shape.added()).map(Column::added).collect();
+    let (schema, kept) = schema_beside(first.metadata(), shape, &added).map_err(&failed)?;
     let mut writer = begin(BufWriter::new(to), schema, kept, &[]).map_err(&failed)?;
+    let mut rows = lines_of(lines).map_err(&unread)?;
     for input in inputs {
         copy(input, &mut writer, &mut added, &mut rows, lines)?;
     }
     let out = writer.into_inner().map_err(&failed)?;
     out.into_inner()
-        .map_err(|error| write_error(lines)(error.into_error()))
+        .map_err(|error| unread(error.into_error()))
 }
 
-/// The names of the columns; the second of two alike gets a number.
-pub(super) fn names_of(about: &ParquetMetaData) -> Vec<Arc<str>> {
-    distinct_names(fields(about))
-}
-
-/// The schema of some columns of an input with ours behind them, and what the file is to say of itself.
-pub(super) fn schema_beside(
+/// The schema of an input's columns with ours behind them, and what the file is to say of itself.
+fn schema_beside(
     about: &ParquetMetaData,
-    of_input: &[usize],
     shape: &Shape,
     added: &[Column],
 ) -> Result<(TypePtr, Option<Vec<KeyValue>>), ParquetError> {
-    let names = names_of(about);
+    // The second of two alike gets a number.
+    let names = distinct_names(fields(about));
     let reserved = shape.reserved();
     let numbered = added.iter().any(|column| column.name == "id");
+    let is_ours =
+        |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
+    let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
     let (mut all, mut new_names) = (Vec::new(), Vec::new());
-    for at in of_input {
-        let (field, own) = (&fields(about)[*at], &names[*at]);
-        let is_ours =
-            |name: &str| reserved.iter().any(|ours| ours == name) || (numbered && name == "id");
-        let is_theirs = |name: &str| names.iter().any(|theirs| **theirs == *name);
+    for (field, own) in fields(about).iter().zip(&names) {
         let name = renamed(own, is_ours, is_theirs);
         if name == field.name() {
             all.push(field.clone());
@@ -333,14 +310,6 @@ pub(super) fn schema_beside(
     }
     let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
     Ok((Arc::new(schema.build()?), kept_about(about, &new_names)))
-}
-
-/// The columns as they lie in a file of some of its fields: a field that is a group has several.
-pub(super) fn leaves_within(about: &ParquetMetaData, of_input: &[usize]) -> Vec<usize> {
-    let schema = about.file_metadata().schema_descr();
-    (0..schema.num_columns())
-        .filter(|leaf| of_input.contains(&schema.get_column_root_idx(*leaf)))
-        .collect()
 }
 
 /// What the first input says of itself, without what would be wrong of the output: arrow's list of all columns, and
@@ -388,33 +357,15 @@ fn copy(
     let failed = failed(lines);
     let reader = open(input)?;
     let damaged = |why: &str| {
-        let error = ParquetFault::Damaged(fault(&format!("it is damaged ({why})")));
-        FilesError::of_table(input, TableError::from(error))
+        let error = ParquetError::General(format!("it is damaged ({why})"));
+        FilesError::of_table(input, ParquetFault::from(error).into())
     };
     let file = File::open(input).map_err(|error| FilesError::of_table(input, error.into()))?;
     for (at, group) in reader.metadata().row_groups().iter().enumerate() {
         let count = usize::try_from(group.num_rows()).map_err(|_| damaged("no rows"))?;
-        let mut stays = Vec::new();
-        let mut of_group = rows.take(count).filter(|line| {
-            let stay = !line.as_ref().is_ok_and(|line| is_left_out(line));
-            stays.push(stay);
-            stay
-        });
-        let filled = fill(added, &mut of_group, count, usize::MAX).map_err(write_error(lines))?;
-        if stays.len() != count {
+        let filled = fill(added, rows, count, usize::MAX).map_err(write_error(lines))?;
+        if filled != count {
             return Err(damaged("it has not as many rows as it says"));
-        }
-        if filled == 0 && count > 0 {
-            continue;
-        }
-        if filled < count {
-            let mut out = writer.next_row_group().map_err(&failed)?;
-            selected::copy(&reader, at, &stays, &mut out).map_err(&failed)?;
-            for column in &*added {
-                column.values.write(&mut out).map_err(&failed)?;
-            }
-            out.close().map_err(&failed)?;
-            continue;
         }
         let columns: Vec<ColumnDescPtr> = writer.schema_descr().columns().to_vec();
         let mut out = writer.next_row_group().map_err(&failed)?;

@@ -1,11 +1,19 @@
-//! Which columns of an input hold the text and the id.
+//! Finds the columns of an input that hold the text and the id, and names those that the output keeps.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{FilesError, Reading, RowLabels};
+use super::{FilesError, Reading};
 use crate::domain::{is_placeholder, post_text};
-use crate::tables::{Cell, Row};
+use crate::tables::{Cell, Row, json};
+
+/// Put before the name of a column where one of ours has that name.
+const RENAMED: &str = "input_";
+
+/// Ids that are remembered to find one that comes twice: 16 MiB of them.
+const REMEMBERED_IDS: usize = 1 << 20;
 
 /// Bodies that belong to a title, the likeliest first.
 const BODIES: [&str; 6] = [
@@ -50,10 +58,6 @@ pub(super) struct Columns {
     texts: Texts,
     /// `None`: the rows are numbered.
     id: Option<String>,
-    /// Where rows have labels of their own.
-    labels: Option<RowLabels>,
-    /// A column that looks as if it held labels, and was not asked for.
-    unread_labels: Option<String>,
     /// Whether the next row may have its text elsewhere.
     loose: bool,
 }
@@ -68,16 +72,14 @@ impl Columns {
         if names.is_empty() {
             return Err(FilesError::NoColumns(path.to_owned()));
         }
-        let labels = reading.labels.as_ref().map(|labels| &labels.column);
-        for name in reading.text.iter().chain(&reading.id).chain(labels) {
+        for name in reading.text.iter().chain(&reading.id) {
             if !names.iter().any(|known| **known == **name) {
                 return Err(no_column(path, name, names));
             }
         }
         let id = reading.id.clone().or_else(|| find(names, "id"));
         let texts = asked(reading).or_else(|| obvious(names)).or_else(|| {
-            let known = [id.as_deref(), labels.map(String::as_str)];
-            let mut others = names.iter().filter(|name| !known.contains(&Some(&***name)));
+            let mut others = names.iter().filter(|name| id.as_deref() != Some(&***name));
             let only = others.next().filter(|_| others.next().is_none())?;
             Some(Texts::Joined(vec![only.to_string()]))
         });
@@ -88,8 +90,6 @@ impl Columns {
         Ok(Self {
             texts,
             id,
-            labels: reading.labels.clone(),
-            unread_labels: unread_labels(names, reading),
             loose: false,
         })
     }
@@ -105,34 +105,22 @@ impl Columns {
                 .unwrap_or_else(|| Texts::Joined(vec!["text".into()])),
             // A broken row does not show whether there is an id.
             id: id.or_else(|| Some("id".to_owned()).filter(|id| broken || row.cell(id).is_some())),
-            labels: reading.labels.clone(),
-            unread_labels: unread_labels(&names, reading),
             loose: reading.text.is_empty(),
         }
     }
 
-    /// Names of the columns that hold the text.
-    pub(super) fn texts(&self) -> Vec<&str> {
-        match &self.texts {
-            Texts::Joined(names) => names.iter().map(String::as_str).collect(),
-            Texts::Post { title, body } => [Some(title), body.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(String::as_str)
-                .collect(),
-        }
-    }
-
-    /// Whether this column holds the id.
-    pub(super) fn is_id(&self, name: &str) -> bool {
-        self.id.as_deref() == Some(name)
-    }
-
     /// Names of the columns that are needed to score.
     pub(super) fn needed(&self) -> Vec<&str> {
-        let labels = self.labels.as_ref().map(|labels| &*labels.column);
-        let others = self.id.as_deref().into_iter().chain(labels);
-        self.texts().into_iter().chain(others).collect()
+        let mut needed = match &self.texts {
+            Texts::Joined(names) => names.iter().map(String::as_str).collect(),
+            Texts::Post { title, body } => {
+                let mut texts = vec![title.as_str()];
+                texts.extend(body.as_deref());
+                texts
+            }
+        };
+        needed.extend(self.id.as_deref());
+        needed
     }
 
     /// Whether the rows are numbered, because no column holds an id.
@@ -140,38 +128,16 @@ impl Columns {
         self.id.is_none()
     }
 
-    /// Says which columns are read.
-    pub(super) fn tell(&self, path: &Path, format: &str) {
-        let text = match &self.texts {
-            Texts::Joined(names) => names.join("`, `"),
-            Texts::Post { title, body } => match body {
-                Some(body) => format!("{title}`, `{body}"),
-                None => title.clone(),
-            },
-        };
+    /// Logs which columns are read.
+    pub(super) fn log(&self, path: &Path, format: &str) {
+        let mut text = self.needed();
+        text.truncate(text.len() - usize::from(self.id.is_some()));
         let id = match &self.id {
             Some(id) => format!("`{id}`"),
             None => "the number of the row".to_owned(),
         };
-        let path = path.display();
-        let labels = match &self.labels {
-            Some(labels) => format!(", the labels of a row are `{}`", labels.column),
-            None => String::new(),
-        };
-        tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}{labels}");
-        if let Some(unread) = &self.unread_labels {
-            tracing::info!(
-                "the column `{unread}` is not read: if it holds the labels of each row, use `--labels-column {unread}`"
-            );
-        }
-    }
-
-    /// The labels that a row brings, if it does; or what is wrong with them.
-    pub(super) fn labels(&self, row: &Row) -> Result<Option<Vec<String>>, String> {
-        match &self.labels {
-            Some(labels) => labels.of(row.cell(&labels.column)),
-            None => Ok(None),
-        }
+        let (path, text) = (path.display(), text.join("`, `"));
+        tracing::info!("reading {path} as {format}: the text is `{text}`, the id is {id}");
     }
 
     /// The id of a row as JSON, where it has one; or what is wrong with it.
@@ -201,17 +167,6 @@ impl Columns {
             }
         }
     }
-}
-
-/// A column that may hold labels of rows, where nobody said so.
-fn unread_labels(names: &[Arc<str>], reading: &Reading) -> Option<String> {
-    if reading.labels.is_some() {
-        return None;
-    }
-    ["labels", "candidate_labels"]
-        .iter()
-        .find_map(|wanted| find(names, wanted))
-        .filter(|name| !reading.text.contains(name) && reading.id.as_ref() != Some(name))
 }
 
 fn asked(reading: &Reading) -> Option<Texts> {
@@ -313,7 +268,7 @@ fn joined(row: &Row, names: &[String]) -> Result<String, String> {
 }
 
 /// Names of columns for people, the first of them.
-pub(super) fn listed(names: &[Arc<str>]) -> String {
+fn listed(names: &[Arc<str>]) -> String {
     let shown: Vec<&str> = names.iter().take(40).map(AsRef::as_ref).collect();
     let more = if names.len() > shown.len() {
         format!(" and {} more", names.len() - shown.len())
@@ -344,10 +299,84 @@ fn no_column(path: &Path, name: &str, names: &[Arc<str>]) -> FilesError {
     }
 }
 
+/// The columns of the input as members of a JSON object, with names that none of ours has.
+pub(super) struct Kept {
+    reserved: HashSet<String>,
+    /// By the name in the input the name in the output, as JSON.
+    names: HashMap<Arc<str>, String>,
+    /// Hashes of the ids so far; `None` once one came twice.
+    ids: Option<HashSet<u64>>,
+}
+
+impl Kept {
+    /// `reserved`: the names that OUTPUT has for what was scored.
+    pub(super) fn new(reserved: &[String]) -> Self {
+        Self {
+            reserved: reserved.iter().cloned().collect(),
+            names: HashMap::new(),
+            ids: Some(HashSet::new()),
+        }
+    }
+
+    /// All cells of a row, `number` in front of them if it is its id.
+    pub(super) fn members(&mut self, row: &Row, number: Option<u64>) -> String {
+        let mut out = number.map_or(String::new(), |number| format!("\"id\":{number}"));
+        for (name, cell) in &row.cells {
+            if !self.names.contains_key(name) {
+                let is_ours =
+                    |name: &str| self.reserved.contains(name) || (number.is_some() && name == "id");
+                let free = renamed(name, is_ours, |name| row.cell(name).is_some());
+                self.names.insert(name.clone(), json::quoted(&free));
+            }
+            if !out.is_empty() {
+                out.push(',');
+            }
+            out.push_str(&self.names[name]);
+            out.push(':');
+            cell.write_json(&mut out);
+        }
+        out
+    }
+
+    /// Warns when an id comes for the second time. That is allowed, because each row stays in its place.
+    pub(super) fn see(&mut self, id: &str, line: u64) {
+        let mut hasher = DefaultHasher::new();
+        id.hash(&mut hasher);
+        let Some(ids) = &mut self.ids else { return };
+        // Hashes, because a million ids may be long. Two ids with one hash cause a warning that is wrong, and nothing
+        // else.
+        if ids.len() < REMEMBERED_IDS && !ids.insert(hasher.finish()) {
+            tracing::warn!(
+                line,
+                "the id of a row is not unique: an earlier row has it, too; each is scored and stays in its place"
+            );
+            // One warning is enough, and the memory is free again.
+            self.ids = None;
+        }
+    }
+}
+
+/// The name that a column of the input has in the output: its own where no column of ours has that.
+pub(super) fn renamed(
+    name: &str,
+    is_ours: impl Fn(&str) -> bool,
+    is_theirs: impl Fn(&str) -> bool,
+) -> String {
+    let mut free = name.to_owned();
+    while is_ours(&free) || (free != name && is_theirs(&free)) {
+        free = format!("{RENAMED}{free}");
+    }
+    if free != name {
+        tracing::info!(
+            "the input's column `{name}` is `{free}` in the output, where `{name}` is topicmill's"
+        );
+    }
+    free
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::json;
     use serde_json::value::RawValue;
 
     fn names(of: &[&str]) -> Vec<Arc<str>> {
@@ -477,5 +506,20 @@ mod tests {
                 "{json}: {found}"
             );
         }
+    }
+
+    #[test]
+    fn columns_that_have_our_names_get_others() {
+        let mut kept = Kept::new(&["score".to_owned()]);
+        let row = object(r#"{"score":1.50,"input_score":[ 1 ],"id":2}"#);
+        assert_eq!(
+            kept.members(&row, None),
+            r#""input_input_score":1.50,"input_score":[ 1 ],"id":2"#
+        );
+        let mut kept = Kept::new(&[]);
+        assert_eq!(
+            kept.members(&object(r#"{"id":2}"#), Some(7)),
+            r#""id":7,"input_id":2"#
+        );
     }
 }

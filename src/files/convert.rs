@@ -1,18 +1,17 @@
-//! Lines of JSON into CSV, TSV, a JSON array, and packed files.
+//! Converts the lines of JSON that a run wrote into the output's format, or packs them.
 //!
-//! What enters are the lines that a run wrote, one a row; what leaves is the output in its format. The lines come
-//! first because only they can be gone on with after a run was killed, and because the columns of JSON are known only
-//! at its end.
+//! The lines come first because only they can be continued after a run was killed, and because the columns of JSON are
+//! known only at its end.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::columnar::{self, Column, Kind};
 use super::output::Shape;
-use super::stream::{Stream, kept_lines_of, members};
 use super::{FilesError, write_error};
+use crate::tables::json::Members;
 use crate::tables::{Format, Packing};
 
 /// Makes the output of the lines in a file. `inputs`: where its columns are copied from, if they are.
@@ -30,32 +29,90 @@ pub(super) fn convert(
             columnar::write(lines, to, &columns_of(lines, shape)?)
         };
     }
-    let write = |out: &mut dyn Write| -> Result<(), FilesError> {
-        let mut out = Stream::new(out, shape, || {
-            let columns = columns_of(lines, shape)?;
-            Ok(columns.into_iter().map(|column| column.name).collect())
-        })?;
-        for line in kept_lines_of(lines)? {
-            out.write(&line.map_err(&failed)?).map_err(&failed)?;
-        }
-        out.finish().map_err(&failed)
-    };
     match shape.packing {
         Packing::Plain => {
             let mut out = BufWriter::new(to);
-            write(&mut out)?;
+            write(lines, shape, &mut out)?;
             out.into_inner().map_err(|error| failed(error.into_error()))
         }
         Packing::Gzip => {
             let mut out = flate2::write::GzEncoder::new(to, flate2::Compression::default());
-            write(&mut BufWriter::new(&mut out))?;
+            write(lines, shape, &mut BufWriter::new(&mut out))?;
             out.finish().map_err(&failed)
         }
         Packing::Zstd => {
             let mut out = zstd::Encoder::new(to, 0).map_err(&failed)?;
-            write(&mut BufWriter::new(&mut out))?;
+            write(lines, shape, &mut BufWriter::new(&mut out))?;
             out.finish().map_err(&failed)
         }
+    }
+}
+
+/// Writes lines as text: NDJSON, a JSON array, CSV or TSV.
+fn write(lines: &Path, shape: &Shape, out: &mut dyn Write) -> Result<(), FilesError> {
+    let failed = write_error(lines);
+    if matches!(shape.format, Format::Csv | Format::Tsv) {
+        let columns = columns_of(lines, shape)?;
+        return write_table(lines, &columns, shape.delimiter, out).map_err(failed);
+    }
+    let mut written = || -> io::Result<()> {
+        let is_array = shape.format == Format::Json;
+        let mut before = if is_array { "[\n" } else { "" };
+        for line in lines_of(lines)? {
+            write!(out, "{before}{}", line?)?;
+            before = if is_array { ",\n" } else { "\n" };
+        }
+        out.write_all(if is_array { b"\n]\n" } else { b"\n" })?;
+        out.flush()
+    };
+    written().map_err(failed)
+}
+
+fn write_table(
+    lines: &Path,
+    columns: &[Column],
+    delimiter: u8,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut writer = csv::WriterBuilder::new()
+        .delimiter(delimiter)
+        .from_writer(out);
+    writer.write_record(columns.iter().map(|column| &column.name))?;
+    let places: HashMap<&str, usize> = columns
+        .iter()
+        .enumerate()
+        .map(|(place, column)| (&*column.name, place))
+        .collect();
+    let mut values = vec![String::new(); columns.len()];
+    for line in lines_of(lines)? {
+        values.iter_mut().for_each(String::clear);
+        for (name, value) in members(&line?)?.0 {
+            values[places[&*name]] = plain(value.get());
+        }
+        writer.write_record(&values)?;
+    }
+    writer.flush()
+}
+
+/// The lines of a file.
+pub(super) fn lines_of(path: &Path) -> io::Result<io::Lines<BufReader<File>>> {
+    Ok(BufReader::with_capacity(1 << 18, File::open(path)?).lines())
+}
+
+/// The members of a line that this program wrote.
+pub(super) fn members(line: &str) -> io::Result<Members> {
+    serde_json::from_str(line).map_err(io::Error::from)
+}
+
+/// A value as a table of text has it: a text without its quotes, nothing for null, all else as JSON.
+pub(super) fn plain(json: &str) -> String {
+    if json == "null" {
+        return String::new();
+    }
+    let text = json.starts_with('"').then(|| serde_json::from_str(json));
+    match text {
+        Some(Ok(text)) => text,
+        _ => json.to_owned(),
     }
 }
 
@@ -65,7 +122,7 @@ fn columns_of(lines: &Path, shape: &Shape) -> Result<Vec<Column>, FilesError> {
     let added = shape.added();
     let mut columns: Vec<Column> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
-    for line in kept_lines_of(lines)? {
+    for line in lines_of(lines).map_err(&failed)? {
         for (name, value) in members(&line.map_err(&failed)?).map_err(&failed)?.0 {
             let kind = Kind::of(value.get());
             match places.get(&name) {

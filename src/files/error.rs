@@ -3,8 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::objects::ObjectError;
-use crate::tables::{OfPlace, TableError};
+use crate::tables::TableError;
 use topicmill_score::LabelerError;
 
 /// Why files cannot be scored.
@@ -37,16 +36,6 @@ pub enum FilesError {
         name: String,
         /// The name that is most like it, as a question.
         meant: String,
-        /// Those that there are.
-        columns: String,
-    },
-    /// A column that a condition reads and no row has.
-    #[error(
-        "choose rows with `--where`: there is no column `{name}`; a row of the output has {columns}"
-    )]
-    NoFilterColumn {
-        /// What was asked for.
-        name: String,
         /// Those that there are.
         columns: String,
     },
@@ -137,126 +126,20 @@ pub enum FilesError {
         /// What is wrong with it.
         why: String,
     },
-    /// An input is not what it was when the work was divided.
-    #[error(
-        "read `{shown}`: the file changed while it was read ({how}); let nobody write to the inputs, and give the \
-         same command again; for a folder of shards whose inputs are to be the new ones, add `--overwrite`"
-    )]
-    Changed {
-        /// The input.
-        shown: String,
-        /// What is different.
-        how: String,
-    },
-    /// Somebody else has the shard.
-    #[error("score {shard}: {holder} is scoring it; wait for it, or score another shard")]
-    Held {
-        /// Which one.
-        shard: String,
-        /// Who.
-        holder: String,
-    },
-    /// An object store, or the hub.
-    #[error(transparent)]
-    Object(#[from] ObjectError),
-    /// An input has other columns than the first.
-    #[error(
-        "read `{shown}`: its columns are not those of `{first}`, and {how}; write it anew with the same columns, or \
-         leave it out"
-    )]
-    OtherColumns {
-        /// The input.
-        shown: String,
-        /// The first input.
-        first: String,
-        /// What is different.
-        how: String,
-    },
-    /// The column of the text cannot hold one.
-    #[error(
-        "read `{shown}`: its column `{name}` is {what}, and no text; name another with `--text COLUMN`"
-    )]
-    NotText {
-        /// The input.
-        shown: String,
-        /// The column.
-        name: String,
-        /// What it is.
-        what: String,
-    },
-    /// An input that is no Parquet, where an output folder asks for it.
-    #[error(
-        "read `{0}`: only Parquet files are scored into a folder; name a file as the output, or write this one as Parquet"
-    )]
-    NotParquet(String),
-    /// An input lies in the output folder.
-    #[error("write beside `{0}`: it is one of the inputs; name another folder as the output")]
-    InOutput(String),
-    /// The output folder holds other work.
-    #[error(
-        "write to `{folder}`: it holds shards of other work: {how}; name another folder, or use `--overwrite` to begin \
-         anew, which deletes them"
-    )]
-    OtherWork {
-        /// The folder.
-        folder: String,
-        /// What is different.
-        how: String,
-    },
-    /// A folder without shards.
-    #[error("check `{0}`: nobody scored into it; name the folder that `topicmill score` writes to")]
-    NoShards(String),
-    /// A description in the output folder that is none.
-    #[error("read `{shown}`: it does not describe shards ({why}); remove it, and score again")]
-    NoManifest {
-        /// The file.
-        shown: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// An output that is not what its manifest says.
-    #[error("trust `{shown}`: it {how}; score it again with `--shard {shard} --overwrite`")]
-    Damaged {
-        /// The output.
-        shown: String,
-        /// What is different.
-        how: String,
-        /// The shard, for the flag.
-        shard: String,
-    },
     /// The model, the labels or the engine.
     #[error(transparent)]
     Labeler(#[from] LabelerError),
 }
 
 impl FilesError {
-    /// Of an input that cannot be read; an error of ours that the place put into its own comes out as it was.
+    /// Of an input that cannot be read.
     pub(super) fn of_table(path: &Path, error: TableError) -> Self {
         let path = path.to_owned();
-        let error = match error {
-            TableError::Io(error) => match ours(error) {
-                Ok(ours) => return ours,
-                Err(error) => TableError::Io(error),
-            },
-            error => error,
-        };
         match error {
             TableError::Io(source) => Self::Read { path, source },
             source => Self::Table { path, source },
         }
     }
-}
-
-/// An error of ours that stands in one of the system's.
-fn ours(error: io::Error) -> Result<FilesError, io::Error> {
-    let error = match error.downcast::<OfPlace>() {
-        Ok(OfPlace(inner)) => match inner.downcast::<FilesError>() {
-            Ok(ours) => return Ok(*ours),
-            Err(other) => io::Error::other(other),
-        },
-        Err(error) => error,
-    };
-    error.downcast::<FilesError>()
 }
 
 fn list(paths: &[PathBuf]) -> String {

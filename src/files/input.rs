@@ -1,22 +1,20 @@
-//! Rows of tables into windows of tokenised texts.
+//! Opens tables, and reads their rows into windows of tokenised texts.
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-use super::columnar::check_codecs_of;
-use super::columns::Columns;
-use super::inputs::Segment;
-use super::kept::Kept;
+use super::columnar::check_codecs;
+use super::columns::{Columns, Kept};
 use super::output::Shape;
-use super::wanted::{check_columns, check_names, is_from};
 use super::{FileJob, FilesError};
 use crate::tables::csv::Csv;
 use crate::tables::json::{Elements, Lines};
 use crate::tables::parquet::Parquet;
 use crate::tables::{Format, Packing, Row, Rows, TableError, bytes};
+use topicmill_score::LabelerError;
 use topicmill_score::text::{EncodedText, Encoder};
 
 /// A window ends early when its rows together are this long.
@@ -31,8 +29,6 @@ pub(super) struct Window {
     pub(super) texts: Vec<EncodedText>,
     /// The same as they came, where they are asked for.
     pub(super) plain: Vec<String>,
-    /// The labels that the rows of these texts bring, one list a text.
-    pub(super) labels: Vec<Option<Vec<String>>>,
 }
 
 /// A row of an input.
@@ -44,10 +40,63 @@ pub(super) struct Entry {
     pub(super) line: u64,
     /// What OUTPUT has of it: members of a JSON object.
     pub(super) kept: String,
-    /// Members that the condition reads and OUTPUT has not.
-    pub(super) seen: String,
     /// What is wrong with it. Without this it has a text.
     pub(super) problem: Option<String>,
+}
+
+/// Returns the files that a path means: those of a folder that are Parquet, or those that match a pattern such as
+/// `in/*.parquet`, in the order of their names. In folders, names that begin with a dot or an underscore are passed
+/// over, as other readers of Parquet do.
+///
+/// # Errors
+/// [`FilesError::NothingIn`], [`FilesError::Pattern`], [`FilesError::Missing`], and [`FilesError::Read`].
+pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
+    let named = path.to_string_lossy();
+    let is_folder = path.is_dir();
+    let is_pattern = named.contains(['*', '?', '[']) && !path.exists();
+    if bytes::is_stdin(path) || !(is_folder || is_pattern) {
+        return Ok(vec![path.to_owned()]);
+    }
+    let pattern = if is_folder {
+        format!("{}/**/*", glob::Pattern::escape(named.trim_end_matches('/')))
+    } else {
+        named.clone().into_owned()
+    };
+    let options = glob::MatchOptions {
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+        ..glob::MatchOptions::new()
+    };
+    let found = glob::glob_with(&pattern, options).map_err(|error| FilesError::Pattern {
+        pattern: named.into_owned(),
+        why: error.msg,
+    })?;
+    let is_hidden = |part: Component<'_>| {
+        matches!(part, Component::Normal(name) if name.to_string_lossy().starts_with('_'))
+    };
+    let mut files = Vec::new();
+    for file in found {
+        let file = file.map_err(|error| {
+            let path = error.path().to_owned();
+            FilesError::of_table(&path, io::Error::from(error).into())
+        })?;
+        let below = file.strip_prefix(path).unwrap_or(Path::new(""));
+        let is_wanted = is_pattern
+            || (Format::of_name(&file).0 == Some(Format::Parquet)
+                && !below.components().any(is_hidden));
+        if is_wanted && file.is_file() {
+            files.push(file);
+        }
+    }
+    if files.is_empty() {
+        let path = path.to_owned();
+        return Err(if is_folder {
+            FilesError::NothingIn(path)
+        } else {
+            FilesError::Missing(path)
+        });
+    }
+    Ok(files)
 }
 
 /// Checks that every input can be opened and has the columns that were asked for, before any work is done. Pipes are
@@ -131,7 +180,6 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
         Format::Csv | Format::Tsv => {
             let rows = Csv::new(text, delimiter).map_err(failed)?;
             let names = rows.names().unwrap_or_default();
-            check_names(job, names)?;
             Input {
                 columns: Some(Columns::of_table(names, reading, path)?),
                 delimiter: Some(rows.delimiter()),
@@ -151,20 +199,29 @@ fn open(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
     })
 }
 
+/// With `copied`, only the columns that are needed to score are read.
 fn open_parquet(job: &FileJob, path: &Path, copied: bool) -> Result<Input, FilesError> {
     let file = File::open(path).map_err(|error| FilesError::of_table(path, error.into()))?;
-    let input = parquet(job, path, copied, |wanted| Parquet::new(file, wanted))?;
+    let mut columns = None;
+    let rows = Parquet::new(&file, |names: &[Arc<str>]| {
+        let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
+        let needed = found.needed();
+        let is_read = |name: &str| !copied || needed.contains(&name);
+        let wanted = (0..names.len()).filter(|at| is_read(&names[*at])).collect();
+        columns = Some(found);
+        Ok(wanted)
+    });
+    let rows = rows.map_err(|error| match error {
+        Failed::Table(error) => FilesError::of_table(path, error),
+        Failed::Files(error) => error,
+    })?;
     // The library would take it for damage, at the first row.
-    check_codecs_of(path)?;
-    Ok(input)
-}
-
-/// Rows of one file of many.
-fn open_segment(job: &FileJob, segment: &Segment) -> Result<Input, FilesError> {
-    let chunks = segment.input.open()?;
-    let rows = segment.rows.clone();
-    parquet(job, segment.input.shown.as_ref(), true, |wanted| {
-        Parquet::part(chunks, rows, wanted)
+    check_codecs(path)?;
+    Ok(Input {
+        rows: Box::new(rows),
+        columns,
+        format: Format::Parquet,
+        delimiter: None,
     })
 }
 
@@ -180,51 +237,11 @@ impl From<TableError> for Failed {
     }
 }
 
-/// Says which columns of a table are read.
-type Wanted<'a> = &'a mut dyn FnMut(&[Arc<str>]) -> Result<Vec<usize>, Failed>;
-
-/// With `copied`, only the columns that are needed to score are read.
-fn parquet(
-    job: &FileJob,
-    path: &Path,
-    copied: bool,
-    open: impl FnOnce(Wanted<'_>) -> Result<Parquet, Failed>,
-) -> Result<Input, FilesError> {
-    let mut columns = None;
-    let rows = open(&mut |names: &[Arc<str>]| {
-        check_names(job, names).map_err(Failed::Files)?;
-        let found = Columns::of_table(names, &job.reading, path).map_err(Failed::Files)?;
-        let needed = found.needed();
-        // In the output it may have another name.
-        let is_asked = |name: &str| {
-            let filter = job.writing.filter.as_ref();
-            filter.is_some_and(|filter| filter.columns().iter().any(|of| is_from(of, name)))
-        };
-        let is_read = |name: &str| !copied || needed.contains(&name) || is_asked(name);
-        let wanted = (0..names.len()).filter(|at| is_read(&names[*at]));
-        let wanted = wanted.collect();
-        columns = Some(found);
-        Ok(wanted)
-    });
-    let rows = rows.map_err(|error| match error {
-        Failed::Table(error) => FilesError::of_table(path, error),
-        Failed::Files(error) => error,
-    })?;
-    Ok(Input {
-        rows: Box::new(rows),
-        columns,
-        format: Format::Parquet,
-        delimiter: None,
-    })
-}
-
 /// How the rows are read.
 pub(super) struct Order<'a> {
     pub(super) job: &'a FileJob,
     pub(super) encoder: &'a Encoder,
     pub(super) shape: &'a Shape,
-    /// The parts of the inputs that are read, where these are not all of them.
-    pub(super) segments: Option<&'a [Segment]>,
     /// Rows that an earlier run has dealt with.
     pub(super) skip: u64,
     /// Rows of a window.
@@ -233,43 +250,28 @@ pub(super) struct Order<'a> {
     pub(super) plain: bool,
 }
 
-/// Reads the inputs, and sends windows until the end, an error, or until nobody receives.
+/// Reads the inputs, and sends windows until the end, an error, or until the receiver is gone.
 pub(super) fn read(order: &Order<'_>, windows: &SyncSender<Result<Window, FilesError>>) {
     let mut reader = Reader {
         order,
+        windows,
         skip: order.skip,
         number: 0,
         kept: Kept::new(&order.shape.reserved()),
         entries: Vec::new(),
         texts: Vec::new(),
-        labels: Vec::new(),
-        own_labels: 0,
         bytes: 0,
-        // An earlier run has looked, and the rows that come now may lack a field.
-        checked: order.skip > 0,
     };
-    let mut send = |window| windows.send(window).map_err(|_| Hangup);
-    if let Err(Interrupted::Failed(error)) = reader.run(&mut send) {
+    if let Err(Interrupted::Failed(error)) = reader.run() {
         // If nobody receives this either, an earlier error is already being reported.
         let _ = windows.send(Err(error));
     }
 }
 
-/// Where windows go.
-type Send<'a> = &'a mut dyn FnMut(Result<Window, FilesError>) -> Result<(), Hangup>;
-
-/// Nobody receives any more.
-struct Hangup;
-
 enum Interrupted {
+    /// The receiver is gone.
     Hangup,
     Failed(FilesError),
-}
-
-impl From<Hangup> for Interrupted {
-    fn from(_: Hangup) -> Self {
-        Self::Hangup
-    }
 }
 
 impl From<FilesError> for Interrupted {
@@ -280,72 +282,34 @@ impl From<FilesError> for Interrupted {
 
 struct Reader<'a> {
     order: &'a Order<'a>,
+    windows: &'a SyncSender<Result<Window, FilesError>>,
     skip: u64,
     /// Rows so far.
     number: u64,
     kept: Kept,
     entries: Vec<Entry>,
     texts: Vec<String>,
-    labels: Vec<Option<Vec<String>>>,
-    /// How many labels the rows of the window bring.
-    own_labels: usize,
     bytes: usize,
-    /// Whether the columns of the condition were looked for.
-    checked: bool,
 }
 
 impl Reader<'_> {
-    fn run(&mut self, send: Send<'_>) -> Result<(), Interrupted> {
+    fn run(&mut self) -> Result<(), Interrupted> {
         let order = self.order;
-        if let Some(segments) = order.segments {
-            for (at, segment) in segments.iter().enumerate() {
-                self.segment(segment, at == 0, send)?;
+        for (at, path) in order.job.inputs.iter().enumerate() {
+            let mut input = open(order.job, path, order.shape.is_copied())?;
+            if let Some(columns) = &input.columns {
+                columns.log(path, input.format.name());
             }
+            self.rows_of(at, path, &mut input)?;
+        }
+        if self.entries.is_empty() {
+            Ok(())
         } else {
-            for (at, path) in order.job.inputs.iter().enumerate() {
-                let mut input = open(order.job, path, order.shape.is_copied())?;
-                if let Some(columns) = &input.columns {
-                    columns.tell(path, input.format.name());
-                }
-                self.rows_of(at, path, &mut input, send)?;
-            }
+            self.send()
         }
-        if !self.entries.is_empty() {
-            send(Ok(self.window()?))?;
-        }
-        Ok(())
     }
 
-    /// Reads a part of an input, of which an earlier run may have dealt with some rows or with all.
-    fn segment(
-        &mut self,
-        segment: &Segment,
-        is_first: bool,
-        send: Send<'_>,
-    ) -> Result<(), Interrupted> {
-        let order = self.order;
-        let mut left = segment.clone();
-        let done = self.skip.min(left.rows.end - left.rows.start);
-        self.skip -= done;
-        left.rows.start += done;
-        if left.rows.is_empty() && done > 0 {
-            return Ok(());
-        }
-        self.number = segment.before + left.rows.start;
-        let mut input = open_segment(order.job, &left)?;
-        if let Some(columns) = input.columns.as_ref().filter(|_| is_first) {
-            columns.tell(segment.input.shown.as_ref(), input.format.name());
-        }
-        self.rows_of(segment.at, segment.input.shown.as_ref(), &mut input, send)
-    }
-
-    fn rows_of(
-        &mut self,
-        at: usize,
-        path: &Path,
-        input: &mut Input,
-        send: Send<'_>,
-    ) -> Result<(), Interrupted> {
+    fn rows_of(&mut self, at: usize, path: &Path, input: &mut Input) -> Result<(), Interrupted> {
         let order = self.order;
         let failed = |error| FilesError::of_table(path, error);
         let mut columns = input.columns.take();
@@ -364,7 +328,7 @@ impl Reader<'_> {
             self.number += 1;
             let columns = columns.get_or_insert_with(|| {
                 let columns = Columns::of_object(&row, &order.job.reading);
-                columns.tell(path, input.format.name());
+                columns.log(path, input.format.name());
                 columns
             });
             if self.skip > 0 {
@@ -372,11 +336,8 @@ impl Reader<'_> {
                 continue;
             }
             self.take(at, row, columns);
-            if self.entries.len() >= order.size
-                || self.own_labels >= order.job.window_rows
-                || self.bytes >= MAX_WINDOW_BYTES
-            {
-                send(Ok(self.window()?))?;
+            if self.entries.len() >= order.size || self.bytes >= MAX_WINDOW_BYTES {
+                self.send()?;
             }
         }
     }
@@ -397,23 +358,14 @@ impl Reader<'_> {
         if kept.is_empty() && !shape.is_copied() {
             kept.push_str("\"id\":null");
         }
-        let seen = match &shape.filter {
-            Some(filter) if !shape.keeps_columns() => {
-                let reads = |name: &str| filter.reads(name);
-                self.kept.members_that(&row, None, reads)
-            }
-            _ => String::new(),
-        };
         let text = match row.problem.take() {
             Some(problem) => Err(problem),
-            None => id.and_then(|_| Ok((columns.text(&row)?, columns.labels(&row)?))),
+            None => id.and_then(|_| columns.text(&row)),
         };
         let problem = match text {
-            Ok((text, labels)) => {
+            Ok(text) => {
                 self.bytes += text.len();
-                self.own_labels += labels.as_ref().map_or(0, Vec::len);
                 self.texts.push(text);
-                self.labels.push(labels);
                 None
             }
             Err(problem) => Some(problem),
@@ -423,42 +375,25 @@ impl Reader<'_> {
             input,
             line: row.line,
             kept,
-            seen,
             problem,
         });
     }
 
-    /// Whether a column that the condition reads came in the first rows, or is one of ours. An object may lack a field
-    /// that the next one has.
-    fn check_filter(&mut self) -> Result<(), FilesError> {
-        let Some(filter) = self.order.shape.filter.as_ref().filter(|_| !self.checked) else {
-            return Ok(());
-        };
-        self.checked = true;
-        let names = self.kept.names().map(str::to_owned);
-        let ours = self.order.shape.reserved().into_iter();
-        // A row without an id has its number.
-        let all = names.chain(ours).chain(["id".to_owned()]).collect();
-        check_columns(filter, &all)
-    }
-
-    fn window(&mut self) -> Result<Window, FilesError> {
-        self.check_filter()?;
-        (self.bytes, self.own_labels) = (0, 0);
+    /// Sends the window that is gathered.
+    fn send(&mut self) -> Result<(), Interrupted> {
+        self.bytes = 0;
         let mut plain = std::mem::take(&mut self.texts);
-        let texts = self
-            .order
-            .encoder
-            .encode(&plain)
-            .map_err(topicmill_score::LabelerError::from)?;
+        let texts = self.order.encoder.encode(&plain);
+        let texts = texts.map_err(|error| FilesError::from(LabelerError::from(error)))?;
         if !self.order.plain {
             plain = Vec::new();
         }
-        Ok(Window {
+        let window = Window {
             entries: std::mem::take(&mut self.entries),
             texts,
             plain,
-            labels: std::mem::take(&mut self.labels),
-        })
+        };
+        let sent = self.windows.send(Ok(window));
+        sent.map_err(|_| Interrupted::Hangup)
     }
 }

@@ -1,30 +1,19 @@
-//! Results into lines of JSON, and the file they grow in.
+//! Turns results into lines of JSON, and knows which columns an output has.
 
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
-use super::filter::Filter;
-use super::journal::{Journal, LEFT_OUT, LEFT_OUT_FAILURE};
-use super::{FileJob, FilesError, write_error};
-use crate::tables::json::Members;
+use super::{FileJob, FilesError};
 use crate::tables::{Format, Packing, bytes};
-use topicmill_score::{LabelSet, Outcome, Scores, TextResult, hex};
+use topicmill_score::{LabelSet, Outcome, Scores, TextResult};
 
 /// What every output says of a text, in this order.
-pub(super) const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
+const ADDED: [&str; 5] = ["label", "score", "margin", "abstained", "outcome"];
 
 /// The model of a cascade that decided.
 pub(super) const DECIDED_BY: &str = "decided_by";
-
-/// All scores of a text, by label.
-pub(super) const SCORES: &str = "scores";
 
 /// How the output is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,15 +24,11 @@ pub(super) struct Shape {
     pub(super) delimiter: u8,
     /// Columns of a table with the score of each label, where they were asked for.
     pub(super) score_columns: Vec<String>,
-    /// A column of a table with all scores of a row as JSON, because each row may have other labels.
-    all_scores: bool,
     /// What the large and the small model are called, where either may decide.
     deciders: Option<(String, String)>,
     /// Whether all inputs are Parquet of one schema, whose columns are copied as they lie there.
-    pub(super) copied: bool,
+    copied: bool,
     dropped: bool,
-    /// Which rows stay; `None` for all.
-    pub(super) filter: Option<Filter>,
 }
 
 impl Shape {
@@ -63,9 +48,8 @@ impl Shape {
             _ => delimiter.unwrap_or(b','),
         };
         let is_table = matches!(format, Format::Csv | Format::Tsv | Format::Parquet);
-        let own_labels = job.reading.labels.is_some();
         let with_scores = is_table && job.writing.label_scores;
-        let labels = set.labels.iter().filter(|_| with_scores && !own_labels);
+        let labels = set.labels.iter().filter(|_| with_scores);
         Self {
             format,
             packing,
@@ -73,20 +57,9 @@ impl Shape {
             score_columns: labels
                 .map(|label| format!("score_{}", label.slug))
                 .collect(),
-            all_scores: with_scores && own_labels,
             deciders,
             copied: copied && format == Format::Parquet && !job.writing.drop_columns,
             dropped: job.writing.drop_columns,
-            filter: job.writing.filter.clone(),
-        }
-    }
-
-    /// The same for an output that copies the columns of its inputs beside ours, or leaves them out, without a line of
-    /// JSON ever having one.
-    pub(super) fn beside_copies(self) -> Self {
-        Self {
-            copied: true,
-            ..self
         }
     }
 
@@ -97,7 +70,7 @@ impl Shape {
 
     /// Whether the lines as they grow are the output.
     pub(super) fn is_lines(&self) -> bool {
-        self.format == Format::Ndjson && self.packing == Packing::Plain && self.filter.is_none()
+        self.format == Format::Ndjson && self.packing == Packing::Plain
     }
 
     /// Whether the columns of the inputs are copied from file to file.
@@ -114,7 +87,6 @@ impl Shape {
     pub(super) fn added(&self) -> Vec<String> {
         let added = ADDED.iter().map(ToString::to_string);
         let scores = self.score_columns.iter().cloned();
-        let scores = scores.chain(self.all_scores.then(|| SCORES.to_owned()));
         let decided_by = self.deciders.is_some().then(|| DECIDED_BY.to_owned());
         let last = decided_by.into_iter().chain(["error".to_owned()]);
         added.chain(scores).chain(last).collect()
@@ -128,27 +100,6 @@ impl Shape {
             reserved.extend(of_json.map(str::to_owned));
         }
         reserved
-    }
-
-    /// What is written of a row in place of its line, if the condition leaves the row out. `seen`: members of the row
-    /// that its line has not.
-    pub(super) fn left_out(
-        &self,
-        seen: &str,
-        line: &str,
-        is_scored: bool,
-    ) -> Result<Option<&'static str>, FilesError> {
-        let Some(filter) = &self.filter else {
-            return Ok(None);
-        };
-        let whole = (!seen.is_empty()).then(|| format!("{{{seen},{}", &line[1..]));
-        let row: Members = serde_json::from_str(whole.as_deref().unwrap_or(line))
-            .map_err(|error| write_error(Path::new("OUTPUT"))(error.into()))?;
-        Ok((!filter.keeps(&row)).then_some(if is_scored {
-            LEFT_OUT
-        } else {
-            LEFT_OUT_FAILURE
-        }))
     }
 
     /// The line of a text that was scored. `kept`: members of the object that come first.
@@ -165,11 +116,8 @@ impl Shape {
             object.insert(DECIDED_BY.to_owned(), json!(decided_by));
         }
         if !self.is_json() {
-            let scores = object.remove(SCORES);
+            object.remove("scores");
             object.remove("logits");
-            if let Some(scores) = scores.filter(|_| self.all_scores) {
-                object.insert(SCORES.to_owned(), json!(scores.to_string()));
-            }
             for (name, score) in self.score_columns.iter().zip(&result.scores.scores) {
                 object.insert(name.clone(), json!(score));
             }
@@ -295,144 +243,4 @@ fn is_same(input: &Path, real: &Path) -> bool {
     }
     #[cfg(not(unix))]
     false
-}
-
-/// A hash of all that decides the output: two runs of one fingerprint write the same lines. `None` where an
-/// input is a pipe, which nobody can read again.
-pub(super) fn fingerprint(
-    job: &FileJob,
-    shape: &Shape,
-    model: &str,
-    set: &LabelSet,
-) -> Option<String> {
-    let inputs = job.inputs.iter().map(|input| {
-        let meta = input.metadata().ok().filter(fs::Metadata::is_file)?;
-        let changed = meta
-            .modified()
-            .ok()?
-            .duration_since(UNIX_EPOCH)
-            .ok()?
-            .as_nanos()
-            .to_string();
-        Some(json!([
-            input.canonicalize().ok()?.to_string_lossy(),
-            meta.len(),
-            changed
-        ]))
-    });
-    // A pipe has no fingerprint, and nothing to go on with.
-    let inputs = inputs.collect::<Option<Vec<Value>>>()?;
-    let content = json!([
-        // Another version may write other lines.
-        env!("CARGO_PKG_VERSION"),
-        model,
-        set.hash(),
-        format!("{:?} {shape:?}", job.reading),
-        inputs
-    ]);
-    Some(hex(&Sha256::digest(content.to_string())))
-}
-
-/// The output while it is being written: `OUTPUT.partial`, and `OUTPUT.partial.json` that says of what.
-///
-/// It is locked as long as it is open, so that two runs do not write one file.
-#[derive(Debug)]
-pub(super) struct Partial {
-    path: PathBuf,
-    sidecar: PathBuf,
-    output: PathBuf,
-    /// Its lines.
-    pub(super) journal: Journal,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Sidecar {
-    fingerprint: Option<String>,
-}
-
-impl Partial {
-    /// Opens `OUTPUT.partial`: what an earlier run of the same fingerprint left is kept up to its last whole
-    /// line, anything else is overwritten.
-    pub(super) fn open(output: &Path, fingerprint: Option<String>) -> Result<Self, FilesError> {
-        let (path, sidecar) = (beside(output, ".partial"), beside(output, ".partial.json"));
-        let error = write_error(&path);
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path);
-        let file = file.map_err(&error)?;
-        // Two runs of one command would write into the same file. The system gives the lock back when a process dies.
-        match file.try_lock() {
-            // Gone: the run that had it has just finished.
-            Ok(()) if path.is_file() => {}
-            Ok(()) | Err(TryLockError::WouldBlock) => {
-                return Err(FilesError::Busy(output.to_owned()));
-            }
-            // A file system without locks: go on without.
-            Err(TryLockError::Error(e)) => tracing::debug!(error = %e, "cannot lock the output"),
-        }
-        let earlier = fs::read(&sidecar)
-            .ok()
-            .and_then(|bytes| serde_json::from_slice::<Sidecar>(&bytes).ok());
-        let same = fingerprint.is_some()
-            && earlier.is_some_and(|earlier| earlier.fingerprint == fingerprint);
-        if !same {
-            let content =
-                serde_json::to_vec(&Sidecar { fingerprint }).expect("a struct of strings is JSON");
-            // Emptied first: a sidecar must never stand beside lines that it does not speak of.
-            file.set_len(0).map_err(&error)?;
-            fs::write(&sidecar, content).map_err(write_error(&sidecar))?;
-        }
-        Ok(Self {
-            sidecar,
-            output: output.to_owned(),
-            journal: Journal::open(&path, file, !same, false)?,
-            path: path.clone(),
-        })
-    }
-
-    /// Leaves it for a later run.
-    pub(super) fn keep(mut self) -> Result<(), FilesError> {
-        self.journal.flush().map(drop)
-    }
-
-    /// Gives it its name.
-    pub(super) fn finish(self) -> Result<(), FilesError> {
-        let file = self.journal.into_file()?;
-        file.sync_all().map_err(write_error(&self.path))?;
-        // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
-        fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
-        fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
-    }
-
-    /// Makes the output of its lines: `convert` gets their file and the one to write.
-    pub(super) fn convert(
-        mut self,
-        convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
-    ) -> Result<(), FilesError> {
-        self.journal.flush()?;
-        let made = beside(&self.output, ".partial.new");
-        let file = File::create(&made).map_err(write_error(&made))?;
-        let file = convert(&self.path, file).inspect_err(|_| {
-            // The lines stay: given the room that was missing, they are enough.
-            let _ = fs::remove_file(&made);
-        })?;
-        file.sync_all().map_err(write_error(&made))?;
-        fs::rename(&made, &self.output).map_err(write_error(&self.output))?;
-        self.discard()
-    }
-
-    /// Removes it.
-    pub(super) fn discard(self) -> Result<(), FilesError> {
-        fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))?;
-        fs::remove_file(&self.path).map_err(write_error(&self.path))
-    }
-}
-
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
 }

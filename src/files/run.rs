@@ -1,20 +1,16 @@
-//! Windows of texts into lines: scored, in order, and written to a file or a pipe.
+//! Scores windows of texts, and writes a line for each row, in order.
 
 use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
 use super::input::{Entry, Window};
-use super::journal::Journal;
 use super::output::{self, Shape};
-use super::own::{Own, Sets};
-use super::shelf::Hold;
-use super::stream::{self, Stream};
+use super::partial::Partial;
 use super::{FileJob, FileReport, FilesError, write_error};
 use topicmill_score::Scores;
 use topicmill_score::cascade::Verdict;
 use topicmill_score::labeler::{Ended, Pairs, Prepared};
-use topicmill_score::text::EncodedText;
 use topicmill_score::{LabelSet, Labeler, SmallModel, TextError, TextResult};
 
 /// Rows that failed whose reasons are shown.
@@ -25,17 +21,11 @@ const HOPELESS_ROWS: u64 = 1_000;
 
 /// Where lines go.
 pub(super) enum Sink<'a> {
-    File(&'a mut Journal),
-    Shard {
-        journal: &'a mut Journal,
-        hold: &'a mut dyn Hold,
-    },
+    File(&'a mut Partial),
     Pipe {
-        shape: &'a Shape,
+        to: &'a mut (dyn Write + 'a),
         /// Rows that failed before one was scored: nothing is written while there may be nothing to write.
-        held: Vec<String>,
-        to: Option<&'a mut (dyn Write + 'a)>,
-        stream: Option<Stream<&'a mut (dyn Write + 'a)>>,
+        held: Option<Vec<String>>,
     },
 }
 
@@ -43,77 +33,37 @@ impl Sink<'_> {
     /// What an earlier run wrote.
     pub(super) fn earlier(&self) -> FileReport {
         match self {
-            Self::File(journal) | Self::Shard { journal, .. } => FileReport {
-                lines: journal.lines,
-                resumed: journal.lines,
-                failed: journal.failed,
-                left_out: journal.left_out,
+            Self::File(partial) => FileReport {
+                lines: partial.lines,
+                resumed: partial.lines,
+                failed: partial.failed,
                 stopped: false,
             },
             Self::Pipe { .. } => FileReport::default(),
         }
     }
 
-    /// `left_out`: what stands for the row in `OUTPUT.partial`, if it is not written.
-    fn write(
-        &mut self,
-        line: String,
-        is_scored: bool,
-        left_out: Option<&str>,
-    ) -> Result<(), FilesError> {
-        let failed = write_error(Path::new("stdout"));
+    fn write(&mut self, line: String, is_scored: bool) -> Result<(), FilesError> {
         match self {
-            Self::File(journal) | Self::Shard { journal, .. } => {
-                journal.write(left_out.unwrap_or(&line))
-            }
+            Self::File(partial) => partial.write(&line),
             Self::Pipe {
-                stream: None, held, ..
+                held: Some(held), ..
             } if !is_scored => {
-                // A row that failed lacks columns, so the line of names waits for the first row that was scored.
-                held.extend(left_out.is_none().then_some(line));
+                held.push(line);
                 Ok(())
             }
-            Self::Pipe {
-                shape,
-                held,
-                to,
-                stream,
-            } => {
-                if let Some(to) = to.take() {
-                    // A row that was scored has all columns.
-                    let names = || {
-                        let added = shape.added();
-                        let members = stream::members(&line).map_err(&failed)?.0;
-                        let names = members.into_iter().map(|(name, _)| name);
-                        let theirs = names.filter(|name| !added.contains(name));
-                        Ok(theirs.chain(added.iter().cloned()).collect())
-                    };
-                    *stream = Some(Stream::new(to, shape, names)?);
-                }
-                let stream = stream.as_mut().expect("it was made before the first row");
-                for line in held.drain(..) {
-                    stream.write(&line).map_err(&failed)?;
-                }
-                if left_out.is_some() {
-                    return Ok(());
-                }
-                stream.write(&line).map_err(&failed)
+            Self::Pipe { to, held } => {
+                let mut lines = held.take().into_iter().flatten().chain([line]);
+                let written = lines.try_for_each(|line| writeln!(to, "{line}"));
+                written.map_err(write_error(Path::new("stdout")))
             }
         }
     }
 
     fn flush(&mut self) -> Result<(), FilesError> {
-        let failed = write_error(Path::new("stdout"));
         match self {
-            Self::File(journal) => journal.flush().map(drop),
-            Self::Shard { journal, hold } => {
-                let bytes = journal.flush()?;
-                hold.keep(bytes, false)
-            }
-            Self::Pipe { stream, .. } => match stream {
-                Some(stream) => stream.flush().map_err(failed),
-                None => Ok(()),
-            },
+            Self::File(partial) => partial.flush(),
+            Self::Pipe { to, .. } => to.flush().map_err(write_error(Path::new("stdout"))),
         }
     }
 }
@@ -127,34 +77,12 @@ pub(super) struct Run<'a, 's> {
     pub(super) prepared: &'a Prepared,
     /// The small model, with the labels made ready for it.
     pub(super) picking: Option<(Prepared, &'a mut SmallModel)>,
-    /// The labels that rows bring.
-    pub(super) own: &'a mut Own,
     pub(super) sink: &'a mut Sink<'s>,
-    pub(super) report: &'a mut FileReport,
-    /// Whether a run gives up where no row of many can be scored.
-    pub(super) gives_up: bool,
+    pub(super) report: FileReport,
     /// How many reasons were shown.
     pub(super) shown: usize,
     /// The first of them.
-    pub(super) reason: &'a mut String,
-}
-
-/// Texts that are scored, with the labels that a shortlist picked for them. A shortlist and labels of rows do not go
-/// together.
-#[derive(Default)]
-struct Picked {
-    /// Where each is in the window; none where all of it is here.
-    places: Vec<usize>,
-    texts: Vec<EncodedText>,
-    pairs: Vec<Pairs>,
-}
-
-impl Picked {
-    fn push(&mut self, place: usize, text: EncodedText, pairs: Pairs) {
-        self.places.push(place);
-        self.texts.push(text);
-        self.pairs.push(pairs);
-    }
+    pub(super) reason: String,
 }
 
 /// What a model made of a text.
@@ -219,20 +147,13 @@ impl Run<'_, '_> {
             outcomes[text] = Some(outcome);
             progress(done, failed);
         };
-        let sets = if window.labels.iter().any(Option::is_some) {
-            self.own.ready(self.labeler, self.set, window.labels)?
-        } else {
-            Sets::default()
-        };
-        let mut picked = Picked::default();
+        // Of the texts that the large model scores: their places in the window, and the labels picked for them.
+        let (mut places, mut texts, mut pairs) = (Vec::new(), Vec::new(), Vec::new());
         match &mut self.picking {
             None => {
-                for (place, text) in window.texts.into_iter().enumerate() {
-                    match sets.of(place) {
-                        Some(Err(problem)) => tell(place, Err(problem.clone())),
-                        _ => picked.push(place, text, Pairs::new()),
-                    }
-                }
+                places.extend(0..window.texts.len());
+                texts = window.texts;
+                pairs.resize(texts.len(), Pairs::new());
             }
             Some((prepared, small)) => {
                 let Some(verdicts) = small.look(prepared, &window.plain, &[], stop)? else {
@@ -242,33 +163,24 @@ impl Run<'_, '_> {
                     match verdict {
                         Ok(Verdict::Kept(scores)) => tell(place, Ok(kept(scores))),
                         Ok(Verdict::Sent(order)) => {
-                            let pairs = small.pairs(&order, self.set.labels.len(), self.prepared);
-                            picked.push(place, text, pairs);
+                            places.push(place);
+                            texts.push(text);
+                            pairs.push(small.pairs(&order, self.set.labels.len(), self.prepared));
                         }
                         Err(error) => tell(place, Err(error.to_string())),
                     }
                 }
             }
         }
-        let Picked {
-            places,
-            texts,
-            pairs,
-        } = picked;
-        let prepared = |text: usize| match sets.of(places[text]) {
-            Some(Ok((_, prepared))) => prepared,
-            _ => self.prepared,
-        };
-        let ended =
-            self.labeler
-                .score_each(&prepared, &texts, &pairs, stop, &mut |text, outcome| {
-                    tell(places[text], said(outcome));
-                })?;
+        let mut told = |text: usize, outcome| tell(places[text], said(outcome));
+        let ended = self
+            .labeler
+            .score(self.prepared, &texts, &pairs, stop, &mut told)?;
         if ended == Ended::Stopped {
             // Lines are written in order, so what is done of this window is lost with it.
             return Ok(ended);
         }
-        self.write(&window.entries, outcomes, &sets)?;
+        self.write(&window.entries, outcomes)?;
         progress(self.report.lines, self.report.failed);
         Ok(ended)
     }
@@ -278,37 +190,29 @@ impl Run<'_, '_> {
         &mut self,
         entries: &[Entry],
         outcomes: Vec<Option<Outcome>>,
-        sets: &Sets,
     ) -> Result<(), FilesError> {
         let mut outcomes = outcomes
             .into_iter()
-            .map(|outcome| outcome.expect("the labeler reports every text"))
-            .enumerate();
+            .map(|outcome| outcome.expect("the labeler reports every text"));
         for entry in entries {
             let scored = match &entry.problem {
                 None => outcomes.next().expect("a row without a problem has a text"),
-                Some(problem) => (0, Err(problem.clone())),
+                Some(problem) => Err(problem.clone()),
             };
             let line = match &scored {
-                (text, Ok(Decided { result, by_small })) => {
-                    let set = match sets.of(*text) {
-                        Some(Ok((set, _))) => set,
-                        _ => self.set,
-                    };
-                    self.shape.result_line(&entry.kept, set, result, *by_small)
+                Ok(Decided { result, by_small }) => {
+                    self.shape
+                        .result_line(&entry.kept, self.set, result, *by_small)
                 }
-                (_, Err(problem)) => self.failure(entry, problem),
+                Err(problem) => self.failure(entry, problem),
             };
-            let is_scored = scored.1.is_ok();
-            let left_out = self.shape.left_out(&entry.seen, &line, is_scored)?;
-            self.sink.write(line, is_scored, left_out)?;
+            self.sink.write(line, scored.is_ok())?;
             self.report.lines += 1;
-            self.report.left_out += u64::from(left_out.is_some());
             let is_hopeless =
                 self.report.failed == self.report.lines && self.report.lines >= HOPELESS_ROWS;
-            if self.gives_up && is_hopeless {
-                let reason = std::mem::take(self.reason);
-                return Err(hopeless(self.job, self.report, reason));
+            if is_hopeless {
+                let reason = std::mem::take(&mut self.reason);
+                return Err(hopeless(self.job, &self.report, reason));
             }
         }
         // After each window, so that a run that is killed loses one window at most.
@@ -325,7 +229,7 @@ impl Run<'_, '_> {
             tracing::warn!("a row cannot be scored: {told}");
         }
         if self.reason.is_empty() {
-            *self.reason = told;
+            self.reason = told;
         }
         self.shape
             .failure_line(&entry.kept, input, entry.line, problem)

@@ -97,7 +97,6 @@ fn every_line_gives_one_line_in_its_place() {
             lines: 33,
             resumed: 0,
             failed: 1,
-            left_out: 0,
             stopped: false
         }
     );
@@ -158,61 +157,11 @@ fn a_stopped_run_goes_on_where_it_was() {
             lines: 61,
             resumed: report.lines,
             failed: 1,
-            left_out: 0,
             stopped: false
         }
     );
     assert_eq!(bench.output(), whole.output());
     assert_eq!(bench.files(), ["out.ndjson"]);
-}
-
-#[test]
-fn rows_that_a_condition_leaves_out_are_remembered() {
-    let input = format!("broken\n{}", lines(60));
-    let all = Bench::new(&[&input]);
-    all.run().unwrap();
-    let wanted: Vec<Value> = all
-        .output()
-        .into_iter()
-        .filter(|row| row["label"] == "food" && row["score"].as_f64() > Some(0.6))
-        .collect();
-    assert!((5..50).contains(&wanted.len()), "{}", wanted.len());
-
-    let mut bench = Bench::new(&[&input]);
-    let condition = "label = 'food' and score > 0.6".parse();
-    bench.job.writing.filter = Some(condition.unwrap());
-    let asked = Cell::new(0);
-    let stop = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 30
-    };
-    let report = bench.run_with(Scripted::default(), &stop).unwrap();
-    assert!(report.stopped && report.lines > 0, "{report:?}");
-    assert!(!bench.job.output.exists());
-    let again = bench.run().unwrap();
-    assert_eq!(
-        (again.lines, again.resumed, again.failed),
-        (61, report.lines, 1)
-    );
-    assert_eq!(again.left_out, 61 - wanted.len() as u64);
-    assert_eq!(bench.output(), wanted);
-    assert_eq!(bench.files(), ["out.ndjson"]);
-
-    // Another condition is another output.
-    bench.job.overwrite = true;
-    bench.job.writing.filter = Some("error is not null".parse().unwrap());
-    assert_eq!(bench.run().unwrap().resumed, 0);
-    assert_eq!(bench.output().len(), 1);
-
-    // A field that no row has is told before anything is scored.
-    bench.job.writing.filter = Some("likes > 3".parse().unwrap());
-    let error = bench.run().unwrap_err().to_string();
-    assert!(
-        error.contains("there is no column `likes`") && error.contains("`margin`"),
-        "{error}"
-    );
-    bench.job.writing.filter = Some("scores.food > 0.9 or id = 'p1'".parse().unwrap());
-    assert!(bench.run().unwrap().left_out > 0);
 }
 
 #[test]
@@ -231,7 +180,6 @@ fn another_command_starts_over() {
             lines: 40,
             resumed: 0,
             failed: 0,
-            left_out: 0,
             stopped: false
         }
     );
@@ -276,151 +224,6 @@ fn shortlisted(bench: &Bench, small: Scripted) -> FileReport {
     };
     let set = set(&["food", "music", "travel"]);
     score_files(&bench.job, &mut both, &set, &|| false, &mut |_, _| {}).unwrap()
-}
-
-/// Rows of which most bring labels, some of them labels that cannot be used.
-fn rows_with_labels() -> Vec<Value> {
-    let labels = [
-        json!(["food", "music"]),
-        json!(null),
-        json!(["chess"]),
-        json!([]),
-        json!("law, war, music"),
-        json!(["food", 7]),
-        json!(["a", "a"]),
-        json!("word ".repeat(300)),
-    ];
-    let row = |i: usize| json!({"id": i, "text": format!("post {i}"), "labels": labels[i % labels.len()]});
-    (0..40).map(row).collect()
-}
-
-fn own_labels() -> RowLabels {
-    RowLabels {
-        column: "labels".into(),
-        separator: ',',
-    }
-}
-
-#[test]
-fn a_row_with_labels_of_its_own_is_scored_as_with_these_alone() {
-    let rows = rows_with_labels();
-    let content: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    let mut bench = Bench::new(&[&content]);
-    bench.job.reading.labels = Some(own_labels());
-    let report = bench.run().unwrap();
-    assert_eq!((report.lines, report.failed), (40, 20));
-    for (row, line) in rows.iter().zip(bench.output()) {
-        assert_eq!((&line["id"], &line["labels"]), (&row["id"], &row["labels"]));
-        if !line["error"].is_null() {
-            assert!(
-                line["error"].as_str().unwrap().starts_with("has "),
-                "{line}"
-            );
-            continue;
-        }
-        let labels: Vec<String> = match &row["labels"] {
-            Value::Null => vec!["sports".into(), "food".into()],
-            Value::String(text) => text.split(", ").map(str::to_owned).collect(),
-            list => serde_json::from_value(list.clone()).unwrap(),
-        };
-        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-        let alone = Bench::new(&[&format!("{row}\n")]);
-        let mut cascade = cascade(Scripted::default());
-        score_files(
-            &alone.job,
-            &mut cascade,
-            &set(&labels),
-            &|| false,
-            &mut |_, _| {},
-        )
-        .unwrap();
-        assert_eq!(alone.output(), [line]);
-    }
-}
-
-#[test]
-fn a_table_has_the_scores_of_its_own_labels_in_one_column() {
-    for (ending, format) in [("csv", Format::Csv), ("parquet", Format::Parquet)] {
-        let csv =
-            "id,text,labels\n1,One,\"food, music\"\n2,Two,\n3,Three,\"[\"\"a, b\"\"]\"\n4,Four,[\n";
-        let mut bench = Bench::new(&[csv]);
-        bench.job.reading.labels = Some(own_labels());
-        bench.job.reading.format = Some(Format::Csv);
-        bench.job.writing.label_scores = true;
-        bench.job.output = bench.dir.path().join(format!("out.{ending}"));
-        let report = bench.run().unwrap();
-        assert_eq!((report.lines, report.failed), (4, 1));
-        // Read again as `score` reads it.
-        let again = FileJob {
-            inputs: vec![bench.job.output.clone()],
-            output: bench.dir.path().join("again.ndjson"),
-            reading: Reading {
-                format: Some(format),
-                ..Reading::default()
-            },
-            writing: Writing::default(),
-            ..bench.job.clone()
-        };
-        let mut cascade = cascade(Scripted::default());
-        score_files(
-            &again,
-            &mut cascade,
-            &set(&["x", "y"]),
-            &|| false,
-            &mut |_, _| {},
-        )
-        .unwrap();
-        let lines = fs::read_to_string(&again.output).unwrap();
-        let lines: Vec<Value> = lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
-        let labels = |line: usize| -> Vec<String> {
-            let scores = lines[line]["input_scores"].as_str().unwrap();
-            let scores: serde_json::Map<String, Value> = serde_json::from_str(scores).unwrap();
-            scores.keys().cloned().collect()
-        };
-        assert_eq!(labels(0), ["food", "music"]);
-        assert_eq!(labels(1), ["sports", "food"]);
-        assert_eq!(labels(2), ["a, b"]);
-        assert!(
-            lines[3]["input_error"]
-                .as_str()
-                .unwrap()
-                .contains("line 5 has a `labels`")
-        );
-    }
-}
-
-#[test]
-fn a_run_with_labels_of_rows_goes_on_where_it_was_and_only_then() {
-    let rows = rows_with_labels();
-    let content: String = rows.iter().map(|row| format!("{row}\n")).collect();
-    let whole = {
-        let mut bench = Bench::new(&[&content]);
-        bench.job.reading.labels = Some(own_labels());
-        bench.run().unwrap();
-        bench.output()
-    };
-    let mut bench = Bench::new(&[&content]);
-    bench.job.reading.labels = Some(own_labels());
-    let asked = Cell::new(0);
-    let stop = || {
-        asked.set(asked.get() + 1);
-        asked.get() > 5
-    };
-    let stopped = bench.run_with(Scripted::default(), &stop).unwrap();
-    assert!(
-        stopped.stopped && (1..40).contains(&stopped.lines),
-        "{stopped:?}"
-    );
-    let again = bench.run().unwrap();
-    assert_eq!((again.resumed, again.lines), (stopped.lines, 40));
-    assert_eq!(bench.output(), whole);
-    // Without the column it is another output.
-    bench.job.overwrite = true;
-    bench.job.reading.labels = None;
-    assert_eq!(bench.run().unwrap().resumed, 0);
 }
 
 #[test]
@@ -548,40 +351,6 @@ fn a_cascade_goes_on_where_it_was_and_with_no_other_certainty() {
         let again = score_certain(&bench, least, &|| false);
         assert_eq!(again.resumed > 0, resumes, "{least}");
         assert_eq!(bench.output() == whole.output(), resumes, "{least}");
-    }
-}
-
-#[test]
-fn a_table_and_a_condition_have_the_model_that_decided() {
-    for (ending, format) in [("csv", Format::Csv), ("parquet", Format::Parquet)] {
-        let mut bench = Bench::new(&[&lines(40)]);
-        bench.job.output = bench.dir.path().join(format!("out.{ending}"));
-        bench.job.writing.filter = Some("decided_by = 'small'".parse().unwrap());
-        let report = score_certain(&bench, 0.6, &|| false);
-        let kept = report.lines - report.left_out;
-        assert!(kept > 0 && report.left_out > 0, "{report:?}");
-        // Read again as `score` reads it.
-        let again = FileJob {
-            inputs: vec![bench.job.output.clone()],
-            output: bench.dir.path().join("again.ndjson"),
-            reading: Reading {
-                format: Some(format),
-                text: vec!["text".into()],
-                ..Reading::default()
-            },
-            writing: Writing::default(),
-            ..bench.job.clone()
-        };
-        let mut alone = cascade(Scripted::default());
-        let set = set(&["x", "y"]);
-        score_files(&again, &mut alone, &set, &|| false, &mut |_, _| {}).unwrap();
-        let lines = fs::read_to_string(&again.output).unwrap();
-        assert_eq!(lines.lines().count() as u64, kept);
-        assert_eq!(
-            lines.matches("\"decided_by\":\"small\"").count() as u64,
-            kept,
-            "{ending}"
-        );
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use topicmill_score::folder::ModelError;
 
@@ -46,8 +45,6 @@ pub enum PullError {
         what: String,
         /// What went wrong.
         detail: String,
-        /// How long the hub asked to wait.
-        wait: Option<Duration>,
     },
     /// The repository lacks a file that every model has.
     #[error(

@@ -10,8 +10,7 @@ use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, HeaderValue, LOCATION, RAN
 use reqwest::{Client, Response, StatusCode, Url, redirect};
 
 use super::{HubSource, PullError};
-use crate::clock::SharedClock;
-use crate::source::http::{install_tls, retry_after};
+use crate::source::http::install_tls;
 
 /// The hub itself needs two or three.
 const MAX_HOPS: usize = 10;
@@ -19,7 +18,6 @@ const MAX_HOPS: usize = 10;
 /// A client for one endpoint.
 pub(super) struct Wire {
     client: Client,
-    clock: SharedClock,
     /// Without user and password.
     endpoint: Url,
     token: Option<HeaderValue>,
@@ -28,7 +26,7 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub fn new(source: &HubSource, clock: SharedClock) -> Result<Self, PullError> {
+    pub fn new(source: &HubSource) -> Result<Self, PullError> {
         install_tls();
         let client = Client::builder()
             .user_agent(concat!("topicmill/", env!("CARGO_PKG_VERSION")))
@@ -59,7 +57,6 @@ impl Wire {
         };
         Ok(Self {
             client,
-            clock,
             endpoint,
             token,
             login,
@@ -79,34 +76,10 @@ impl Wire {
         from: u64,
         what: &str,
     ) -> Result<Response, PullError> {
-        let range = (from > 0).then(|| format!("bytes={from}-"));
-        self.asked(repo, path, range.as_deref(), what).await
-    }
-
-    /// Asks for some bytes of a path of the endpoint.
-    pub async fn part(
-        &self,
-        repo: &str,
-        path: &str,
-        range: &std::ops::Range<u64>,
-        what: &str,
-    ) -> Result<Response, PullError> {
-        let last = range.end.saturating_sub(1);
-        let range = format!("bytes={}-{last}", range.start);
-        self.asked(repo, path, Some(&range), what).await
-    }
-
-    async fn asked(
-        &self,
-        repo: &str,
-        path: &str,
-        range: Option<&str>,
-        what: &str,
-    ) -> Result<Response, PullError> {
         let mut url =
             Url::parse(&format!("{}/{path}", self.endpoint())).map_err(|_| PullError::Endpoint)?;
         for _ in 0..=MAX_HOPS {
-            let response = self.send(&url, range, what).await?;
+            let response = self.send(&url, from, what).await?;
             if !response.status().is_redirection() {
                 return self.judged(response, &url, repo, what);
             }
@@ -127,12 +100,7 @@ impl Wire {
         url.origin() == self.endpoint.origin()
     }
 
-    async fn send(
-        &self,
-        url: &Url,
-        range: Option<&str>,
-        what: &str,
-    ) -> Result<Response, PullError> {
+    async fn send(&self, url: &Url, from: u64, what: &str) -> Result<Response, PullError> {
         let ours = self.is_endpoint(url);
         let mut url = url.clone();
         if let Some((user, password)) = self.login.as_ref().filter(|_| ours) {
@@ -142,8 +110,8 @@ impl Wire {
         }
         // Packed, its bytes would not be those that are counted.
         let mut request = self.client.get(url).header(ACCEPT_ENCODING, "identity");
-        if let Some(range) = range {
-            request = request.header(RANGE, range);
+        if from > 0 {
+            request = request.header(RANGE, format!("bytes={from}-"));
         }
         if let (true, None, Some(token)) = (ours, &self.login, &self.token) {
             request = request.header(AUTHORIZATION, token);
@@ -180,7 +148,6 @@ impl Wire {
             _ => Err(PullError::Transfer {
                 what: what.to_owned(),
                 detail: format!("status {status}"),
-                wait: retry_after(response.headers(), self.clock.now()),
             }),
         }
     }
@@ -217,7 +184,6 @@ pub(super) fn transfer(what: &str, error: &reqwest::Error) -> PullError {
     PullError::Transfer {
         what: what.to_owned(),
         detail: cause.to_string(),
-        wait: None,
     }
 }
 

@@ -76,7 +76,7 @@ impl Outlook {
 }
 
 /// The large model of a name that the database has, and where it has a small one before it, the flags of that one's task
-/// and its name. [`identity_of`](topicmill_score::cascade::identity_of) makes such names.
+/// and its name. [`Cascade::identity`](topicmill_score::Cascade::identity) makes such names.
 fn parts(name: &str) -> (&str, Option<(String, &str)>) {
     let marks = ["+cascade-", "+shortlist-"];
     let Some(mark) = marks.iter().filter_map(|mark| name.rfind(mark)).max() else {

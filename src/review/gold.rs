@@ -427,20 +427,4 @@ mod tests {
         );
         assert!(rows(several).unwrap_err().contains("several choices"));
     }
-
-    #[test]
-    fn what_argilla_exports_is_understood_whole_and_flat() {
-        let whole = r#"[{"id": "t3_a1", "fields": {"text": "x"}, "metadata": {"chosen": "closest"}, "suggestions": {},
-            "responses": {"label": [{"value": "food", "user_id": "u1"}, {"value": "none", "user_id": "u2"}]}, "vectors": {}},
-            {"id": "t3_a2", "fields": {"text": "y"}, "responses": {}}]"#;
-        let from_argilla = expected(&[
-            ("t3_a1", "food", "argilla:u1", Chosen::Closest),
-            ("t3_a1", "none", "argilla:u2", Chosen::Closest),
-        ]);
-        assert_eq!(said(whole), from_argilla);
-        let flat = r#"[{"id": "t3_a1", "text": "x", "chosen": "closest", "label.responses": ["food", "none", "food"],
-            "label.responses.users": ["u1", "u2", "u3"], "label.responses.status": ["submitted", "submitted", "discarded"]},
-            {"id": "t3_a2", "text": "y", "label.responses": null}]"#;
-        assert_eq!(said(flat), from_argilla);
-    }
 }

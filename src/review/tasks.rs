@@ -1,7 +1,5 @@
-//! Posts as tasks for Label Studio and Argilla, with what the model says as a suggestion. Pure: in go posts and a label
-//! set, out come the texts of files.
-//!
-//! Label Studio: <https://labelstud.io/guide/predictions>. Argilla: the folder that `rg.Dataset.from_disk` opens.
+//! Posts as tasks for Label Studio, with the model's label as a suggestion
+//! (<https://labelstud.io/guide/predictions>). Pure: takes posts and a label set, and returns the texts of files.
 
 use serde_json::{Value, json};
 
@@ -88,80 +86,6 @@ impl Tasks<'_> {
             "<View>\n  <Text name=\"text\" value=\"$text\"/>\n  \
              <Choices name=\"label\" toName=\"text\" choice=\"single\" showInline=\"true\">\n{choices}  </Choices>\n</View>\n"
         )
-    }
-
-    /// The records of Argilla: `records.json` of its folder.
-    pub fn argilla_records(&self) -> Value {
-        let agent = self.version();
-        let record = |(post, chosen): &(ReviewPost, Chosen)| {
-            json!({
-                "id": post.fullname,
-                "fields": { "text": post_text(&post.title, &post.selftext) },
-                "metadata": { "subreddit": post.subreddit, "chosen": chosen, "text_hash": post.text_hash },
-                "suggestions": {
-                    "label": { "value": self.suggested(post), "score": post.score, "agent": agent },
-                },
-                "responses": {}, "vectors": {}, "_server_id": null,
-            })
-        };
-        self.posts.iter().map(record).collect()
-    }
-
-    /// The settings of Argilla: `.argilla/settings.json` of its folder.
-    pub fn argilla_settings(&self) -> Value {
-        let mut labels: Vec<&str> = self
-            .set
-            .labels
-            .iter()
-            .map(|label| self.shown(label))
-            .collect();
-        labels.push(NONE_OF_THESE);
-        let options = labels
-            .iter()
-            .map(|text| json!({ "value": text, "text": text }));
-        let options: Vec<Value> = options.collect();
-        // Argilla shows three at least.
-        let visible = Some(options.len()).filter(|n| *n >= 3);
-        let terms = |name: &str, title: &str| {
-            json!({
-                "id": null, "name": name, "title": title, "dataset_id": null, "visible_for_annotators": false,
-                "settings": { "type": "terms", "values": null },
-            })
-        };
-        json!({
-            "guidelines": "Choose the label that fits the post best.",
-            "allow_extra_metadata": true,
-            "distribution": { "strategy": "overlap", "min_submitted": 1 },
-            "fields": [{
-                "id": null, "name": "text", "title": "Post", "required": true, "dataset_id": null,
-                "settings": { "type": "text", "use_markdown": false },
-            }],
-            "questions": [{
-                "id": null, "name": "label", "title": "Label", "description": null, "required": true,
-                "dataset_id": null,
-                "settings": {
-                    "type": "label_selection", "options": options, "visible_options": visible,
-                },
-            }],
-            "vectors": [],
-            "metadata": [terms("subreddit", "Subreddit"), terms("chosen", "Chosen")],
-        })
-    }
-
-    /// The data set of Argilla: `.argilla/dataset.json` of its folder.
-    pub fn argilla_dataset(&self) -> Value {
-        let plain = |c: char| {
-            if c.is_ascii_alphanumeric() || "-_".contains(c) {
-                c
-            } else {
-                '-'
-            }
-        };
-        let name: String = self.set.name.chars().map(plain).collect();
-        json!({
-            "name": format!("topicmill-{name}"), "status": "draft", "guidelines": null,
-            "allow_extra_metadata": true, "distribution": { "strategy": "overlap", "min_submitted": 1 },
-        })
     }
 }
 

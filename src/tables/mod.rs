@@ -8,17 +8,20 @@ pub mod bytes;
 pub mod columnar;
 pub mod csv;
 pub mod json;
-pub mod open;
 pub mod pages;
 pub mod parquet;
-pub mod part;
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use ::parquet::errors::ParquetError;
 use serde_json::value::RawValue;
+
+use self::csv::Csv;
+use self::json::{Elements, Lines};
+use self::parquet::Parquet;
 
 /// The formats of tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,33 +200,19 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// Of Parquet. What the system said, or the place that the file is in, comes out as it was; what is wrong with
-    /// packed bytes is an error of the system's kind, too, and is damage.
+    /// Of Parquet. What the system said comes out as it was; what is wrong with packed bytes is an error of the system's
+    /// kind, too, and is damage.
     pub fn of(error: ParquetError) -> Self {
         let ParquetError::External(source) = error else {
             return ParquetFault::from(error).into();
         };
         match source.downcast::<io::Error>() {
-            Ok(error) if is_of_place(&error) => Self::Io(*error),
+            Ok(error) if error.raw_os_error().is_some() => Self::Io(*error),
             Ok(error) => ParquetFault::from(ParquetError::External(error)).into(),
             Err(source) => ParquetFault::from(ParquetError::External(source)).into(),
         }
     }
 }
-
-/// Whether the system or the place of a file made an error, and not a reader of packed bytes.
-fn is_of_place(error: &io::Error) -> bool {
-    let is_marked = match error.get_ref() {
-        Some(inner) => inner.is::<OfPlace>(),
-        None => false,
-    };
-    is_marked || error.raw_os_error().is_some()
-}
-
-/// An error that the place of a file made, on its way through a reader that knows only errors of the system.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct OfPlace(pub Box<dyn std::error::Error + Send + Sync>);
 
 /// Why a Parquet file cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -244,6 +233,44 @@ pub enum ParquetFault {
         /// What it may be, in bytes.
         most: u64,
     },
+}
+
+/// Opens a table, or stdin for `-`; `None` where there is not a byte in it.
+///
+/// # Errors
+/// See [`TableError`].
+pub fn open(path: &Path) -> Result<Option<Box<dyn Rows>>, TableError> {
+    let (of_name, packing) = Format::of_name(path);
+    if of_name == Some(Format::Parquet) {
+        if packing != Packing::Plain || bytes::is_stdin(path) {
+            return Err(TableError::Seek);
+        }
+        return parquet(path).map(Some);
+    }
+    let mut text = bytes::text(bytes::open(path)?)?;
+    let start = bytes::beginning(&mut text)?;
+    if start.is_empty() {
+        return Ok(None);
+    }
+    if start.starts_with(b"PAR1") {
+        return if bytes::is_stdin(path) {
+            Err(TableError::Seek)
+        } else {
+            parquet(path).map(Some)
+        };
+    }
+    // What a text is, it says itself: an array called .ndjson is an array still.
+    Ok(Some(match (start[0], of_name) {
+        (b'[', _) => Box::new(Elements::new(text)),
+        (b'{', _) => Box::new(Lines::new(text)),
+        (_, Some(Format::Tsv)) => Box::new(Csv::new(text, Some(b'\t'))?),
+        _ => Box::new(Csv::new(text, None)?),
+    }))
+}
+
+fn parquet(path: &Path) -> Result<Box<dyn Rows>, TableError> {
+    let all = |names: &[Arc<str>]| Ok::<_, TableError>((0..names.len()).collect());
+    Ok(Box::new(Parquet::new(&File::open(path)?, all)?))
 }
 
 #[cfg(test)]

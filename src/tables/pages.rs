@@ -5,12 +5,13 @@
 //! a header before it, in Thrift's compact form, of which only that is read here. Where a codec does not keep to what
 //! the header says, the page is unpacked once into nothing.
 
+use std::fs::File;
 use std::io::{self, Read};
 
 use parquet::basic::Compression;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
-use parquet::file::reader::ChunkReader;
+use parquet::file::reader::{ChunkReader, Length};
 
 use super::ParquetFault;
 
@@ -28,25 +29,17 @@ const DEEPEST: u32 = 8;
 ///
 /// # Errors
 /// [`ParquetFault::TooLarge`], and [`ParquetFault::Damaged`] for a header that is none.
-pub fn check<R: ChunkReader>(
-    file: &R,
-    about: &ParquetMetaData,
-    columns: &[usize],
-) -> Result<(), ParquetFault> {
+pub fn check(file: &File, about: &ParquetMetaData, columns: &[usize]) -> Result<(), ParquetFault> {
     let mut groups = about.row_groups().iter();
     groups.try_for_each(|group| check_group(file, group, columns))
 }
 
-/// Checks the pages of these columns in one row group.
-///
-/// # Errors
-/// As [`check`].
-pub fn check_group<R: ChunkReader>(
-    file: &R,
+fn check_group(
+    file: &File,
     group: &RowGroupMetaData,
     columns: &[usize],
 ) -> Result<(), ParquetFault> {
-    let end = file.len();
+    let end = Length::len(file);
     let mut together = 0;
     for column in columns {
         let Some(chunk) = group.columns().get(*column) else {
@@ -68,8 +61,8 @@ pub fn check_group<R: ChunkReader>(
 }
 
 /// Bytes of the largest data page and the largest dictionary of a column, unpacked.
-fn largest_pages<R: ChunkReader>(
-    file: &R,
+fn largest_pages(
+    file: &File,
     place: std::ops::Range<u64>,
     codec: Compression,
 ) -> Result<u64, ParquetFault> {

@@ -6,23 +6,20 @@
 use std::cell::Cell as Flag;
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use chrono::{DateTime, NaiveTime};
 use parquet::basic::{LogicalType, TimeUnit};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::ReadOptionsBuilder;
 use parquet::record::reader::RowIter;
-use parquet::record::{Field, Row as Record};
+use parquet::record::Field;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use serde_json::Value;
 
 use super::csv::unique;
-use super::part::Part;
 use super::{Cell, ParquetFault, Row, Rows, TableError, pages};
 
 thread_local! {
@@ -81,17 +78,10 @@ pub fn rows_of(
     let schema = reader.metadata().file_metadata().schema();
     let leaves = leaves_of(schema, fields);
     pages::check(file, reader.metadata(), &leaves)?;
-    let projection = only(schema, fields)?;
-    Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
-}
-
-/// A schema of these fields alone.
-fn only(schema: &Type, fields: &[usize]) -> Result<Type, ParquetError> {
     let columns = schema.get_fields();
     let fields = fields.iter().map(|at| columns[*at].clone()).collect();
-    Type::group_type_builder(schema.name())
-        .with_fields(fields)
-        .build()
+    let projection = Type::group_type_builder(schema.name()).with_fields(fields);
+    Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection.build()?))?)
 }
 
 /// The names of fields; the second of two alike gets a number, as in CSV.
@@ -186,7 +176,7 @@ fn kind_of(column: &Type) -> Kind {
 
 /// The rows of a Parquet file; only the columns that are wanted are read.
 pub struct Parquet {
-    rows: Box<dyn Iterator<Item = Result<Record, ParquetFault>> + Send>,
+    rows: RowIter<'static>,
     /// Names of all columns.
     names: Vec<Arc<str>>,
     /// Those that are read.
@@ -200,95 +190,47 @@ impl Parquet {
     /// # Errors
     /// When the file is not Parquet, and where `wanted` fails.
     pub fn new<E: From<TableError>>(
-        file: File,
+        file: &File,
         wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
     ) -> Result<Self, E> {
-        // The library takes the file away, and the sizes of its pages are looked at beside it.
-        let pages = file
-            .try_clone()
-            .map_err(|error| E::from(TableError::from(error)))?;
-        let again = || pages.try_clone();
-        let (reader, names, wanted) = opened(file, again, wanted)?;
+        let fault = |error: ParquetError| E::from(TableError::of(error));
+        // The library takes the file away, and the sizes of its pages are read next to it.
+        let again = || file.try_clone().map_err(|error| E::from(error.into()));
+        let (pages, file) = (again()?, again()?);
+        let mut reader = caught(|| SerializedFileReader::new(file))
+            .unwrap_or_else(Err)
+            .map_err(fault)?;
+        // The library finds columns by their names, and of two alike it would read the last one twice.
+        let schema = distinct(reader.metadata().file_metadata().schema());
+        if let Some(schema) = schema.map_err(fault)? {
+            let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
+            let options = ReadOptionsBuilder::new().with_parquet_schema(schema);
+            let file = again()?;
+            let opened =
+                caught(|| SerializedFileReader::new_with_options(file, options.build()));
+            reader = opened.unwrap_or_else(Err).map_err(fault)?;
+        }
         let about = reader.metadata().file_metadata().schema_descr_ptr();
+        let columns = about.root_schema().get_fields();
+        let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
+        let mut wanted = wanted(&names)?;
+        // The library gives columns in the order of the file.
+        wanted.sort_unstable();
+        wanted.dedup();
         let rows = caught(|| rows_of(&pages, reader, &wanted));
         let rows = rows
             .unwrap_or_else(|panic| Err(panic.into()))
             .map_err(|error| E::from(error.into()))?;
-        let rows = rows.map(|row| row.map_err(ParquetFault::from));
-        Ok(Self::of(Box::new(rows), &about, names, &wanted))
-    }
-
-    /// The rows of a range, without those of other row groups.
-    ///
-    /// # Errors
-    /// As [`Parquet::new`].
-    pub fn part<R: ChunkReader + Clone + 'static, E: From<TableError>>(
-        file: R,
-        range: Range<u64>,
-        wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
-    ) -> Result<Self, E> {
-        let again = || Ok(file.clone());
-        let (reader, names, wanted) = opened(file.clone(), again, wanted)?;
-        let about = reader.metadata().file_metadata().schema_descr_ptr();
-        let schema = about.root_schema();
-        let fault = |error: ParquetError| E::from(TableError::from(ParquetFault::from(error)));
-        let leaves = leaves_of(schema, &wanted);
-        let only = only(schema, &wanted).map_err(fault)?;
-        let schema = Arc::new(SchemaDescriptor::new(Arc::new(only)));
-        let mut part = Part::new(file, reader, schema, leaves, range.clone());
-        let rows = std::iter::from_fn(move || part.step().transpose());
-        let mut all = Self::of(Box::new(rows), &about, names, &wanted);
-        all.number = range.start;
-        Ok(all)
-    }
-
-    fn of(
-        rows: Box<dyn Iterator<Item = Result<Record, ParquetFault>> + Send>,
-        about: &SchemaDescriptor,
-        names: Vec<Arc<str>>,
-        wanted: &[usize],
-    ) -> Self {
-        let columns = about.root_schema().get_fields();
         let read = wanted
             .iter()
             .map(|at| (names[*at].clone(), kind_of(&columns[*at])));
-        Self {
+        Ok(Self {
             rows,
             read: read.collect(),
             names,
             number: 0,
-        }
+        })
     }
-}
-
-/// A file with the names of its columns, and which of them are wanted, in the order of the file.
-type Opened<R> = (SerializedFileReader<R>, Vec<Arc<str>>, Vec<usize>);
-
-/// `again` opens the file once more.
-fn opened<R: ChunkReader + 'static, E: From<TableError>>(
-    file: R,
-    again: impl FnOnce() -> io::Result<R>,
-    wanted: impl FnOnce(&[Arc<str>]) -> Result<Vec<usize>, E>,
-) -> Result<Opened<R>, E> {
-    let reader = caught(|| SerializedFileReader::new(file)).unwrap_or_else(Err);
-    let reader = reader.and_then(|reader| {
-        // The library finds columns by their names, and of two alike it would read the last one twice.
-        let Some(schema) = distinct(reader.metadata().file_metadata().schema())? else {
-            return Ok(reader);
-        };
-        let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
-        let options = ReadOptionsBuilder::new().with_parquet_schema(schema);
-        let file = again()?;
-        caught(|| SerializedFileReader::new_with_options(file, options.build())).unwrap_or_else(Err)
-    });
-    let reader = reader.map_err(|error| E::from(TableError::of(error)))?;
-    let columns = reader.metadata().file_metadata().schema().get_fields();
-    let names: Vec<Arc<str>> = columns.iter().map(|column| column.name().into()).collect();
-    let mut wanted = wanted(&names)?;
-    // The library gives columns in the order of the file.
-    wanted.sort_unstable();
-    wanted.dedup();
-    Ok((reader, names, wanted))
 }
 
 impl Rows for Parquet {
@@ -308,11 +250,10 @@ impl Rows for Parquet {
                 cells.collect()
             }))
         });
-        let cells = match next.unwrap_or_else(|panic| Some(Err(panic.into()))) {
+        let cells = match next.unwrap_or_else(|panic| Some(Err(panic))) {
             None => return Ok(None),
             Some(Ok(cells)) => cells,
-            Some(Err(fault @ ParquetFault::TooLarge { .. })) => return Err(fault.into()),
-            Some(Err(ParquetFault::Damaged(error))) => {
+            Some(Err(error)) => {
                 // What the library says may quote what the file holds.
                 let what = match &error {
                     ParquetError::General(said) if said.contains("BYTE_ARRAY as String") => {

@@ -6,17 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::http::Method;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::RowAccessor;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use topicmill::export::{self, Destination, Filters, Format, Subject, Terms};
 
-use crate::support::bucket::{Bucket, Fault};
 use crate::support::engine::{repository, runtime_is_here};
 use crate::support::postgres::{TestDatabase, databases};
-use crate::support::program::{Program, Ran, finished};
+use crate::support::program::{Program, Ran};
 
 const LABELS: &str = "name = \"two\"\nmode = \"single\"\n\
     [[topic]]\nslug = \"gaming\"\nlabel = \"video games\"\nsubreddits = [\"gaming\"]\n\
@@ -527,73 +525,3 @@ fn who_is_killed_or_has_no_room_leaves_what_was_there() {
     assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_data_set_in_a_store_is_whole_or_not_there() {
-    if !runtime_is_here("a_data_set_in_a_store_is_whole_or_not_there") {
-        return;
-    }
-    let Some(bucket) = Bucket::start().await else {
-        return;
-    };
-    let database = databases().swap_remove(0);
-    let scene = Scene::labelled(&database, 60);
-    let export = |more: &[&str]| {
-        let words = [&["--database", &database.url, "export"], more].concat();
-        let mut command = scene.program.command(&words);
-        finished(command.envs(bucket.variables()).output().unwrap())
-    };
-    let path = format!("file://{}", scene.path("here.csv").display());
-    scene.ok(&["export", &path]);
-    let here = fs::read(scene.path("here.csv")).unwrap();
-    bucket.injure(
-        Method::PUT,
-        "out/a.csv",
-        Fault::Status(503, "SlowDown", None),
-        1,
-    );
-    let first = export(&["s3://box/out/a.csv"]);
-    assert_eq!(first.code, 0, "{}", first.stderr);
-    assert!(bucket.get("out/a.csv").await.unwrap() == here);
-    assert_eq!(bucket.keys().await, ["out/a.csv"]);
-    // What is there stays, unless it is to be replaced.
-    let food = ["s3://box/out/a.csv", "--label", "food"];
-    let second = export(&food);
-    assert_eq!(second.code, 2, "{}", second.stderr);
-    assert!(second.stderr.contains("--overwrite"), "{}", second.stderr);
-    assert!(bucket.get("out/a.csv").await.unwrap() == here);
-    let replaced = export(&[&food[..], &["--overwrite"]].concat());
-    assert_eq!(replaced.code, 0, "{}", replaced.stderr);
-    assert!(bucket.get("out/a.csv").await.unwrap() != here);
-    assert_eq!(bucket.keys().await, ["out/a.csv"]);
-    // Another export works on the same object, and dies.
-    let note = json!({"holder": "the export of far:1", "token": "t", "beat": 1, "free": false});
-    bucket.put("out/b.csv.lock", note.to_string()).await;
-    let held = export(&["s3://box/out/b.csv"]);
-    assert_eq!(held.code, 75, "{}", held.stderr);
-    assert!(
-        held.stderr.contains("the export of far:1"),
-        "{}",
-        held.stderr
-    );
-    bucket.let_pass(65);
-    let after = export(&["s3://box/out/b.csv"]);
-    assert_eq!(after.code, 0, "{}", after.stderr);
-    assert_eq!(bucket.keys().await, ["out/a.csv", "out/b.csv"]);
-    for words in [
-        &["s3://box/out/"][..],
-        &["s3://box/data-set"],
-        &["s3://box/out/*.csv"],
-        &["s3://me:hunter2@box/out/c.csv"],
-        // Whatever else is wrong with it.
-        &["s3://me:hunter2@box/out/c.bin"],
-        &["az://box/c.parquet?sig=hunter2"],
-        &["hf://datasets/a/b/c.csv"],
-        &["s3://box/tasks.json", "--format", "label-studio"],
-    ] {
-        let ran = export(words);
-        assert_eq!(ran.code, 2, "{words:?}: {}", ran.stderr);
-        assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
-    }
-    assert_eq!(bucket.keys().await, ["out/a.csv", "out/b.csv"]);
-    assert!(!scene.names().contains(&"s3:".to_owned()));
-}

@@ -196,37 +196,6 @@ fn learned_vectors_count_for_all_labels_or_for_none() {
     assert!(found.iter().any(|row| sum(row) < 0.9), "nothing is other");
 }
 
-#[test]
-fn rows_with_labels_of_their_own_never_mix_the_two() {
-    if !runtime_is_here("learned label vectors") {
-        return;
-    }
-    let program = Program::new();
-    let learned = model(&program, "learned", Some(&exchanged(&program, false)));
-    let by_words = program.folder.path().join("by-words");
-    let label = |place: &usize| TOPICS[*place].1;
-    let rows = [&[0, 1][..], &[0, 1, 3], &[1, 0, 2], &[3]];
-    let lines = rows.map(|places| {
-        let labels: Vec<&str> = places.iter().map(label).collect();
-        format!("{}\n", json!({ "text": TITLES[4], "topics": labels }))
-    });
-    let input = program.write("own.ndjson", lines.concat());
-    let (together, _) = scored_file(&program, &input, &learned, &["--labels-column", "topics"]);
-    let one = program.write("one.ndjson", json!({ "text": TITLES[4] }).to_string());
-    for (places, found) in rows.iter().zip(&together) {
-        let labels: Vec<&str> = places.iter().map(label).collect();
-        let flags: Vec<&str> = labels
-            .iter()
-            .flat_map(|label| ["--label", *label])
-            .collect();
-        let alone = |model: &Path| scored_file(&program, &one, model, &flags).0.remove(0);
-        let same: Vec<_> = labels.iter().map(|label| (*label, *label)).collect();
-        are_close(std::slice::from_ref(found), &[alone(&learned)], &same);
-        let is_as_by_words = (found[labels[0]] - alone(&by_words)[labels[0]]).abs() < 1e-5;
-        assert_eq!(is_as_by_words, places.contains(&3), "{places:?} {found:?}");
-    }
-}
-
 /// The program on a database.
 struct Labelled<'a> {
     program: &'a Program,

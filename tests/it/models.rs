@@ -621,30 +621,11 @@ async fn what_the_hub_refuses_is_told_and_the_token_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_hubs_own_programs_fetched_is_not_fetched_again() {
+async fn the_token_that_the_hubs_own_programs_keep_is_sent() {
     let (program, hub) = (Program::new(), Hub::start().await);
     hub.put_folder("someone/made", &repository(MADE));
-    let snapshot = program
-        .folder
-        .path()
-        .join("hf/hub/models--someone--made/snapshots")
-        .join(COMMIT);
-    fs::create_dir_all(&snapshot).unwrap();
-    fs::write(program.folder.path().join("hf/token"), "hf_kept\n").unwrap();
-    fs::copy(
-        repository(MADE).join("cpu-fp32.onnx"),
-        snapshot.join("cpu-fp32.onnx"),
-    )
-    .unwrap();
-    fs::write(snapshot.join("tokenizer.json"), "cut off").unwrap();
+    hub.gate("someone/made", "hf_kept");
+    program.write("hf/token", "hf_kept\n");
     let ran = pulled(&program, &hub, &["someone/made"], None).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(hub.seen("cpu-fp32.onnx").is_empty());
-    let (_, _, authorization) = &hub.seen("tokenizer.json")[0];
-    assert_eq!(authorization.as_deref(), Some("Bearer hf_kept"));
-    same_files(
-        &program.folder.path().join("models/made"),
-        &repository(MADE),
-        &["cpu-fp32.onnx", "tokenizer.json"],
-    );
 }

@@ -113,7 +113,6 @@ pages! {
     every_command_about_collecting_runs: "docs/collecting.md",
     every_command_about_importing_runs: "docs/importing.md",
     every_command_about_scoring_files_runs: "docs/scoring.md",
-    every_command_about_shards_runs: "docs/shards.md",
     every_command_about_labels_runs: "docs/labels.md",
     every_command_about_reviewing_runs: "docs/reviewing.md",
     every_command_about_exporting_runs: "docs/exporting.md",
@@ -298,10 +297,6 @@ fn lay_out(folder: &Path) {
         std::fs::copy(typed, folder.join(name)).unwrap();
     }
     write("texts.ndjson", "{\"id\": 1, \"text\": \"roast chicken\"}\n");
-    write(
-        "own.ndjson",
-        "{\"id\": 1, \"text\": \"roast chicken\", \"labels\": [\"cooking\", \"law\"]}\n",
-    );
 }
 
 fn binary_folder() -> &'static Path {

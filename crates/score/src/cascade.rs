@@ -29,9 +29,15 @@ impl From<Labeler> for Cascade {
 impl Cascade {
     /// Name of the model for people, and a hash of all that decides its scores.
     pub fn identity(&self) -> (String, String) {
-        let small = self.small.as_ref();
-        let small = small.map(|small| (small.labeler.folder(), small.task));
-        identity_of(self.large.folder(), small)
+        let large = self.large.folder();
+        let Some(SmallModel { labeler, task }) = &self.small else {
+            return (large.name.clone(), large.manifest_hash.clone());
+        };
+        let small = labeler.folder();
+        (
+            task.name(&large.name, small),
+            task.hash(&large.manifest_hash, small),
+        )
     }
 
     /// How many labels of a set of so many are scored.
@@ -86,21 +92,6 @@ impl SmallTask {
             ),
         };
         hex(&Sha256::digest(parts))
-    }
-}
-
-/// What [`Cascade::identity`] says of models in these folders, without loading them. `small`: the small model, and what it
-/// does.
-pub fn identity_of(
-    large: &ModelFolder,
-    small: Option<(&ModelFolder, SmallTask)>,
-) -> (String, String) {
-    match small {
-        Some((small, task)) => (
-            task.name(&large.name, small),
-            task.hash(&large.manifest_hash, small),
-        ),
-        None => (large.name.clone(), large.manifest_hash.clone()),
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod compute;
 mod error;
-mod own;
 mod prepared;
 mod times;
 
@@ -14,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::error::{LabelerError, TextError};
-pub use self::own::KnownVectors;
 use self::prepared::Labels;
 pub use self::prepared::{Prepared, fits};
 pub use self::times::BatchTimes;
@@ -270,29 +268,13 @@ impl Labeler {
         stop: &dyn Fn() -> bool,
         done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
     ) -> Result<Ended, LabelerError> {
-        self.score_each(&|_| prepared, texts, pairs, stop, done)
-    }
-
-    /// The same, each text against labels of its own: `prepared` gives those of a text by its index. Rows of texts with
-    /// other labels share batches.
-    ///
-    /// # Errors
-    /// As of [`score`](Self::score).
-    pub fn score_each<'p>(
-        &mut self,
-        prepared: &dyn Fn(usize) -> &'p Prepared,
-        texts: &[EncodedText],
-        pairs: &[Pairs],
-        stop: &dyn Fn() -> bool,
-        done: &mut dyn FnMut(usize, Result<TextResult, TextError>),
-    ) -> Result<Ended, LabelerError> {
         let finish = |text: usize, raw: Vec<Vec<f32>>, vector: Option<TextVector>| {
             let of_text = |label: usize| pair_of(pairs, text, label);
-            prepared(text).result(&of_text, raw, vector)
+            prepared.result(&of_text, raw, vector)
         };
         let missing: Vec<usize> = (0..texts.len())
             .map(|text| {
-                let owners = prepared(text).owners.iter();
+                let owners = prepared.owners.iter();
                 owners
                     .filter(|label| pair_of(pairs, text, **label) == Pair::Wanted)
                     .count()
@@ -300,19 +282,18 @@ impl Labeler {
             .collect();
         // They need no batch, and no row of theirs would ever report them.
         for text in (0..texts.len()).filter(|text| missing[*text] == 0) {
-            let nothing = vec![Vec::new(); prepared(text).owners.len()];
+            let nothing = vec![Vec::new(); prepared.owners.len()];
             done(text, Ok(finish(text, nothing, None)));
         }
         if texts.is_empty() {
             return Ok(Ended::Done);
         }
-        // Of one model all are of one kind.
-        let ended = match &prepared(0).labels {
+        let ended = match &prepared.labels {
             Labels::Hypotheses(_) => {
                 let mut rows = Vec::new();
                 for (text, ids) in texts.iter().enumerate() {
-                    let owners = &prepared(text).owners;
-                    for (label, hypothesis) in prepared(text).hypotheses().iter().enumerate() {
+                    let owners = &prepared.owners;
+                    for (label, hypothesis) in prepared.hypotheses().iter().enumerate() {
                         if pair_of(pairs, text, owners[label]) == Pair::Wanted {
                             let len = self.encoder.pair_len(ids, hypothesis);
                             rows.push(BatchRow { text, label, len });
@@ -323,14 +304,14 @@ impl Labeler {
                 self.compute(
                     rows,
                     &|encoder, row| {
-                        let hypothesis = &prepared(row.text).hypotheses()[row.label];
+                        let hypothesis = &prepared.hypotheses()[row.label];
                         encoder.pair(&texts[row.text], hypothesis)
                     },
                     stop,
                     &mut |row, computed| match computed {
                         Ok(logits) => {
                             let of_text = &mut pending[row.text];
-                            let all = prepared(row.text).owners.len();
+                            let all = prepared.owners.len();
                             if of_text.add(row.label, logits, all) == missing[row.text] {
                                 let raw = std::mem::take(&mut of_text.raw);
                                 done(row.text, Ok(finish(row.text, raw, None)));
@@ -356,7 +337,7 @@ impl Labeler {
                     stop,
                     &mut |row, computed| {
                         let finished = |raw: &[f32]| {
-                            let (rows, vector) = of_one_row(&prepared(row.text).labels, raw)?;
+                            let (rows, vector) = of_one_row(&prepared.labels, raw)?;
                             Ok(finish(row.text, rows, vector))
                         };
                         done(row.text, computed.and_then(finished));

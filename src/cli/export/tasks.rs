@@ -1,19 +1,19 @@
-//! `topicmill export --format label-studio` and `--format argilla`: tasks for people who label elsewhere.
+//! `topicmill export --format label-studio`: tasks for people who label elsewhere.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::{Export, ExportFormat};
+use super::Export;
 use crate::cli::output::{self, OutputFormat};
 use crate::cli::setup::Setup;
 use crate::cli::{CliError, Exit};
 use crate::domain::{Chosen, Fullname};
-use crate::export::{Subject, folder};
-use crate::placing::{Standing, beside, folder_of, place, put};
+use crate::export::Subject;
+use crate::placing::{Standing, beside, place};
 use crate::review::ask;
 use crate::review::tasks::Tasks;
 use crate::store::{Access, ReviewPost, Store};
@@ -24,21 +24,9 @@ const TASKS: u32 = 200;
 /// The share of them that is drawn at random: that of the review page, see `ask`.
 const RANDOM_SHARE: f64 = 0.2;
 
-/// The folder of Argilla's settings, and the records beside it.
-const SETTINGS: &str = ".argilla";
-const RECORDS: &str = "records.json";
-
 impl Export {
-    /// The tool that tasks are wanted for.
-    pub(super) fn tool(&self) -> Option<ExportFormat> {
-        let is_tool = |format: &ExportFormat| {
-            matches!(format, ExportFormat::LabelStudio | ExportFormat::Argilla)
-        };
-        self.format.filter(is_tool)
-    }
-
     /// Writes tasks.
-    pub(super) async fn tasks(&self, setup: &Setup, tool: ExportFormat) -> Result<Exit, CliError> {
+    pub(super) async fn tasks(&self, setup: &Setup) -> Result<Exit, CliError> {
         self.refuse_what_tasks_cannot()?;
         let store = setup.store(Access::ReadOnly).await?;
         let subject = self.subject(setup, &store).await?;
@@ -60,13 +48,8 @@ impl Export {
             }
             return Ok(Exit::Done);
         }
-        let config = if matches!(tool, ExportFormat::LabelStudio) {
-            Some(self.label_studio(&tasks)?)
-        } else {
-            self.argilla(&tasks)?;
-            None
-        };
-        self.tell(&posts, config.as_deref())
+        let config = self.label_studio(&tasks)?;
+        self.tell(&posts, &config)
     }
 
     fn refuse_what_tasks_cannot(&self) -> Result<(), CliError> {
@@ -126,9 +109,8 @@ impl Export {
             return Err(CliError::Usage(usage.into()));
         }
         let interface = tasks.label_studio_config();
-        let former = fs::read(&config).ok();
         // An export that was killed in between leaves the interface without its tasks: the same one is in nobody's way.
-        let is_there = former.as_deref() == Some(interface.as_bytes());
+        let is_there = fs::read(&config).is_ok_and(|there| there == interface.as_bytes());
         if !is_there {
             self.refuse_to_replace(&config)?;
         }
@@ -139,65 +121,16 @@ impl Export {
         } else {
             Some(draft(&config, &interface)?)
         };
-        let list = draft(&self.out, &pretty(&tasks.label_studio()))?;
+        let list = draft(&self.out, &format!("{:#}\n", tasks.label_studio()))?;
         let standing = Standing::by(self.overwrite);
-        let placed = interface.is_some();
-        if let Some((file, target)) = interface {
-            place(file, &target, standing).map_err(|error| not_placed(&config, error))?;
-        }
-        let (file, target) = list;
-        place(file, &target, standing).map_err(|error| {
-            // Tasks that somebody else put there meanwhile need the interface.
-            if placed && error.kind() != io::ErrorKind::AlreadyExists {
-                put_back(&config, former.as_deref());
-            }
-            not_placed(&self.out, error)
-        })?;
-        Ok(config)
-    }
-
-    /// A folder that Argilla opens.
-    fn argilla(&self, tasks: &Tasks<'_>) -> Result<(), CliError> {
-        // Behind a link lies the folder that is meant.
-        let out = fs::canonicalize(&self.out).unwrap_or_else(|_| self.out.clone());
-        let is_to_be_filled = self.refuse_folder(&out)?;
-        let write = || -> io::Result<Option<PathBuf>> {
-            fs::create_dir_all(folder_of(&out))?;
-            let made = if is_to_be_filled {
-                folder::within(&out)?
-            } else {
-                folder::beside(&out)?
-            };
-            fs::create_dir(made.path().join(SETTINGS))?;
-            for (name, value) in [
-                (".argilla/dataset.json", tasks.argilla_dataset()),
-                (".argilla/settings.json", tasks.argilla_settings()),
-                (RECORDS, tasks.argilla_records()),
-            ] {
-                folder::write(&made, name, pretty(&value))?;
-            }
-            if is_to_be_filled {
-                // Settings without records, which may be replaced.
-                drop(fs::remove_dir_all(out.join(SETTINGS)));
-                for name in [SETTINGS, RECORDS] {
-                    fs::rename(made.path().join(name), out.join(name))?;
-                }
-                return Ok(None);
-            }
-            folder::place(&made, &out, Standing::by(self.overwrite))?;
-            // What was replaced lies here now. Somebody may have put something into it since it was looked at.
-            Ok(foreign(made.path())?.is_some().then(|| made.keep()))
+        let placed = |(file, target): (NamedTempFile, PathBuf), path: &Path| {
+            place(file, &target, standing).map_err(|error| not_placed(path, error))
         };
-        match write() {
-            Ok(None) => Ok(()),
-            Ok(Some(former)) => Err(CliError::Usage(format!(
-                "the tasks are in `{}`, and the folder that they replaced got a file of somebody else's meanwhile: it is \
-                 `{}` now",
-                self.out.display(),
-                former.display()
-            ))),
-            Err(error) => Err(not_placed(&self.out, error)),
+        if let Some(interface) = interface {
+            placed(interface, &config)?;
         }
+        placed(list, &self.out)?;
+        Ok(config)
     }
 
     fn refuse_to_replace(&self, path: &Path) -> Result<(), CliError> {
@@ -205,34 +138,6 @@ impl Export {
             return Err(exists(path));
         }
         Ok(())
-    }
-
-    /// A folder goes as a whole, so it is replaced only where nobody has put anything of their own into it. True for a
-    /// folder without records, which is filled and stays the folder that it is.
-    fn refuse_folder(&self, out: &Path) -> Result<bool, CliError> {
-        let Ok(there) = out.symlink_metadata() else {
-            return Ok(false);
-        };
-        let other = if there.is_dir() {
-            foreign(out).map_err(|error| not_written(&self.out, error))?
-        } else {
-            Some(out.to_owned())
-        };
-        let is_missing = |name: &str| out.join(name).symlink_metadata().is_err();
-        match other {
-            // Settings without records may be all that somebody took out of Argilla.
-            None if is_missing(RECORDS) && (is_missing(SETTINGS) || self.overwrite) => Ok(true),
-            None => self.refuse_to_replace(out).map(|()| false),
-            Some(other) => {
-                self.refuse_to_replace(out)?;
-                Err(CliError::Usage(format!(
-                    "write `{}`: `export` did not make `{}`, or somebody has answered in it; it stays as it is: move it \
-                     away, or give another name",
-                    self.out.display(),
-                    other.display()
-                )))
-            }
-        }
     }
 
     fn print_told(
@@ -248,41 +153,23 @@ impl Export {
         output::print_json(&value, OutputFormat::Json)
     }
 
-    fn tell(
-        &self,
-        posts: &[(ReviewPost, Chosen)],
-        config: Option<&Path>,
-    ) -> Result<Exit, CliError> {
+    fn tell(&self, posts: &[(ReviewPost, Chosen)], config: &Path) -> Result<Exit, CliError> {
         let random = posts.iter().filter(|(_, chosen)| *chosen == Chosen::Random);
         let random = random.count();
         if self.json {
-            self.print_told(posts, random, config)?;
+            self.print_told(posts, random, Some(config))?;
             return Ok(Exit::Done);
         }
-        let path = self.out.display();
-        let tasks = posts.len();
-        if let Some(config) = config {
-            tracing::info!(
-                tasks,
-                random,
-                "the tasks are in `{path}`; `{}` is the labelling interface for the project's settings; what people answered, \
-                 exported as JSON, comes back with `topicmill labels gold import`",
-                config.display()
-            );
-        } else {
-            tracing::info!(
-                tasks,
-                random,
-                "the tasks are in the folder `{path}`, which `rg.Dataset.from_disk` opens; what people answered, exported with \
-                 `dataset.records.to_json`, comes back with `topicmill labels gold import`"
-            );
-        }
+        tracing::info!(
+            tasks = posts.len(),
+            random,
+            "the tasks are in `{}`; `{}` is the labelling interface for the project's settings; what people answered, \
+             exported as JSON, comes back with `topicmill labels gold import`",
+            self.out.display(),
+            config.display()
+        );
         Ok(Exit::Done)
     }
-}
-
-fn pretty(value: &Value) -> String {
-    serde_json::to_string_pretty(value).expect("JSON can be written") + "\n"
 }
 
 /// A file that is whole and on the disk, and where it is to go: to what a link points to, not in the link's place.
@@ -298,62 +185,6 @@ fn draft(path: &Path, text: &str) -> Result<(NamedTempFile, PathBuf), CliError> 
         Ok(file) => Ok((file, target)),
         Err(error) => Err(not_written(path, error)),
     }
-}
-
-/// Puts back what a file was before; what cannot be put back is as good as what took its place.
-fn put_back(path: &Path, former: Option<&[u8]>) {
-    let _ = match former {
-        Some(former) => put(path, former, Standing::Replaced),
-        None => fs::remove_file(path),
-    };
-}
-
-/// What lies in a folder for Argilla and is no file as an export writes it there.
-fn foreign(out: &Path) -> io::Result<Option<PathBuf>> {
-    for (below, known) in [
-        (out.to_owned(), [SETTINGS, RECORDS]),
-        (out.join(SETTINGS), ["dataset.json", "settings.json"]),
-    ] {
-        let entries = match fs::read_dir(&below) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            let name = entry.file_name();
-            let is_folder = entry.file_type()?.is_dir();
-            // What an export left that was killed while it wrote.
-            let word = name.to_string_lossy();
-            let is_draft = is_folder && word.starts_with('.') && word.ends_with(".partial");
-            let is_known =
-                known.iter().any(|known| name == **known) && is_folder == (name == *SETTINGS);
-            if !is_known && !is_draft {
-                return Ok(Some(below.join(name)));
-            }
-        }
-    }
-    let records = out.join(RECORDS);
-    let is_answered = match fs::read(&records) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-        bytes => is_answered(&bytes?),
-    };
-    Ok(is_answered.then_some(records))
-}
-
-/// Whether records are others than those of tasks that nobody has answered.
-fn is_answered(records: &[u8]) -> bool {
-    let Ok(records) = serde_json::from_slice::<Vec<Value>>(records) else {
-        return true;
-    };
-    let is_empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::Object(values) => values.is_empty(),
-        Value::Array(values) => values.is_empty(),
-        _ => false,
-    };
-    records
-        .iter()
-        .any(|record| !record.get("responses").is_none_or(is_empty))
 }
 
 fn exists(path: &Path) -> CliError {

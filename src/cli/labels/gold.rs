@@ -24,7 +24,7 @@ pub struct GoldCommand {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Store what people said in a table, in Label Studio or in Argilla
+    /// Store what people said in a table or in Label Studio
     Import(import::Import),
     /// Show how many answers there are of each label and person, and where people disagree
     #[command(alias = "stats")]

@@ -3,9 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
-use topicmill_score::cascade::identity_of;
 use topicmill_score::engine::devices;
-use topicmill_score::folder::{self, Processor};
+use topicmill_score::folder;
 use topicmill_score::{
     Cascade, ClassifierHead, EngineOptions, Keep, LabelSet, LabelerError, Mode, ModelFolder,
     ModelKind, SmallTask,
@@ -15,7 +14,6 @@ use super::Setup;
 use crate::cli::CliError;
 use crate::config::WORKERS;
 use crate::engines::{EnginePool, ModelChoice, find_model, log_model};
-use crate::files::shards::Named;
 
 /// Threads for one batch: more than any machine has cores, and few enough to be started.
 const MOST_THREADS: usize = 1024;
@@ -295,31 +293,6 @@ impl Setup {
         // Told now, and not after an hour of collecting.
         let small = cascades.iter().find_map(|cascade| cascade.small.as_ref());
         small.map_or(Ok(()), |small| has_labels(small.labeler().folder(), set))
-    }
-
-    /// Names and hashes that the models of these flags may have, on whatever device they are computed; none where a
-    /// folder cannot be read, which is told by whoever loads it. Nothing is loaded.
-    pub fn identities(&self, flags: &ModelFlags, small: &SmallFlags, set: &LabelSet) -> Vec<Named> {
-        let (Ok(choice), Ok(task)) = (self.model_choice(flags), small.task(set)) else {
-            return Vec::new();
-        };
-        let small = choice.beside(&small.small_model);
-        let on = |processor: Processor| {
-            let open = |choice: &ModelChoice| {
-                let precision = choice.precision.as_deref();
-                ModelFolder::open_for(&find_model(&choice.model), processor, precision).ok()
-            };
-            let large = open(&choice)?;
-            let (name, hash) = match task {
-                Some(task) => identity_of(&large, Some((&open(&small)?, task))),
-                None => identity_of(&large, None),
-            };
-            Some(Named { name, hash })
-        };
-        [Processor::Cpu, Processor::Cuda]
-            .into_iter()
-            .filter_map(on)
-            .collect()
     }
 
     /// How models are loaded where no flag says more.

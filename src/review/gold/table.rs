@@ -1,7 +1,7 @@
 //! The rows of a gold file: a post's id, the word for its label, and the line that says so.
 //!
-//! A table of any format with the columns `id` and `label`, and who said it when, where it tells. What Label Studio and
-//! Argilla export is understood as well: see `tools`.
+//! A table of any format with the columns `id` and `label`, and who said it when, where it tells. What Label Studio
+//! exports is understood as well: see `tools`.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ pub(super) fn rows(path: &Path) -> Result<Vec<GoldRow>, GoldError> {
         path: path.to_owned(),
         source,
     };
-    let Some(mut table) = open::open(path).map_err(failed)? else {
+    let Some(mut table) = open(path).map_err(failed)? else {
         return Err(GoldError::Empty);
     };
     columns(&*table, path)?;

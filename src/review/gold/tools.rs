@@ -1,21 +1,18 @@
-//! Answers in what Label Studio and Argilla export. Pure.
+//! Answers in what Label Studio exports. Pure.
 //!
-//! Label Studio exports tasks with `data` and `annotations`
-//! (<https://labelstud.io/guide/task_format>), or a flat table with `annotation_id` and `annotator` (its JSON-MIN and
-//! CSV). Argilla exports records with `fields` and `responses`, or, flattened, with `label.responses`
-//! (`argilla.records.GenericIO.to_list`). In all of them the post stands as `export --format label-studio` and
-//! `export --format argilla` put it there: in `data.fullname`, and as the record's `id`. So does the hash of the text that
-//! people saw: a tool, or a spreadsheet after it, may change the ends of the lines of the text itself.
+//! It exports tasks with `data` and `annotations` (<https://labelstud.io/guide/task_format>), or a flat table with
+//! `annotation_id` and `annotator` (its JSON-MIN and CSV). In both, the post is named as `export --format label-studio`
+//! wrote it, and so is the hash of the text that people saw: a tool, or a spreadsheet after it, may change the ends of the
+//! lines of the text itself.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::cells::{cell, text, time};
 use crate::domain::{Chosen, GoldSource, TextHash, Timestamp};
 use crate::tables::{Cell, Row};
 
-/// The columns by which a flat table of a tool is recognised.
+/// The column by which a flat table of Label Studio is recognised.
 const OF_LABEL_STUDIO: &str = "annotation_id";
-const OF_ARGILLA: &str = "label.responses";
 
 /// An answer about the post of a row.
 pub(super) struct Answer {
@@ -28,12 +25,12 @@ pub(super) struct Answer {
     pub text_hash: Option<TextHash>,
 }
 
-/// Whether a column of this name is in no table but one of the tools.
+/// Whether a column of this name is in no table but one of Label Studio.
 pub(super) fn is_of_a_tool(column: &str) -> bool {
-    column == OF_LABEL_STUDIO || column == OF_ARGILLA
+    column == OF_LABEL_STUDIO
 }
 
-/// The tool, the post's id and the answers about it; `None` for a row of no tool.
+/// The post's id and the answers about it; `None` for a row of no tool.
 pub(super) fn answers(row: &Row) -> Result<Option<(GoldSource, String, Vec<Answer>)>, String> {
     let has = |name| cell(row, name).is_some();
     if has("annotations") && has("data") {
@@ -41,12 +38,6 @@ pub(super) fn answers(row: &Row) -> Result<Option<(GoldSource, String, Vec<Answe
     }
     if has(OF_LABEL_STUDIO) {
         return flat_label_studio(row).map(Some);
-    }
-    if has("responses") && has("fields") {
-        return argilla(row).map(Some);
-    }
-    if has(OF_ARGILLA) {
-        return flat_argilla(row).map(Some);
     }
     Ok(None)
 }
@@ -135,66 +126,6 @@ fn flat_label_studio(row: &Row) -> Result<Found, String> {
         text_hash: word("text_hash").and_then(|word| word.parse().ok()),
     };
     Ok((source, id, vec![answer]))
-}
-
-fn argilla(row: &Row) -> Result<Found, String> {
-    let id = text(row, "id")?.ok_or("it has no `id`")?;
-    let responses = value(row, "responses")?;
-    let metadata = value(row, "metadata").unwrap_or_default();
-    let list = responses["label"].as_array().cloned().unwrap_or_default();
-    let said = list
-        .iter()
-        .map(|one| (&one["value"], &one["user_id"], &one["status"]));
-    Ok((GoldSource::Argilla, id, said_in_argilla(said, &metadata)?))
-}
-
-fn flat_argilla(row: &Row) -> Result<Found, String> {
-    let id = text(row, "id")?.ok_or("it has no `id`")?;
-    let list = |name| match value(row, name) {
-        Ok(Value::Array(list)) => list,
-        _ => Vec::new(),
-    };
-    let values = list(OF_ARGILLA);
-    let (users, states) = (
-        list("label.responses.users"),
-        list("label.responses.status"),
-    );
-    let said = (0..values.len()).map(|at| {
-        let of = |list: &'_ [Value]| list.get(at).cloned().unwrap_or_default();
-        (values[at].clone(), of(&users), of(&states))
-    });
-    let said: Vec<(Value, Value, Value)> = said.collect();
-    let word = |name| {
-        let word = text(row, name).ok().flatten();
-        word.map_or(Value::Null, Value::from)
-    };
-    let metadata = json!({ "chosen": word("chosen"), "text_hash": word("text_hash") });
-    let said = said
-        .iter()
-        .map(|(value, user, status)| (value, user, status));
-    Ok((GoldSource::Argilla, id, said_in_argilla(said, &metadata)?))
-}
-
-/// Drafts and discarded responses are no answers.
-fn said_in_argilla<'a>(
-    said: impl Iterator<Item = (&'a Value, &'a Value, &'a Value)>,
-    metadata: &Value,
-) -> Result<Vec<Answer>, String> {
-    let mut answers = Vec::new();
-    for (value, user, status) in said {
-        if value.is_null() || matches!(status.as_str(), Some("draft" | "discarded")) {
-            continue;
-        }
-        answers.push(Answer {
-            label: value.as_str().ok_or("a response is no text")?.to_owned(),
-            reviewer: user.as_str().map(|user| format!("argilla:{user}")),
-            // Argilla's records do not say when somebody answered.
-            answered_at: None,
-            chosen: parsed(&metadata["chosen"]),
-            text_hash: parsed(&metadata["text_hash"]),
-        });
-    }
-    Ok(answers)
 }
 
 /// A word that topicmill wrote, if it is still one.

@@ -499,7 +499,6 @@ async fn a_hub_that_sends_a_byte_a_minute_is_given_up() {
     let source = HubSource {
         endpoint: hub.url.clone(),
         token: None,
-        cache: None,
     };
     let wanted = Wanted {
         repo: "someone/tiny".into(),
@@ -508,7 +507,7 @@ async fn a_hub_that_sends_a_byte_a_minute_is_given_up() {
         to: dir.path().join("tiny"),
     };
     let clock = Arc::new(Hasty(ManualClock::at(DateTime::UNIX_EPOCH)));
-    let pulled = Hub::new(source, clock).unwrap();
+    let pulled = Hub::new(&source, clock).unwrap();
     let error = pulled.pull(&wanted, &mut |_| {}).await.unwrap_err();
     assert!(
         matches!(&error, PullError::Slow(file) if file == "config.json"),

@@ -2,8 +2,6 @@
 
 pub mod arctic_shift;
 pub mod browser;
-pub mod bucket;
-pub mod dataset;
 pub mod engine;
 pub mod exposition;
 pub mod hub;

@@ -30,7 +30,7 @@ Examples:\n\
 pub struct Import {
     /// Read this CSV, TSV, NDJSON, JSON or Parquet file with `id` and `label` (a slug or the words of a label; empty, none
     /// or other means none of these) and perhaps `reviewer`, `answered_at` and `text_hash` (of the text that was seen; without
-    /// it, the stored text), or what Label Studio or Argilla exported; - reads stdin
+    /// it, the stored text), or what Label Studio exported; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Name who said it, where the file does not [default: your login name]

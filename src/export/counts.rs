@@ -35,8 +35,6 @@ pub struct Counts {
     pub parts: Vec<Part>,
     /// Groups of posts with almost the same text that a split left together; `None` without a split.
     pub groups: Option<u64>,
-    /// Texts that a cell of a workbook could not hold whole.
-    pub cut: u64,
     /// Bytes written.
     pub bytes: u64,
 }

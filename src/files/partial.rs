@@ -1,0 +1,220 @@
+//! The output while it grows: `OUTPUT.partial`, lines of JSON, and `OUTPUT.partial.json` that says of what.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::output::Shape;
+use super::{FileJob, FilesError, write_error};
+use topicmill_score::{LabelSet, hex};
+
+/// Lines that a later run continues. The file is locked while it is open, so that two runs do not write one output.
+#[derive(Debug)]
+pub(super) struct Partial {
+    path: PathBuf,
+    sidecar: PathBuf,
+    output: PathBuf,
+    file: BufWriter<File>,
+    /// Lines that an earlier run left, and how many of them say what failed.
+    pub(super) lines: u64,
+    pub(super) failed: u64,
+    is_empty: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Sidecar {
+    fingerprint: Option<String>,
+}
+
+/// Returns a hash of all that decides the output: two runs of one fingerprint write the same lines. `None` where an
+/// input is a pipe, which cannot be read again.
+pub(super) fn fingerprint(
+    job: &FileJob,
+    shape: &Shape,
+    model: &str,
+    set: &LabelSet,
+) -> Option<String> {
+    let inputs = job.inputs.iter().map(|input| {
+        let about = input.metadata().ok().filter(fs::Metadata::is_file)?;
+        let changed = about.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(json!([
+            input.canonicalize().ok()?.to_string_lossy(),
+            about.len(),
+            changed.as_nanos().to_string()
+        ]))
+    });
+    let inputs = inputs.collect::<Option<Vec<Value>>>()?;
+    let content = json!([
+        // Another version may write other lines.
+        env!("CARGO_PKG_VERSION"),
+        model,
+        set.hash(),
+        format!("{:?} {shape:?}", job.reading),
+        inputs
+    ]);
+    Some(hex(&Sha256::digest(content.to_string())))
+}
+
+impl Partial {
+    /// Opens `OUTPUT.partial`: what an earlier run of the same fingerprint left is kept up to its last whole
+    /// line, anything else is overwritten.
+    pub(super) fn open(output: &Path, fingerprint: Option<String>) -> Result<Self, FilesError> {
+        let (path, sidecar) = (beside(output, ".partial"), beside(output, ".partial.json"));
+        let error = write_error(&path);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
+        let mut file = file.map_err(&error)?;
+        match file.try_lock() {
+            // Gone: the run that had it has just finished.
+            Ok(()) if path.is_file() => {}
+            Ok(()) | Err(TryLockError::WouldBlock) => {
+                return Err(FilesError::Busy(output.to_owned()));
+            }
+            // A file system without locks: go on without.
+            Err(TryLockError::Error(e)) => tracing::debug!(error = %e, "cannot lock the output"),
+        }
+        let earlier = fs::read(&sidecar).ok();
+        let earlier = earlier.and_then(|bytes| serde_json::from_slice::<Sidecar>(&bytes).ok());
+        let is_same = fingerprint.is_some()
+            && earlier.is_some_and(|earlier| earlier.fingerprint == fingerprint);
+        let found = if is_same {
+            whole_lines(&file).map_err(&error)?
+        } else {
+            WholeLines::default()
+        };
+        // Before the sidecar is written: it must never describe lines of another run.
+        file.set_len(found.end).map_err(&error)?;
+        file.seek(SeekFrom::Start(found.end)).map_err(&error)?;
+        if !is_same {
+            let content =
+                serde_json::to_vec(&Sidecar { fingerprint }).expect("a struct of strings is JSON");
+            fs::write(&sidecar, content).map_err(write_error(&sidecar))?;
+        }
+        Ok(Self {
+            file: BufWriter::with_capacity(1 << 16, file),
+            lines: found.lines,
+            failed: found.failed,
+            is_empty: found.end == 0,
+            output: output.to_owned(),
+            sidecar,
+            path: path.clone(),
+        })
+    }
+
+    /// Whether it has nothing that a later run could continue.
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// Adds a line.
+    pub(super) fn write(&mut self, line: &str) -> Result<(), FilesError> {
+        self.is_empty = false;
+        writeln!(self.file, "{line}").map_err(write_error(&self.path))
+    }
+
+    /// Hands what was written to the system.
+    pub(super) fn flush(&mut self) -> Result<(), FilesError> {
+        self.file.flush().map_err(write_error(&self.path))
+    }
+
+    /// Renames it to the output.
+    pub(super) fn finish(mut self) -> Result<(), FilesError> {
+        self.flush()?;
+        let synced = self.file.get_ref().sync_all();
+        synced.map_err(write_error(&self.path))?;
+        // Before the sidecar goes: if the process dies in between, the next run finds a whole output and no lines.
+        fs::rename(&self.path, &self.output).map_err(write_error(&self.output))?;
+        fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))
+    }
+
+    /// Makes the output of its lines: `convert` gets their file and the one to write.
+    pub(super) fn convert(
+        mut self,
+        convert: impl FnOnce(&Path, File) -> Result<File, FilesError>,
+    ) -> Result<(), FilesError> {
+        self.flush()?;
+        let made = beside(&self.output, ".partial.new");
+        let file = File::create(&made).map_err(write_error(&made))?;
+        let file = convert(&self.path, file).inspect_err(|_| {
+            // The lines stay: given the room that was missing, they are enough.
+            let _ = fs::remove_file(&made);
+        })?;
+        file.sync_all().map_err(write_error(&made))?;
+        fs::rename(&made, &self.output).map_err(write_error(&self.output))?;
+        self.discard()
+    }
+
+    /// Removes it.
+    pub(super) fn discard(self) -> Result<(), FilesError> {
+        fs::remove_file(&self.sidecar).map_err(write_error(&self.sidecar))?;
+        fs::remove_file(&self.path).map_err(write_error(&self.path))
+    }
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Whole lines that a file begins with.
+#[derive(Default)]
+struct WholeLines {
+    lines: u64,
+    failed: u64,
+    /// Offset of the end of the last one.
+    end: u64,
+}
+
+fn whole_lines(file: &File) -> io::Result<WholeLines> {
+    #[derive(Deserialize)]
+    struct Seen {
+        error: Option<IgnoredAny>,
+    }
+    let mut reader = BufReader::new(file);
+    let mut found = WholeLines::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line)?;
+        let whole = line.strip_suffix(b"\n");
+        // A line that is no JSON was torn by a crash; what follows it cannot be trusted.
+        let seen = whole.and_then(|line| serde_json::from_slice::<Seen>(line).ok());
+        let Some(seen) = seen else {
+            return Ok(found);
+        };
+        found.end += read as u64;
+        found.lines += 1;
+        found.failed += u64::from(seen.error.is_some());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_behind_a_torn_one_are_not_trusted() {
+        for (content, lines, failed) in [
+            ("{\"a\":1}\n{\"error\":\"x\"}\n{\"a\":", 2, 1),
+            ("{\"a\":1}\n\0\0\0\0\n{\"a\":2}\n", 1, 0),
+        ] {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(content.as_bytes()).unwrap();
+            file.rewind().unwrap();
+            let found = whole_lines(&file).unwrap();
+            assert_eq!((found.lines, found.failed), (lines, failed));
+        }
+    }
+}
