@@ -116,7 +116,15 @@ pub fn score_files(
     let prepared = prepare(cascade, set)?;
     let mut partial = Partial::open(&job.output, fingerprint)?;
     let mut sink = Sink::File(&mut partial);
-    let report = match scored(job, cascade, set, prepared, &shape, &mut sink, (stop, progress)) {
+    let report = match scored(
+        job,
+        cascade,
+        set,
+        prepared,
+        &shape,
+        &mut sink,
+        (stop, progress),
+    ) {
         Err(error) => {
             let is_useless = matches!(error, FilesError::Hopeless { .. } | FilesError::Empty(_));
             // Nothing in it is worth continuing with, and it would be in the way of the next try.
@@ -156,7 +164,15 @@ pub fn score_to(
             to,
             held: Some(Vec::new()),
         };
-        return scored(job, cascade, set, prepared, &shape, &mut sink, (stop, progress));
+        return scored(
+            job,
+            cascade,
+            set,
+            prepared,
+            &shape,
+            &mut sink,
+            (stop, progress),
+        );
     }
     let failed = write_error(Path::new("stdout"));
     let folder = tempfile::tempdir().map_err(&failed)?;

@@ -243,7 +243,6 @@ impl CliError {
             | Self::Report(ReportError::Exists(_))
             | Self::Export(
                 ExportError::Exists(_)
-                | ExportError::TooManyRows(_)
                 | ExportError::Unrepeatable
                 | ExportError::Store(StoreError::Query(_) | StoreError::Url(_)),
             ) => Exit::Usage,

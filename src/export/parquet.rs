@@ -11,7 +11,7 @@ use parquet::schema::types::Type;
 use super::columns::{Column, Kind, UNIQUE};
 use crate::store::{Batch, ColumnCells, Values};
 use crate::tables::columnar::{
-    ColumnBuffer, ColumnKind, ColumnSlice, ParquetWriter, begin, disk_error, write_slices,
+    ColumnKind, ColumnSlice, ParquetWriter, begin, disk_error, schema_of, write_slices,
 };
 
 /// Rows of a row group: readers such as `DuckDB` share a file out to their threads by row groups, and advise 100,000 and
@@ -47,10 +47,10 @@ impl ParquetFile {
     /// `files` are written at the same time, and share the memory that one has.
     pub fn new(to: BufWriter<File>, columns: &[Column], files: usize) -> io::Result<Self> {
         let begun = || {
-            let fields = columns.iter().map(|column| {
-                ColumnBuffer::new(column.name.clone(), column.kind.in_parquet()).schema()
-            });
-            let fields = fields.collect::<Result<_, _>>()?;
+            let fields = columns
+                .iter()
+                .map(|column| schema_of(&column.name, column.kind.in_parquet()))
+                .collect::<Result<_, _>>()?;
             let schema = Type::group_type_builder("posts").with_fields(fields);
             begin(to, Arc::new(schema.build()?), None, &UNIQUE)
         };

@@ -22,11 +22,11 @@ use super::columns::renamed;
 use super::convert::{lines_of, members, plain};
 use super::output::{DECIDED_BY, Shape};
 use super::{FilesError, write_error};
+use crate::tables::ParquetFault;
 use crate::tables::columnar::{
-    ColumnBuffer, ColumnKind, ColumnValue, ParquetWriter, begin, disk_error,
+    ColumnKind, ColumnSlice, ParquetWriter, RowGroup, begin, disk_error, schema_of, write_slices,
 };
 use crate::tables::parquet::{caught, distinct_names, under};
-use crate::tables::ParquetFault;
 
 /// Rows of a group: as many as other writers put into one, in powers of ten.
 const GROUP_ROWS: usize = 100_000;
@@ -52,15 +52,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    fn in_parquet(self) -> ColumnKind {
-        match self {
-            Self::Bool => ColumnKind::Boolean,
-            Self::Int | Self::LongInt => ColumnKind::Integer,
-            Self::Float => ColumnKind::Number,
-            Self::Unknown | Self::Text => ColumnKind::Text,
-        }
-    }
-
     /// Of a value as JSON writes it.
     pub(super) fn of(json: &str) -> Self {
         match json.as_bytes().first() {
@@ -85,18 +76,48 @@ impl Kind {
     }
 }
 
-/// A column of the output.
+/// A column of the output, with the rows of the row group that is being gathered.
 #[derive(Debug)]
 pub(super) struct Column {
     pub(super) name: String,
     kind: Kind,
-    values: ColumnBuffer,
+    values: ColumnSlice,
+    /// 1 for a row that has a value, else 0.
+    present: Vec<i16>,
 }
 
 impl Column {
     pub(super) fn new(name: String, kind: Kind) -> Self {
-        let values = ColumnBuffer::new(name.clone(), kind.in_parquet());
-        Self { name, kind, values }
+        let values = match kind {
+            Kind::Bool => ColumnSlice::Boolean(Vec::new()),
+            Kind::Int | Kind::LongInt => ColumnSlice::Integer(Vec::new()),
+            Kind::Float => ColumnSlice::Number(Vec::new()),
+            Kind::Unknown | Kind::Text => ColumnSlice::Text(Vec::new()),
+        };
+        Self {
+            name,
+            kind,
+            values,
+            present: Vec::new(),
+        }
+    }
+
+    fn schema(&self) -> Result<TypePtr, ParquetError> {
+        let kind = match &self.values {
+            ColumnSlice::Boolean(_) => ColumnKind::Boolean,
+            ColumnSlice::Integer(_) => ColumnKind::Integer,
+            ColumnSlice::Number(_) => ColumnKind::Number,
+            ColumnSlice::Text(_) => ColumnKind::Text,
+        };
+        schema_of(&self.name, kind)
+    }
+
+    fn write(&self, group: &mut RowGroup<'_>) -> Result<(), ParquetError> {
+        write_slices(group, std::iter::once((&self.values, &self.present)))
+    }
+
+    fn clear(&mut self) {
+        *self = Self::new(std::mem::take(&mut self.name), self.kind);
     }
 
     /// One of ours.
@@ -122,20 +143,31 @@ impl Column {
         };
     }
 
-    /// Adds the value of a row; how many bytes of text it has.
+    /// Adds the value of a row; returns how many bytes of text it has.
     fn push(&mut self, json: Option<&str>) -> usize {
         let json = json.filter(|json| *json != "null");
-        self.values.push(match (json, self.values.kind()) {
-            (None, _) => ColumnValue::Null,
-            (Some(json), ColumnKind::Boolean) => ColumnValue::Boolean(json == "true"),
-            (Some(json), ColumnKind::Integer | ColumnKind::Time) => {
-                json.parse().map_or(ColumnValue::Null, ColumnValue::Integer)
+        let mut bytes = 0;
+        let is_present = match (&mut self.values, json) {
+            (_, None) => false,
+            (ColumnSlice::Boolean(values), Some(json)) => {
+                values.push(json == "true");
+                true
             }
-            (Some(json), ColumnKind::Number) => {
-                json.parse().map_or(ColumnValue::Null, ColumnValue::Number)
+            (ColumnSlice::Integer(values), Some(json)) => {
+                json.parse().map(|value| values.push(value)).is_ok()
             }
-            (Some(json), ColumnKind::Text) => ColumnValue::Text(plain(json)),
-        })
+            (ColumnSlice::Number(values), Some(json)) => {
+                json.parse().map(|value| values.push(value)).is_ok()
+            }
+            (ColumnSlice::Text(values), Some(json)) => {
+                let text = plain(json);
+                bytes = text.len();
+                values.push(text.into_bytes().into());
+                true
+            }
+        };
+        self.present.push(i16::from(is_present));
+        bytes
     }
 }
 
@@ -147,14 +179,9 @@ fn failed(path: &Path) -> impl Fn(ParquetError) -> FilesError + '_ {
 }
 
 /// Fills the columns with up to `rows` rows; how many there were.
-fn fill(
-    columns: &mut [Column],
-    lines: Lines<'_>,
-    rows: usize,
-    bytes: usize,
-) -> io::Result<usize> {
+fn fill(columns: &mut [Column], lines: Lines<'_>, rows: usize, bytes: usize) -> io::Result<usize> {
     for column in &mut *columns {
-        column.values.clear();
+        column.clear();
     }
     let places: std::collections::HashMap<String, usize> = columns
         .iter()
@@ -188,10 +215,7 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
         .iter()
         .map(|column| Column::new(column.name.clone(), column.kind))
         .collect();
-    let fields: Result<Vec<TypePtr>, ParquetError> = columns
-        .iter()
-        .map(|column| column.values.schema())
-        .collect();
+    let fields: Result<Vec<TypePtr>, ParquetError> = columns.iter().map(Column::schema).collect();
     let schema = Type::group_type_builder("schema").with_fields(fields.map_err(&failed)?);
     let schema = Arc::new(schema.build().map_err(&failed)?);
     let mut writer = begin(BufWriter::new(to), schema, None, &[]).map_err(&failed)?;
@@ -203,7 +227,7 @@ pub(super) fn write(lines: &Path, to: File, columns: &[Column]) -> Result<File, 
         }
         let mut group = writer.next_row_group().map_err(&failed)?;
         for column in &columns {
-            column.values.write(&mut group).map_err(&failed)?;
+            column.write(&mut group).map_err(&failed)?;
         }
         group.close().map_err(&failed)?;
     }
@@ -278,8 +302,7 @@ pub(super) fn beside_copies(
         copy(input, &mut writer, &mut added, &mut rows, lines)?;
     }
     let out = writer.into_inner().map_err(&failed)?;
-    out.into_inner()
-        .map_err(|error| unread(error.into_error()))
+    out.into_inner().map_err(|error| unread(error.into_error()))
 }
 
 /// The schema of an input's columns with ours behind them, and what the file is to say of itself.
@@ -306,7 +329,7 @@ fn schema_beside(
         }
     }
     for column in added {
-        all.push(column.values.schema()?);
+        all.push(column.schema()?);
     }
     let schema = Type::group_type_builder(about.file_metadata().schema().name()).with_fields(all);
     Ok((Arc::new(schema.build()?), kept_about(about, &new_names)))
@@ -361,7 +384,7 @@ fn copy(
         FilesError::of_table(input, ParquetFault::from(error).into())
     };
     let file = File::open(input).map_err(|error| FilesError::of_table(input, error.into()))?;
-    for (at, group) in reader.metadata().row_groups().iter().enumerate() {
+    for group in reader.metadata().row_groups() {
         let count = usize::try_from(group.num_rows()).map_err(|_| damaged("no rows"))?;
         let filled = fill(added, rows, count, usize::MAX).map_err(write_error(lines))?;
         if filled != count {
@@ -376,7 +399,7 @@ fn copy(
                 .map_err(&failed)?;
         }
         for column in &*added {
-            column.values.write(&mut out).map_err(&failed)?;
+            column.write(&mut out).map_err(&failed)?;
         }
         out.close().map_err(&failed)?;
     }

@@ -58,7 +58,10 @@ pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
         return Ok(vec![path.to_owned()]);
     }
     let pattern = if is_folder {
-        format!("{}/**/*", glob::Pattern::escape(named.trim_end_matches('/')))
+        format!(
+            "{}/**/*",
+            glob::Pattern::escape(named.trim_end_matches('/'))
+        )
     } else {
         named.clone().into_owned()
     };
@@ -69,11 +72,9 @@ pub fn expanded(path: &Path) -> Result<Vec<PathBuf>, FilesError> {
     };
     let found = glob::glob_with(&pattern, options).map_err(|error| FilesError::Pattern {
         pattern: named.into_owned(),
-        why: error.msg,
+        why: error.msg.to_owned(),
     })?;
-    let is_hidden = |part: Component<'_>| {
-        matches!(part, Component::Normal(name) if name.to_string_lossy().starts_with('_'))
-    };
+    let is_hidden = |part: Component<'_>| matches!(part, Component::Normal(name) if name.to_string_lossy().starts_with('_'));
     let mut files = Vec::new();
     for file in found {
         let file = file.map_err(|error| {

@@ -1,17 +1,16 @@
 //! Columns of a Parquet file as they are written: values in the type of their column, and which rows have one.
 
+use std::borrow::Borrow;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::sync::Arc;
 
 use parquet::basic::{Compression, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
-use parquet::file::writer::{
-    SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter,
-};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{ColumnPath, Type, TypePtr};
 
 /// A file that is being written.
@@ -34,137 +33,25 @@ pub enum ColumnKind {
     Time,
 }
 
-#[derive(Debug)]
-enum Values {
-    Boolean(Vec<bool>),
-    Integer(Vec<i64>),
-    Number(Vec<f64>),
-    Text(Vec<ByteArray>),
-}
-
-/// One value of a row.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ColumnValue {
-    /// None.
-    Null,
-    /// Of a column of these.
-    Boolean(bool),
-    /// Of integers, or of times.
-    Integer(i64),
-    /// Of numbers.
-    Number(f64),
-    /// Of texts.
-    Text(String),
-}
-
-/// A column of the row group that is being gathered.
-#[derive(Debug)]
-pub struct ColumnBuffer {
-    name: String,
-    kind: ColumnKind,
-    values: Values,
-    /// 1 for a row that has a value, else 0.
-    present: Vec<i16>,
-}
-
-impl ColumnBuffer {
-    /// An empty column.
-    pub fn new(name: String, kind: ColumnKind) -> Self {
-        let values = match kind {
-            ColumnKind::Boolean => Values::Boolean(Vec::new()),
-            ColumnKind::Integer | ColumnKind::Time => Values::Integer(Vec::new()),
-            ColumnKind::Number => Values::Number(Vec::new()),
-            ColumnKind::Text => Values::Text(Vec::new()),
-        };
-        Self {
-            name,
-            kind,
-            values,
-            present: Vec::new(),
+/// How a file describes a column, whose rows may lack a value.
+///
+/// # Errors
+/// Where the format knows no such column.
+pub fn schema_of(name: &str, kind: ColumnKind) -> Result<TypePtr, ParquetError> {
+    let (physical, logical) = match kind {
+        ColumnKind::Boolean => (Physical::BOOLEAN, None),
+        ColumnKind::Integer => (Physical::INT64, None),
+        ColumnKind::Number => (Physical::DOUBLE, None),
+        ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        ColumnKind::Time => {
+            let time = LogicalType::timestamp(true, TimeUnit::MILLIS);
+            (Physical::INT64, Some(time))
         }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What it holds.
-    pub fn kind(&self) -> ColumnKind {
-        self.kind
-    }
-
-    /// Adds the value of a row; how many bytes of text it has. A value of another type is none.
-    pub fn push(&mut self, value: ColumnValue) -> usize {
-        let mut bytes = 0;
-        let is_present = match (&mut self.values, value) {
-            (Values::Boolean(values), ColumnValue::Boolean(value)) => {
-                values.push(value);
-                true
-            }
-            (Values::Integer(values), ColumnValue::Integer(value)) => {
-                values.push(value);
-                true
-            }
-            (Values::Number(values), ColumnValue::Number(value)) => {
-                values.push(value);
-                true
-            }
-            (Values::Text(values), ColumnValue::Text(text)) => {
-                bytes = text.len();
-                values.push(ByteArray::from(text.into_bytes()));
-                true
-            }
-            _ => false,
-        };
-        self.present.push(i16::from(is_present));
-        bytes
-    }
-
-    /// Takes all values out.
-    pub fn clear(&mut self) {
-        self.present.clear();
-        match &mut self.values {
-            Values::Boolean(values) => values.clear(),
-            Values::Integer(values) => values.clear(),
-            Values::Number(values) => values.clear(),
-            Values::Text(values) => values.clear(),
-        }
-    }
-
-    /// How the file describes it.
-    ///
-    /// # Errors
-    /// Where the format knows no such column.
-    pub fn schema(&self) -> Result<TypePtr, ParquetError> {
-        let (physical, logical) = match self.kind {
-            ColumnKind::Boolean => (Physical::BOOLEAN, None),
-            ColumnKind::Integer => (Physical::INT64, None),
-            ColumnKind::Number => (Physical::DOUBLE, None),
-            ColumnKind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
-            ColumnKind::Time => {
-                let time = LogicalType::timestamp(true, TimeUnit::MILLIS);
-                (Physical::INT64, Some(time))
-            }
-        };
-        let column = Type::primitive_type_builder(&self.name, physical)
-            .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(logical);
-        Ok(Arc::new(column.build()?))
-    }
-
-    /// Writes it as the next column of a row group.
-    ///
-    /// # Errors
-    /// Where the file cannot be written, or has no further column.
-    pub fn write(&self, group: &mut RowGroup<'_>) -> Result<(), ParquetError> {
-        match &self.values {
-            Values::Boolean(values) => put::<BoolType>(group, values, &self.present),
-            Values::Integer(values) => put::<Int64Type>(group, values, &self.present),
-            Values::Number(values) => put::<DoubleType>(group, values, &self.present),
-            Values::Text(values) => put::<ByteArrayType>(group, values, &self.present),
-        }
-    }
+    };
+    let column = Type::primitive_type_builder(name, physical)
+        .with_repetition(Repetition::OPTIONAL)
+        .with_logical_type(logical);
+    Ok(Arc::new(column.build()?))
 }
 
 /// Values of a column without those that are NULL.
@@ -184,47 +71,29 @@ pub enum ColumnSlice {
 ///
 /// # Errors
 /// Where the file cannot be written, or its next column is of another type.
-pub fn write_slices(
+pub fn write_slices<S: Borrow<ColumnSlice>, P: AsRef<[i16]>>(
     group: &mut RowGroup<'_>,
-    slices: impl Iterator<Item = (ColumnSlice, Vec<i16>)>,
+    slices: impl Iterator<Item = (S, P)>,
 ) -> Result<(), ParquetError> {
-    let mut column = next_column(group)?;
+    let none = || ParquetError::General("a column too many".to_owned());
+    let mut column = group.next_column()?.ok_or_else(none)?;
     for (slice, present) in slices {
-        let present = Some(present.as_slice());
-        match slice {
+        let present = Some(present.as_ref());
+        match slice.borrow() {
             ColumnSlice::Boolean(values) => column
                 .typed::<BoolType>()
-                .write_batch(&values, present, None),
+                .write_batch(values, present, None),
             ColumnSlice::Integer(values) => column
                 .typed::<Int64Type>()
-                .write_batch(&values, present, None),
+                .write_batch(values, present, None),
             ColumnSlice::Number(values) => column
                 .typed::<DoubleType>()
-                .write_batch(&values, present, None),
+                .write_batch(values, present, None),
             ColumnSlice::Text(values) => column
                 .typed::<ByteArrayType>()
-                .write_batch(&values, present, None),
+                .write_batch(values, present, None),
         }?;
     }
-    column.close()
-}
-
-fn next_column<'g>(
-    group: &'g mut RowGroup<'_>,
-) -> Result<SerializedColumnWriter<'g>, ParquetError> {
-    let none = || ParquetError::General("a column too many".to_owned());
-    group.next_column()?.ok_or_else(none)
-}
-
-fn put<T: DataType>(
-    group: &mut RowGroup<'_>,
-    values: &[T::T],
-    present: &[i16],
-) -> Result<(), ParquetError> {
-    let mut column = next_column(group)?;
-    column
-        .typed::<T>()
-        .write_batch(values, Some(present), None)?;
     column.close()
 }
 

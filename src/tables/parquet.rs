@@ -14,8 +14,8 @@ use parquet::basic::{LogicalType, TimeUnit};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::ReadOptionsBuilder;
-use parquet::record::reader::RowIter;
 use parquet::record::Field;
+use parquet::record::reader::RowIter;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use serde_json::Value;
 
@@ -81,7 +81,8 @@ pub fn rows_of(
     let columns = schema.get_fields();
     let fields = fields.iter().map(|at| columns[*at].clone()).collect();
     let projection = Type::group_type_builder(schema.name()).with_fields(fields);
-    Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection.build()?))?)
+    let projection = projection.build()?;
+    Ok(RowIter::from_file_into(Box::new(reader)).project(Some(projection))?)
 }
 
 /// The names of fields; the second of two alike gets a number, as in CSV.
@@ -206,8 +207,7 @@ impl Parquet {
             let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
             let options = ReadOptionsBuilder::new().with_parquet_schema(schema);
             let file = again()?;
-            let opened =
-                caught(|| SerializedFileReader::new_with_options(file, options.build()));
+            let opened = caught(|| SerializedFileReader::new_with_options(file, options.build()));
             reader = opened.unwrap_or_else(Err).map_err(fault)?;
         }
         let about = reader.metadata().file_metadata().schema_descr_ptr();

@@ -9,8 +9,6 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Field;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use topicmill_score::folder::ModelFolder;

@@ -524,4 +524,3 @@ fn who_is_killed_or_has_no_room_leaves_what_was_there() {
     let file = SerializedFileReader::new(file).unwrap();
     assert_eq!(file.metadata().file_metadata().num_rows(), 30_000);
 }
-

@@ -511,7 +511,8 @@ async fn answers_from_files_are_about_the_text_that_people_saw() {
         assert_eq!(scene.import("bare.csv", &bare.join("\n"), &[]).code, 0);
         assert_eq!(before_an_edit(), 2);
         // Another time, it is another answer, about what is there now.
-        let later = "id,label,reviewer,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
+        let later =
+            "id,label,reviewer,answered_at\nk00000,food,label-studio:1,2036-11-20T08:00:00Z\n";
         assert_eq!(scene.import("later.csv", later, &[]).code, 0);
         assert_eq!(before_an_edit(), 1);
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::engine::{repository, runtime_is_here};
-use crate::support::hub::{COMMIT, Fault, Hub};
+use crate::support::hub::{Fault, Hub};
 use crate::support::program::{Program, Ran, finished};
 
 const MADE: &str = "tests/it/fixtures/models/tiny-bart-made";
