@@ -1,9 +1,7 @@
 //! The same things as JSON, under `/api`, as `openapi.json` describes them.
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
-use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderValue, StatusCode};
+use axum::extract::State;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -11,11 +9,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::ask::{self, NotAnswered};
-use super::listing::{self, Asked, NotListed, Words, given, head};
-use super::pages::status_of;
-use crate::domain::{Fullname, spreadsheet_safe};
-use crate::store::{StoreError, Table};
+use super::ask;
+use super::listing::{self, Asked, Words, given, head};
+use super::pages::Failed;
+use super::pages::post::{Named, find};
+use crate::domain::spreadsheet_safe;
+use crate::store::Table;
 
 /// What the paths below are and answer.
 pub const OPENAPI: &str = include_str!("openapi.json");
@@ -31,42 +30,11 @@ pub fn router() -> Router<Shared> {
         .route("/api/sql", get(sql))
 }
 
-/// What went wrong, as JSON.
-pub struct ApiError(StatusCode, String);
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let Self(status, said) = self;
-        let mut response = (status, Json(json!({ "error": said }))).into_response();
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            response
-                .headers_mut()
-                .insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        }
-        response
-    }
-}
-
-impl From<StoreError> for ApiError {
-    fn from(error: StoreError) -> Self {
-        Self(status_of(&error), error.to_string())
-    }
-}
-
-impl From<NotListed> for ApiError {
-    fn from(error: NotListed) -> Self {
-        match error {
-            NotListed::Wrong(said) => Self(StatusCode::BAD_REQUEST, said),
-            NotListed::Store(error) => error.into(),
-        }
-    }
-}
-
 async fn openapi() -> Response {
     ([(CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
-async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> {
+async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
     serving.index.ready().await?;
     let columns = serving.index.columns();
     let standing = serving.index.standing();
@@ -88,7 +56,7 @@ async fn overview(State(serving): State<Shared>) -> Result<Json<Value>, ApiError
     })))
 }
 
-async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> {
+async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
     let Some(target) = serving.store.current_target().await? else {
         return Ok(Json(json!({ "label_set": null, "labels": [] })));
     };
@@ -111,25 +79,12 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, ApiError> 
 async fn posts(
     State(serving): State<Shared>,
     Words(asked): Words<Asked>,
-) -> Result<Json<listing::Listed>, ApiError> {
+) -> Result<Json<listing::Listed>, Failed> {
     Ok(Json(listing::list(&serving, &asked).await?))
 }
 
-async fn post(
-    State(serving): State<Shared>,
-    fullname: Result<Path<String>, PathRejection>,
-) -> Result<Response, ApiError> {
-    // What is no text is no name either.
-    let fullname = fullname.map_or_else(|_| String::new(), |Path(fullname)| fullname);
-    let nothing = || {
-        ApiError(
-            StatusCode::NOT_FOUND,
-            format!("no post `{}` is stored", head(&fullname)),
-        )
-    };
-    let name: Fullname = fullname.parse().map_err(|_| nothing())?;
-    let post = serving.store.whole_post(name.as_str()).await?;
-    Ok(Json(post.ok_or_else(nothing)?).into_response())
+async fn post(State(serving): State<Shared>, named: Named) -> Result<Response, Failed> {
+    Ok(Json(find(&serving, named).await?).into_response())
 }
 
 /// A statement, and in what form its answer is wanted.
@@ -142,22 +97,18 @@ pub struct AskedSql {
 async fn sql(
     State(serving): State<Shared>,
     Words(asked): Words<AskedSql>,
-) -> Result<Response, ApiError> {
-    let wrong = |said: String| ApiError(StatusCode::BAD_REQUEST, said);
-    let sql = given(&asked.query)
-        .ok_or_else(|| wrong("`query` is missing: give it one statement that reads".into()))?;
+) -> Result<Response, Failed> {
+    let sql = given(&asked.query).ok_or_else(|| {
+        Failed::wrong("`query` is missing: give it one statement that reads".into())
+    })?;
     let format = given(&asked.format).unwrap_or("json");
     if !["json", "csv"].contains(&format) {
-        return Err(wrong(format!(
+        return Err(Failed::wrong(format!(
             "`format={}` is none of json, csv",
             head(format)
         )));
     }
-    let answer = ask::answer(&serving, sql, ask::ROWS).await;
-    let answer = answer.map_err(|error| {
-        let (status, said) = said(&error);
-        ApiError(status, said)
-    })?;
+    let answer = ask::answer(&serving, sql, ask::ROWS).await?;
     if format == "csv" {
         return Ok(csv(&answer.table, answer.is_cut));
     }
@@ -167,27 +118,6 @@ async fn sql(
         "is_cut": answer.is_cut,
     }))
     .into_response())
-}
-
-/// What is said of a query that has no answer.
-pub fn said(error: &NotAnswered) -> (StatusCode, String) {
-    match error {
-        NotAnswered::Busy => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "other queries are being answered; ask again in a moment".to_owned(),
-        ),
-        NotAnswered::Late => (
-            StatusCode::BAD_REQUEST,
-            format!(
-                "the query took longer than {} s and was ended; ask for less, or run it with `topicmill sql`",
-                ask::LIMIT.as_secs()
-            ),
-        ),
-        NotAnswered::Store(error @ StoreError::Query(_)) => {
-            (StatusCode::BAD_REQUEST, error.to_string())
-        }
-        NotAnswered::Store(error) => (status_of(error), error.to_string()),
-    }
 }
 
 /// Why writing a CSV into memory does not fail.

@@ -3,7 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use axum::http::StatusCode;
+
 use super::Serving;
+use super::pages::Failed;
 use crate::store::{self, Answered, Inquiry, Part, StoreError, Table};
 
 /// How long a query may take.
@@ -25,20 +28,14 @@ pub struct Answer {
     pub is_cut: bool,
 }
 
-/// Why there is no answer.
-pub enum NotAnswered {
-    /// Others are being answered.
-    Busy,
-    /// It took too long.
-    Late,
-    Store(StoreError),
-}
-
 /// Answers a statement.
-pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, NotAnswered> {
+pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, Failed> {
     let turn = tokio::select! {
         turn = serving.queries.acquire() => turn,
-        () = serving.clock.sleep(TURN) => return Err(NotAnswered::Busy),
+        () = serving.clock.sleep(TURN) => {
+            let said = "other queries are being answered; ask again in a moment";
+            return Err(Failed(StatusCode::SERVICE_UNAVAILABLE, said.to_owned()));
+        }
     };
     let _turn = turn.expect("nobody closes the semaphore");
     let stop = serving.stop.child_token();
@@ -87,15 +84,17 @@ pub async fn answer(serving: &Serving, sql: &str, rows: u64) -> Result<Answer, N
             }
             // Before it says which columns it gives, it is the server that takes long, and not the query.
             return Err(if has_begun.load(Relaxed) {
-                NotAnswered::Late
+                Failed::wrong(format!(
+                    "the query took longer than {} s and was ended; ask for less, or run it with `topicmill sql`",
+                    LIMIT.as_secs()
+                ))
             } else {
-                NotAnswered::Store(StoreError::Away)
+                StoreError::Away.into()
             });
         }
     };
-    let asked = asked.map_err(NotAnswered::Store)?;
     Ok(Answer {
-        is_cut: is_full || asked == Answered::Cut,
+        is_cut: is_full || asked? == Answered::Cut,
         table,
     })
 }

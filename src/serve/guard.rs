@@ -20,7 +20,7 @@ use axum::{Extension, Form};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::pages::{LoginPage, failure, html};
+use super::pages::{Failed, LoginPage, failure, html};
 
 /// Longer than everything that a page does.
 const LONGEST: Duration = Duration::from_secs(45);
@@ -248,9 +248,13 @@ pub async fn login(guard: Extension<Arc<Guard>>, form: Form<Token>) -> Response 
     }
 }
 
-/// Adds to every answer what browsers may do with it.
+/// Writes what failed, and adds to every answer what browsers may do with it.
 pub async fn protect(request: Request, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
     let mut response = next.run(request).await;
+    if let Some(Failed(status, said)) = response.extensions_mut().remove() {
+        response = failure(&path, status, &said);
+    }
     let headers = response.headers_mut();
     for (name, value) in [
         (CONTENT_SECURITY_POLICY, POLICY),

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Serving;
-use super::index::{Filter, Place, Sort, has_words};
+use super::index::{Filter, Place, Sort, has_words, key};
+use super::pages::Failed;
 use crate::store::StoreError;
 use crate::store::browsed::ListedPost;
 
@@ -112,29 +113,16 @@ pub struct Listed {
     pub next: Option<String>,
 }
 
-/// Why there is no page.
-pub enum NotListed {
-    /// What was asked makes no sense; in words.
-    Wrong(String),
-    Store(StoreError),
-}
-
-impl From<StoreError> for NotListed {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
 /// Reads a page.
-pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, NotListed> {
-    let filter = filter(asked).map_err(NotListed::Wrong)?;
-    let limit = limit(asked).map_err(NotListed::Wrong)?;
+pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
+    let filter = filter(asked).map_err(Failed::wrong)?;
+    let limit = limit(asked).map_err(Failed::wrong)?;
     let search = given(&asked.q).map(str::to_owned);
     if let Some(search) = &search {
         if search.chars().count() > LONGEST_SEARCH {
             let said =
                 format!("the search is longer than {LONGEST_SEARCH} characters; search for less");
-            return Err(NotListed::Wrong(said));
+            return Err(Failed::wrong(said));
         }
         if !has_words(search) {
             return Ok(Listed {
@@ -148,7 +136,7 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, NotListed>
     serving.index.ready().await?;
     let after = match given(&asked.after) {
         None => None,
-        Some(text) => Some(place(serving, text).map_err(NotListed::Wrong)?),
+        Some(text) => Some(place(text).map_err(Failed::wrong)?),
     };
     let found = serving.index.find(filter, search, after, limit).await?;
     let posts = read(serving, &found.names).await?;
@@ -276,17 +264,15 @@ fn moment(name: &str, text: &str, days: u64) -> Result<i64, String> {
     })
 }
 
-fn place(serving: &Serving, text: &str) -> Result<Place, String> {
-    let wrong = || {
+fn place(text: &str) -> Result<Place, String> {
+    let place = text.split_once('.');
+    let place = place.and_then(|(rank, name)| Some((rank.parse().ok()?, key(name))));
+    place.ok_or_else(|| {
         format!(
             "`after={}` is no place of a list: take it from `next` of the page before",
             head(text)
         )
-    };
-    let (rank, name) = text.split_once('.').ok_or_else(wrong)?;
-    let rank = rank.parse().map_err(|_| wrong())?;
-    let key = serving.index.columns().key(name).ok_or_else(wrong)?;
-    Ok((rank, key))
+    })
 }
 
 /// As much of what somebody sent as an answer repeats.

@@ -21,7 +21,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use axum::{Extension, Router};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -154,7 +154,7 @@ impl Server {
             database: options.database,
             any_user: options.any_user,
             queries: Semaphore::new(QUERIES),
-            drawn: pages::overview::Drawn::default(),
+            drawn: watch::Sender::new(None),
             stop,
         };
         Ok(Self {

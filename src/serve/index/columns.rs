@@ -1,15 +1,18 @@
-//! Of every post what lists are filtered and sorted by, in columns: 46 bytes a post.
+//! Of every post what lists are filtered and sorted by, in memory: 48 bytes a post.
 //!
-//! A list is chosen by one walk over the columns, whatever is asked for: 1,000,000 posts take some milliseconds, so that no
+//! A list is chosen by one walk over all of them, whatever is asked for: 1,000,000 posts take some milliseconds, so that no
 //! combination of filters needs an index of the database, and the count of what passes is exact.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use crate::domain::TextHash;
+use chrono::DateTime;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-/// Digits of an id that fit into a key: 36^12 is less than 2^63.
-const DIGITS: usize = 12;
+use crate::domain::TextHash;
+use crate::store::{Inquiry, Part, Result, Store, StoreError, parts};
+
 /// The number of a text that is not there.
 const NONE: u32 = u32::MAX;
 /// No votes are known.
@@ -39,6 +42,16 @@ impl Names {
     pub fn texts(&self) -> &[String] {
         &self.texts
     }
+
+    /// Which of them are wanted, by their numbers; the last one stands for [`NONE`].
+    fn wanted(&self, is_wanted: impl Fn(Option<&str>) -> bool) -> Vec<bool> {
+        let texts = self.texts.iter().map(|text| Some(text.as_str()));
+        texts.chain([None]).map(is_wanted).collect()
+    }
+}
+
+fn is_among(number: u32, wanted: Option<&[bool]>) -> bool {
+    wanted.is_none_or(|wanted| wanted[(number as usize).min(wanted.len() - 1)])
 }
 
 /// The order of a list.
@@ -84,29 +97,6 @@ pub struct Filter {
     pub sort: Sort,
 }
 
-/// A post as it comes out of the database.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outlined<'p> {
-    pub fullname: &'p str,
-    /// The second of 1970 at which it was posted.
-    pub created: i64,
-    pub subreddit: &'p str,
-    pub topic: Option<&'p str>,
-    pub reddit_score: Option<i64>,
-    /// The first half of the hash of its text; 0 where retention took the text.
-    pub text: u64,
-    pub label: Option<OutlinedLabel<'p>>,
-}
-
-/// Its label for this text.
-#[derive(Debug, Clone, PartialEq)]
-pub struct OutlinedLabel<'p> {
-    /// A slug, `other` or `unsure`.
-    pub outcome: &'p str,
-    pub score: f64,
-    pub margin: f64,
-}
-
 /// A place in a sorted list: what it is sorted by, and the key of the post.
 pub type Place = (i64, i64);
 
@@ -121,21 +111,48 @@ pub struct Chosen {
     pub total: u64,
 }
 
-/// The columns.
+/// A post: names are numbers, times seconds of 1970.
+#[derive(Debug)]
+struct Row {
+    key: i64,
+    created: i64,
+    /// The first half of the hash of its text.
+    text: u64,
+    score: f32,
+    margin: f32,
+    votes: i32,
+    subreddit: u32,
+    topic: u32,
+    outcome: u32,
+}
+
+impl Row {
+    /// What it is sorted by, the largest first.
+    fn rank(&self, sort: Sort) -> i64 {
+        match sort {
+            Sort::Newest => self.created,
+            // The bits of floats that are not negative are in the order of their values.
+            Sort::Surest => i64::from(self.score.max(0.0).to_bits()),
+            Sort::Closest => -i64::from(self.margin.max(0.0).to_bits()),
+            Sort::Reddit => i64::from(self.votes),
+        }
+    }
+
+    fn is_ranked(&self, sort: Sort) -> bool {
+        match sort {
+            Sort::Newest => true,
+            Sort::Surest | Sort::Closest => self.outcome != NONE,
+            Sort::Reddit => self.votes != NO_VOTES,
+        }
+    }
+}
+
+/// All posts.
 #[derive(Debug, Default)]
 pub struct Columns {
-    keys: Vec<i64>,
-    created: Vec<i64>,
-    subreddit: Vec<u32>,
-    topic: Vec<u32>,
-    outcome: Vec<u32>,
-    score: Vec<f32>,
-    margin: Vec<f32>,
-    votes: Vec<i32>,
-    text: Vec<u64>,
-    /// How many of them there are.
-    texts: usize,
-    /// Names that are no numbers of twelve digits.
+    /// In the order of their keys.
+    rows: Vec<Row>,
+    /// Names that are no numbers of base 36.
     odd: HashMap<i64, String>,
     /// Subreddits.
     pub subreddits: Names,
@@ -146,116 +163,111 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// Adds a post.
-    pub fn add(&mut self, post: &Outlined<'_>) {
-        let key = self.key_for(post.fullname);
-        self.keys.push(key);
-        self.created.push(post.created);
-        self.subreddit.push(self.subreddits.number(post.subreddit));
-        let topic = post.topic.map_or(NONE, |topic| self.topics.number(topic));
-        self.topic.push(topic);
-        let votes = post.reddit_score.map(|votes| {
-            // The lowest number of all stands for no votes.
-            i32::try_from(votes).unwrap_or(if votes < 0 { i32::MIN + 1 } else { i32::MAX })
-        });
-        self.votes.push(votes.unwrap_or(NO_VOTES));
-        self.text.push(post.text);
-        self.texts += usize::from(post.text != NO_TEXT);
-        let (outcome, score, margin) = match &post.label {
-            None => (NONE, 0.0, 0.0),
-            Some(label) => {
-                let outcome = self.outcomes.number(label.outcome);
-                (outcome, label.score, label.margin)
-            }
+    /// Reads them from the database: by one statement, in no order.
+    pub async fn read(store: &Store) -> Result<Self> {
+        // No row has the keys -1.
+        let target = store.current_target().await?;
+        let (model, set) = target.map_or((-1, -1), |target| (target.model, target.label_set));
+        let sql = format!(
+            "SELECT p.fullname, p.created_at, p.subreddit, p.topic, p.reddit_score, \
+                    CASE WHEN p.text_purged_at IS NULL THEN p.text_hash END, \
+                    CASE WHEN c.other THEN 'other' WHEN c.abstained THEN 'unsure' ELSE c.label END, c.score, c.margin \
+               FROM posts p LEFT JOIN classifications c \
+                 ON c.model_id = {model} AND c.label_set_id = {set} AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
+        );
+        // The statement is our own, so the rights of the database's user are no danger here.
+        let inquiry = Inquiry {
+            sql,
+            limit: None,
+            at_most: None,
+            patience: None,
+            longest: None,
+            any_user: true,
+            stop: CancellationToken::new(),
         };
-        self.outcome.push(outcome);
+        let (into, mut parts) = parts();
+        let take = async {
+            let mut columns = Self::default();
+            while let Some(part) = parts.recv().await {
+                if let Part::Rows(rows) = part {
+                    rows.iter().try_for_each(|row| columns.add(row))?;
+                }
+            }
+            columns.rows.sort_unstable_by_key(|row| row.key);
+            Ok(columns)
+        };
+        let (asked, columns) = futures_util::future::join(store.ask(inquiry, into), take).await;
+        asked?;
+        columns
+    }
+
+    fn add(&mut self, row: &[Value]) -> Result<()> {
+        let text = |at: usize| row[at].as_str();
+        let fullname = text(0).unwrap_or_default();
+        let created = text(1).and_then(seconds);
+        let created = created.ok_or_else(|| StoreError::Corrupt {
+            table: "posts",
+            row: fullname.to_owned(),
+            detail: "its time is none".to_owned(),
+        })?;
+        let key = key(fullname);
+        if key < 0 {
+            self.odd.insert(key, fullname.to_owned());
+        }
+        let hash = text(5).and_then(|hash| u64::from_str_radix(hash.get(..16)?, 16).ok());
+        // The lowest number of all stands for no votes.
+        let votes = row[4]
+            .as_i64()
+            .map(|votes| i32::try_from(votes.max((NO_VOTES + 1).into())).unwrap_or(i32::MAX));
         #[expect(
             clippy::cast_possible_truncation,
             reason = "seven digits are enough to sort by"
         )]
-        {
-            self.score.push(score as f32);
-            self.margin.push(margin as f32);
-        }
-    }
-
-    /// Puts the posts into the order of their keys, after the last ones were added.
-    pub fn sort(&mut self) {
-        // Posts may come in this order anyway; then nothing has to be moved.
-        if self.keys.is_sorted() {
-            return;
-        }
-        let mut order: Vec<usize> = (0..self.keys.len()).collect();
-        order.sort_unstable_by_key(|at| self.keys[*at]);
-        reorder(&mut self.keys, &order);
-        reorder(&mut self.created, &order);
-        reorder(&mut self.subreddit, &order);
-        reorder(&mut self.topic, &order);
-        reorder(&mut self.outcome, &order);
-        reorder(&mut self.score, &order);
-        reorder(&mut self.margin, &order);
-        reorder(&mut self.votes, &order);
-        reorder(&mut self.text, &order);
-    }
-
-    fn key_for(&mut self, fullname: &str) -> i64 {
-        if let Some(key) = key(fullname) {
-            return key;
-        }
-        // No post on Reddit has such a name, but a file may. Keys below zero are not taken by others.
-        let hash = TextHash::of(fullname);
-        let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
-        let mut key = i64::from_be_bytes(*half) | i64::MIN;
-        while self.odd.contains_key(&key) {
-            key = key.wrapping_add(1) | i64::MIN;
-        }
-        self.odd.insert(key, fullname.to_owned());
-        key
+        let number = |at: usize| row[at].as_f64().unwrap_or_default() as f32;
+        self.rows.push(Row {
+            key,
+            created,
+            text: hash.unwrap_or(NO_TEXT),
+            score: number(7),
+            margin: number(8),
+            votes: votes.unwrap_or(NO_VOTES),
+            subreddit: self.subreddits.number(text(2).unwrap_or_default()),
+            topic: text(3).map_or(NONE, |topic| self.topics.number(topic)),
+            outcome: text(6).map_or(NONE, |outcome| self.outcomes.number(outcome)),
+        });
+        Ok(())
     }
 
     /// The name of a post by its key.
     pub fn fullname(&self, key: i64) -> String {
-        match self.odd.get(&key) {
-            Some(name) => name.clone(),
-            None => name(key),
-        }
-    }
-
-    /// The key of a post that is there under this name.
-    pub fn key(&self, fullname: &str) -> Option<i64> {
-        let odd = || self.odd.iter().find(|(_, name)| *name == fullname);
-        key(fullname).or_else(|| odd().map(|(key, _)| *key))
+        self.odd.get(&key).cloned().unwrap_or_else(|| name(key))
     }
 
     /// How many posts there are.
     pub fn len(&self) -> usize {
-        self.keys.len()
+        self.rows.len()
     }
 
     /// How many posts have a text.
     pub fn texts(&self) -> usize {
-        self.texts
+        self.rows.iter().filter(|row| row.text != NO_TEXT).count()
     }
 
     /// Keys of up to `most` posts that have a text, with the halves of its hash, from the newest post on.
     pub fn newest_texts(&self, most: usize) -> Vec<(i64, u64)> {
-        let places = self.created.iter().zip(&self.keys).zip(&self.text);
-        let mut places: Vec<(i64, i64, u64)> = places
-            .filter(|(_, text)| **text != NO_TEXT)
-            .map(|((created, key), text)| (*created, *key, *text))
-            .collect();
-        places.sort_unstable_by_key(|place| Reverse(*place));
-        places.truncate(most);
-        let texts = places.into_iter();
-        texts.map(|(_, key, text)| (key, text)).collect()
+        let rows = self.rows.iter().filter(|row| row.text != NO_TEXT);
+        let mut rows: Vec<&Row> = rows.collect();
+        rows.sort_unstable_by_key(|row| Reverse((row.created, row.key)));
+        let rows = rows.into_iter().take(most);
+        rows.map(|row| (row.key, row.text)).collect()
     }
 
     /// How many posts each outcome has; those without a label come under `unlabelled`.
     pub fn count_outcomes(&self) -> Vec<(String, u64)> {
         let mut counts = vec![0_u64; self.outcomes.texts().len() + 1];
         let last = counts.len() - 1;
-        for outcome in &self.outcome {
-            counts[(*outcome as usize).min(last)] += 1;
+        for row in &self.rows {
+            counts[(row.outcome as usize).min(last)] += 1;
         }
         let names = self.outcomes.texts().iter().cloned();
         names.chain(["unlabelled".to_owned()]).zip(counts).collect()
@@ -263,12 +275,11 @@ impl Columns {
 
     /// The times of the first and of the last post.
     pub fn span(&self) -> Option<(i64, i64)> {
-        let (first, last) = (self.created.iter().min(), self.created.iter().max());
-        first.copied().zip(last.copied())
+        let created = || self.rows.iter().map(|row| row.created);
+        created().min().zip(created().max())
     }
 
-    /// A page of up to `limit` posts behind `after`, of those that pass and, if that is given, whose keys are `among` these,
-    /// which are sorted.
+    /// A page of up to `limit` posts behind `after`, of those that pass and, if that is given, whose keys are `among` these.
     pub fn choose(
         &self,
         filter: &Filter,
@@ -276,204 +287,85 @@ impl Columns {
         after: Option<Place>,
         limit: usize,
     ) -> Chosen {
-        let Some(passes) = Passes::new(self, filter) else {
-            return Chosen::default();
+        let Filter { sort, .. } = *filter;
+        let outcomes = filter.outcome.as_deref().map(|wanted| {
+            self.outcomes.wanted(|outcome| match outcome {
+                None => wanted == "unlabelled",
+                Some(label) if wanted == "labelled" => label != "other" && label != "unsure",
+                outcome => outcome == Some(wanted),
+            })
+        });
+        let topics = filter.topic.as_deref();
+        let topics = topics.map(|wanted| self.topics.wanted(|topic| topic == Some(wanted)));
+        let subreddits = filter.subreddit.as_deref().map(|wanted| {
+            let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted);
+            self.subreddits.wanted(|name| name.is_some_and(is_wanted))
+        });
+        let since = filter.since.unwrap_or(i64::MIN);
+        let until = filter.until.unwrap_or(i64::MAX);
+        let passes = |row: &Row| {
+            is_among(row.outcome, outcomes.as_deref())
+                && is_among(row.topic, topics.as_deref())
+                && is_among(row.subreddit, subreddits.as_deref())
+                && (since..until).contains(&row.created)
+                && filter
+                    .min_score
+                    .is_none_or(|least| row.outcome != NONE && row.score >= least)
+                && row.is_ranked(sort)
         };
-        let mut best = Best::new(limit, after);
-        let mut look = |at: usize| {
-            if passes.is_at(self, at) {
-                best.offer((self.rank(filter.sort, at), self.keys[at]));
+        // One more than asked for says that there are more.
+        let mut best: BinaryHeap<Reverse<Place>> = BinaryHeap::with_capacity(limit + 2);
+        let mut total = 0;
+        let look = |row: &Row| {
+            if !passes(row) {
+                return;
+            }
+            total += 1;
+            let place = (row.rank(sort), row.key);
+            // By its place and not by how many posts come before it: new posts do not shift the pages behind.
+            let is_shown = after.is_some_and(|after| place >= after);
+            let is_worse = best.len() > limit && best.peek() < Some(&Reverse(place));
+            if !is_shown && !is_worse {
+                best.push(Reverse(place));
+                if best.len() > limit + 1 {
+                    best.pop();
+                }
             }
         };
         match among {
             // The newest posts have the highest keys, as a rule: what comes first is offered first.
-            None => (0..self.keys.len()).rev().for_each(look),
+            None => self.rows.iter().rev().for_each(look),
             Some(among) => {
-                let mut from = 0;
-                for key in among {
-                    from += gallop(&self.keys[from..], *key);
-                    match self.keys.get(from) {
-                        None => break,
-                        Some(found) if found == key => look(from),
-                        // It was purged since it was searched.
-                        Some(_) => {}
-                    }
-                }
+                let place = |key| self.rows.binary_search_by_key(key, |row| row.key).ok();
+                // One may be purged since it was searched.
+                let found = among.iter().filter_map(place);
+                found.map(|at| &self.rows[at]).for_each(look);
             }
         }
-        best.chosen()
-    }
-
-    /// What a post is sorted by, the largest first.
-    fn rank(&self, sort: Sort, at: usize) -> i64 {
-        match sort {
-            Sort::Newest => self.created[at],
-            // The bits of floats that are not negative are in the order of their values.
-            Sort::Surest => i64::from(self.score[at].max(0.0).to_bits()),
-            Sort::Closest => -i64::from(self.margin[at].max(0.0).to_bits()),
-            Sort::Reddit => i64::from(self.votes[at]),
-        }
+        let best = best.into_sorted_vec().into_iter();
+        let mut keys: Vec<Place> = best.map(|place| place.0).collect();
+        let more = keys.len() > limit;
+        keys.truncate(limit);
+        Chosen { keys, more, total }
     }
 }
 
-fn reorder<T: Copy>(column: &mut Vec<T>, order: &[usize]) {
-    *column = order.iter().map(|at| column[*at]).collect();
-}
-
-/// How many numbers of a sorted list are smaller than one that is not far from its beginning.
-fn gallop(sorted: &[i64], wanted: i64) -> usize {
-    let mut step = 1;
-    while step < sorted.len() && sorted[step] < wanted {
-        step *= 2;
-    }
-    let (from, to) = (step / 2, sorted.len().min(step + 1));
-    from + sorted[from..to].partition_point(|key| *key < wanted)
-}
-
-/// The first places behind one, of those that are offered.
-struct Best {
-    heap: BinaryHeap<Reverse<Place>>,
-    limit: usize,
-    after: Option<Place>,
-    total: u64,
-}
-
-impl Best {
-    fn new(limit: usize, after: Option<Place>) -> Self {
-        Self {
-            // One more than asked for says that there are more.
-            heap: BinaryHeap::with_capacity(limit + 1),
-            limit,
-            after,
-            total: 0,
-        }
-    }
-
-    fn offer(&mut self, place: Place) {
-        self.total += 1;
-        // By its place and not by how many posts come before it: new posts do not shift the pages behind.
-        if self.after.is_some_and(|after| place >= after) {
-            return;
-        }
-        if self.heap.len() <= self.limit {
-            return self.heap.push(Reverse(place));
-        }
-        if let Some(mut worst) = self.heap.peek_mut()
-            && place > worst.0
-        {
-            *worst = Reverse(place);
-        }
-    }
-
-    fn chosen(self) -> Chosen {
-        let mut keys: Vec<Place> = self.heap.into_iter().map(|place| place.0).collect();
-        keys.sort_unstable_by_key(|place| Reverse(*place));
-        let more = keys.len() > self.limit;
-        keys.truncate(self.limit);
-        Chosen {
-            keys,
-            more,
-            total: self.total,
-        }
-    }
-}
-
-/// A filter in numbers.
-struct Passes {
-    outcomes: Option<Vec<bool>>,
-    topic: Option<u32>,
-    subreddits: Option<Vec<bool>>,
-    since: i64,
-    until: i64,
-    min_score: Option<f32>,
-    sort: Sort,
-}
-
-impl Passes {
-    /// `None` where nothing can pass.
-    fn new(columns: &Columns, filter: &Filter) -> Option<Self> {
-        let outcomes = filter.outcome.as_deref().map(|wanted| {
-            let texts = columns.outcomes.texts().iter();
-            let mut those: Vec<bool> = texts
-                .map(|text| match wanted {
-                    "labelled" => text != "other" && text != "unsure",
-                    wanted => text == wanted,
-                })
-                .collect();
-            those.push(wanted == "unlabelled");
-            those
-        });
-        let topic = match filter.topic.as_deref() {
-            None => None,
-            Some(topic) => Some(*columns.topics.numbers.get(topic)?),
-        };
-        let subreddits = filter.subreddit.as_deref().map(|wanted| {
-            let texts = columns.subreddits.texts().iter();
-            texts
-                .map(|text| text.eq_ignore_ascii_case(wanted))
-                .collect()
-        });
-        Some(Self {
-            outcomes,
-            topic,
-            subreddits,
-            since: filter.since.unwrap_or(i64::MIN),
-            until: filter.until.unwrap_or(i64::MAX),
-            min_score: filter.min_score,
-            sort: filter.sort,
-        })
-    }
-
-    fn is_at(&self, columns: &Columns, at: usize) -> bool {
-        let outcome = columns.outcome[at];
-        if let Some(those) = &self.outcomes
-            && !those[(outcome as usize).min(those.len() - 1)]
-        {
-            return false;
-        }
-        if self.topic.is_some_and(|topic| topic != columns.topic[at]) {
-            return false;
-        }
-        if let Some(those) = &self.subreddits
-            && !those[columns.subreddit[at] as usize]
-        {
-            return false;
-        }
-        let created = columns.created[at];
-        if created < self.since || created >= self.until {
-            return false;
-        }
-        let has_label = outcome != NONE;
-        if let Some(least) = self.min_score
-            && !(has_label && columns.score[at] >= least)
-        {
-            return false;
-        }
-        match self.sort {
-            Sort::Newest => true,
-            Sort::Surest | Sort::Closest => has_label,
-            Sort::Reddit => columns.votes[at] != NO_VOTES,
-        }
-    }
-}
-
-/// The number that an id is.
-fn key(fullname: &str) -> Option<i64> {
-    let id = fullname.strip_prefix("t3_")?;
-    let is_plain = (1..=DIGITS).contains(&id.len())
-        // `t3_01` and `t3_1` would be one number, and upper case another spelling of it.
-        && !id.starts_with('0')
-        && !id.bytes().any(|byte| byte.is_ascii_uppercase());
-    if !is_plain || id.starts_with(['+', '-']) {
-        return None;
-    }
-    i64::from_str_radix(id, 36).ok()
+/// The number that an id is; below zero where it is none: no post on Reddit has such a name, but a file may.
+pub fn key(fullname: &str) -> i64 {
+    let id = fullname.strip_prefix("t3_");
+    let key = id.and_then(|id| i64::from_str_radix(id, 36).ok());
+    // `t3_01` and `t3_1` would be one number, and upper case another spelling of it.
+    key.filter(|key| name(*key) == fullname).unwrap_or_else(|| {
+        let hash = TextHash::of(fullname);
+        let half = hash.as_bytes().first_chunk().expect("it has 16 bytes");
+        i64::from_be_bytes(*half) | i64::MIN
+    })
 }
 
 /// The id that a number is.
 fn name(key: i64) -> String {
     let mut rest = key.unsigned_abs();
-    let mut digits = Vec::with_capacity(DIGITS);
+    let mut digits = Vec::new();
     while rest > 0 {
         let digit = u32::try_from(rest % 36).expect("less than 36");
         digits.push(char::from_digit(digit, 36).expect("less than 36"));
@@ -483,5 +375,142 @@ fn name(key: i64) -> String {
     format!("t3_{id}")
 }
 
+/// The second of 1970 of a time as SQLite holds it, or as PostgreSQL prints it.
+fn seconds(text: &str) -> Option<i64> {
+    let time = DateTime::parse_from_rfc3339(text)
+        // PostgreSQL prints the zone as `+00`, without minutes.
+        .or_else(|_| DateTime::parse_from_str(text, "%Y-%m-%d %H:%M:%S%.f%#z"));
+    time.ok().map(|time| time.timestamp())
+}
+
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn columns() -> Columns {
+        let mut columns = Columns::default();
+        for n in 0..200_i32 {
+            let of = |names: &[&str]| names[usize::try_from(n).unwrap() % names.len()].to_owned();
+            let fullname = format!("t3_{}{n:03}", of(&["z", "1a", "9", "zz1"]));
+            let label = of(&["games", "food", "other", "unsure", ""]);
+            let label = Some(label).filter(|label| !label.is_empty());
+            let score = |n: i32| label.as_ref().map(|_| f64::from(n % 100) / 100.0);
+            let row = json!([
+                fullname,
+                format!("1970-01-01T00:{:02}:{:02}+00:00", n / 180, n / 3 % 60),
+                of(&["Food", "gaming"]),
+                (n % 3 == 0).then_some("games"),
+                (n % 4 != 0).then_some(n - 50),
+                "00000000000000070000000000000000",
+                label,
+                score(n),
+                score(n * 7),
+            ]);
+            columns.add(row.as_array().unwrap()).unwrap();
+        }
+        columns.rows.sort_unstable_by_key(|row| row.key);
+        columns
+    }
+
+    #[test]
+    fn pages_put_together_are_the_whole_list_in_every_order() {
+        let columns = columns();
+        for (sort, ..) in Sort::ALL {
+            let filter = Filter {
+                sort,
+                subreddit: Some("food".into()),
+                ..Filter::default()
+            };
+            let all = columns.choose(&filter, None, None, 1_000);
+            assert!(!all.more && all.total == all.keys.len() as u64 && all.total > 40);
+            assert!(all.keys.is_sorted_by(|a, b| a > b), "{sort:?}");
+            let (mut paged, mut after) = (Vec::new(), None);
+            loop {
+                let page = columns.choose(&filter, None, after, 7);
+                assert_eq!(page.total, all.total);
+                paged.extend(page.keys.iter().copied());
+                after = page.keys.last().copied();
+                if !page.more {
+                    break;
+                }
+            }
+            assert_eq!(paged, all.keys, "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn filters_let_through_what_they_say() {
+        let columns = columns();
+        let total = |filter: Filter| columns.choose(&filter, None, None, 5).total;
+        for (outcome, posts) in [
+            ("games", 40),
+            ("labelled", 80),
+            ("unlabelled", 40),
+            ("unsure", 40),
+            ("no such", 0),
+        ] {
+            let filter = Filter {
+                outcome: Some(outcome.into()),
+                ..Filter::default()
+            };
+            assert_eq!(total(filter), posts, "{outcome}");
+        }
+        let topic = Filter {
+            topic: Some("games".into()),
+            since: Some(10),
+            until: Some(20),
+            ..Filter::default()
+        };
+        assert_eq!(total(topic), 10);
+        let least = Filter {
+            min_score: Some(0.9),
+            ..Filter::default()
+        };
+        assert_eq!(total(least), 16);
+    }
+
+    #[test]
+    fn a_search_looks_at_those_that_matched_alone() {
+        let columns = columns();
+        let all = columns.choose(&Filter::default(), None, None, 500);
+        let mut some: Vec<i64> = all.keys.iter().step_by(7).map(|(_, key)| *key).collect();
+        let wanted = some.len() as u64;
+        // Keys that are not there.
+        some.extend([2, i64::MAX]);
+        let found = columns.choose(&Filter::default(), Some(&some), None, 500);
+        assert_eq!(found.total, wanted);
+        let kept = all.keys.into_iter().filter(|(_, key)| some.contains(key));
+        assert_eq!(found.keys, kept.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn names_of_any_kind_have_keys_of_their_own() {
+        for fullname in ["t3_1", "t3_z000000", "t3_zzzzzzzzzzzz"] {
+            assert_eq!(name(key(fullname)), fullname);
+        }
+        let odd = [
+            "t3_0",
+            "t3_01",
+            "t3_-1",
+            "t3_A",
+            "t3_zzzzzzzzzzzzzzzz",
+            "x",
+            "",
+        ];
+        assert!(odd.iter().all(|name| key(name) < 0));
+    }
+
+    #[test]
+    fn times_of_both_databases_are_read() {
+        for text in [
+            "2026-11-04T07:06:32+00:00",
+            "2026-11-04 07:06:32+00",
+            "2026-11-04 08:06:32.5+01",
+        ] {
+            assert_eq!(seconds(text), Some(1_793_775_992), "{text}");
+        }
+        assert_eq!(seconds("yesterday"), None);
+    }
+}

@@ -4,17 +4,16 @@
 //! now; only which posts a list has may be as old as the last look, some seconds as a rule.
 
 mod columns;
-mod outline;
 mod words;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-pub use self::columns::{Chosen, Columns, Filter, Place, Sort};
+pub use self::columns::{Chosen, Columns, Filter, Place, Sort, key};
 use self::words::Words;
 pub use self::words::has_words;
 use crate::clock::SharedClock;
@@ -34,8 +33,6 @@ const REST: u32 = 19;
 const LONGEST_REST: Duration = Duration::from_mins(1);
 /// Matches of a search that lists have: who searches for "the" wants no list of all posts.
 const MATCHES: usize = 30_000;
-/// Searches whose matches are kept: whoever turns pages searches for the same again.
-const SEARCHES: usize = 32;
 
 /// What was found.
 #[derive(Debug, Clone, Default)]
@@ -61,60 +58,59 @@ pub struct Standing {
 
 /// All posts, for lists and searches.
 pub struct Index {
-    columns: RwLock<Arc<Columns>>,
-    words: Mutex<Words>,
-    /// What was searched for last, and its matches; those of earlier words are dropped.
-    searches: Mutex<VecDeque<(String, Arc<Vec<i64>>)>>,
-    /// Keys of texts that are in `words`, sorted, with the halves of their hashes.
-    texts: Mutex<Vec<(i64, u64)>>,
-    searched: AtomicUsize,
-    /// How often everything was read.
-    times: watch::Sender<u64>,
+    /// Nothing before they are read for the first time.
+    columns: watch::Sender<Option<Arc<Columns>>>,
     /// Why the last look failed, if it did.
     failed: watch::Sender<Option<String>>,
+    words: Mutex<Words>,
+    searched: AtomicUsize,
     /// Newest posts whose texts are searched, at most.
     most: usize,
+}
+
+/// What an index was made of.
+#[derive(Default)]
+struct Read {
+    news: Option<News>,
+    /// Keys of texts that are in the words, with the halves of their hashes.
+    texts: HashMap<i64, u64>,
 }
 
 impl Index {
     /// An empty one.
     pub fn new(most: usize) -> Result<Self> {
-        let words = Words::new().map_err(|error| failed(&error))?;
         Ok(Self {
-            columns: RwLock::default(),
-            words: Mutex::new(words),
-            searches: Mutex::default(),
-            texts: Mutex::default(),
-            searched: AtomicUsize::new(0),
-            times: watch::Sender::new(0),
+            columns: watch::Sender::new(None),
             failed: watch::Sender::new(None),
+            words: Mutex::new(Words::new().map_err(|error| failed(&error))?),
+            searched: AtomicUsize::new(0),
             most,
         })
     }
 
     /// The columns as they are now.
     pub fn columns(&self) -> Arc<Columns> {
-        Arc::clone(&self.columns.read().expect("no holder of this lock panics"))
+        self.columns.borrow().clone().unwrap_or_default()
     }
 
     /// How far it is.
     pub fn standing(&self) -> Standing {
-        let posts = self.columns().len();
+        let columns = self.columns();
         Standing {
-            posts,
-            to_search: self.columns().texts().min(self.most),
+            posts: columns.len(),
+            to_search: columns.texts().min(self.most),
             searched: self.searched.load(Ordering::Relaxed),
         }
     }
 
     /// Waits until lists can be made; an error where they were never read, and the last try failed.
     pub async fn ready(&self) -> Result<()> {
-        let (mut times, mut failed) = (self.times.subscribe(), self.failed.subscribe());
+        let (mut columns, mut failed) = (self.changes(), self.failed.subscribe());
         // The senders live as long as this index does.
         tokio::select! {
             // An index that was read once stays useful, whatever the last look met.
             biased;
-            _ = times.wait_for(|times| *times > 0) => Ok(()),
+            _ = columns.wait_for(Option::is_some) => Ok(()),
             failed = failed.wait_for(Option::is_some) => {
                 let said = failed.ok().and_then(|said| said.clone());
                 Err(StoreError::Unread(said.unwrap_or_default()))
@@ -122,9 +118,9 @@ impl Index {
         }
     }
 
-    /// Tells each time that everything was read again.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.times.subscribe()
+    /// Changes each time that everything was read again.
+    pub fn changes(&self) -> watch::Receiver<Option<Arc<Columns>>> {
+        self.columns.subscribe()
     }
 
     /// A page of a list; on a thread of its own, since it walks over all posts.
@@ -138,10 +134,9 @@ impl Index {
         let index = Arc::clone(self);
         let finding = tokio::task::spawn_blocking(move || {
             let columns = index.columns();
-            let among = match search.as_deref() {
-                None => None,
-                Some(search) => Some(index.search(search)?),
-            };
+            // One more than lists have says that there are more.
+            let among = search.map(|search| index.words().find(&search, MATCHES + 1));
+            let among = among.transpose().map_err(|error| failed(&error))?;
             let is_cut = among.as_ref().is_some_and(|among| among.len() > MATCHES);
             let chosen = columns.choose(&filter, among.as_deref().map(Vec::as_slice), after, limit);
             let names = chosen.keys.iter();
@@ -155,168 +150,99 @@ impl Index {
         finding.await.expect("finding does not panic")
     }
 
-    /// Keys of posts that match, sorted.
-    fn search(&self, search: &str) -> Result<Arc<Vec<i64>>> {
-        let lock = || self.searches.lock().expect("no holder of this lock panics");
-        if let Some((_, found)) = lock().iter().find(|(known, _)| known == search) {
-            return Ok(Arc::clone(found));
-        }
-        let words = self.words.lock().expect("no holder of this lock panics");
-        // One more than lists have says that there are more.
-        let found = words.find(search, MATCHES + 1);
-        let found = Arc::new(found.map_err(|error| failed(&error))?);
-        // Under the lock of the words, so that nobody forgets what is not there yet.
-        let mut searches = lock();
-        searches.truncate(SEARCHES - 1);
-        searches.push_front((search.to_owned(), Arc::clone(&found)));
-        Ok(found)
-    }
-
-    /// Changes the words, and forgets what was found among those before.
-    fn change(&self, change: impl FnOnce(&mut Words) -> rusqlite::Result<()>) -> Result<()> {
-        // Changing the words takes the processor for long, and the lock belongs to a thread.
-        tokio::task::block_in_place(|| {
-            let mut words = self.words.lock().expect("no holder of this lock panics");
-            let changed = change(&mut words);
-            let searches = self.searches.lock();
-            searches.expect("no holder of this lock panics").clear();
-            changed.map_err(|error| failed(&error))
-        })
+    fn words(&self) -> MutexGuard<'_, Words> {
+        self.words.lock().expect("no holder of this lock panics")
     }
 
     /// Keeps it up to date for as long as it is polled.
     pub async fn keep(self: Arc<Self>, store: Store, clock: SharedClock) {
-        let mut read: Option<News> = None;
-        let mut told = false;
+        let mut read = Read::default();
         loop {
             let began = clock.elapsed();
             let looked = self.look(&store, &mut read).await;
-            self.failed.send_replace(looked.as_ref().err().map(reason));
-            match looked {
-                Ok(false) => told = false,
-                Ok(true) => {
-                    let took = clock.elapsed().saturating_sub(began);
-                    let posts = self.columns().len();
-                    tracing::debug!(posts, millis = took.as_millis(), "read what lists need");
-                    clock.sleep((took * REST).min(LONGEST_REST)).await;
-                    told = false;
-                }
-                Err(error) => {
-                    // Once, not every two seconds.
-                    if !told {
-                        tracing::warn!("lists stay as they are: {error}");
-                    }
-                    told = true;
-                }
+            let failed = looked.as_ref().err().map(reason);
+            if let Some(failed) = &failed
+                && self.failed.borrow().is_none()
+            {
+                // Once, not every two seconds.
+                tracing::warn!("lists stay as they are: {failed}");
+            }
+            self.failed.send_replace(failed);
+            if let Ok(true) = looked {
+                let took = clock.elapsed().saturating_sub(began);
+                let posts = self.columns().len();
+                tracing::debug!(posts, millis = took.as_millis(), "read what lists need");
+                clock.sleep((took * REST).min(LONGEST_REST)).await;
             }
             clock.sleep(LOOK_EVERY).await;
         }
     }
 
     /// Reads everything again if something was written since; whether it was.
-    async fn look(&self, store: &Store, read: &mut Option<News>) -> Result<bool> {
+    async fn look(&self, store: &Store, read: &mut Read) -> Result<bool> {
         store.usable().await?;
         // Asked before the posts are read. What is written meanwhile is then news for the next look, and nothing is
         // missed.
         let news = store.news().await?;
-        if read.as_ref() == Some(&news) {
+        if read.news.as_ref() == Some(&news) {
             return Ok(false);
         }
-        let columns = Arc::new(outline::read(store).await?);
-        *self.columns.write().expect("no holder of this lock panics") = Arc::clone(&columns);
+        let columns = Arc::new(Columns::read(store).await?);
         // Before the texts are read: lists can be made now, and their words take longer.
-        self.times.send_modify(|times| *times += 1);
-        self.read_texts(store, &columns).await?;
+        self.columns.send_replace(Some(Arc::clone(&columns)));
+        self.read_texts(store, &columns, &mut read.texts).await?;
         // Last: a look that fails half-way is done again as a whole.
-        *read = Some(news);
+        read.news = Some(news);
         Ok(true)
     }
 
     /// Brings the words of texts up to date: takes out those that are gone or too old, and adds those that are new or changed.
-    async fn read_texts(&self, store: &Store, columns: &Columns) -> Result<()> {
-        let mut known = self
-            .texts
-            .lock()
-            .expect("no holder of this lock panics")
-            .clone();
-        let mut wanted = columns.newest_texts(self.most);
-        let to_search = wanted.len();
-        let mut within: Vec<i64> = wanted.iter().map(|(key, _)| *key).collect();
-        within.sort_unstable();
-        let gone: Vec<i64> = known
-            .iter()
-            .map(|(key, _)| *key)
-            .filter(|key| within.binary_search(key).is_err())
-            .collect();
-        drop(within);
-        if !gone.is_empty() {
-            self.change(|words| words.take(&gone))?;
-            known.retain(|(key, _)| gone.binary_search(key).is_err());
-        }
-        wanted.retain(|(key, text)| {
-            let at = known.binary_search_by_key(key, |(key, _)| *key);
-            !at.is_ok_and(|at| known[at].1 == *text)
-        });
-        let before = known.len();
-        let mut put = Vec::with_capacity(wanted.len());
-        for (i, segment) in wanted.chunks(SEGMENT).enumerate() {
-            match self.put_texts(store, columns, segment).await {
-                Ok(read) => put.extend(read),
-                Err(error) => {
-                    // What was put in stays there, so that the next look does not put it in again.
-                    self.remember(known, &wanted[..i * SEGMENT], &put);
-                    return Err(error);
-                }
-            }
-            let searched = (before + put.len()).min(to_search);
-            self.searched.store(searched, Ordering::Relaxed);
-        }
-        self.remember(known, &wanted, &put);
-        Ok(())
-    }
-
-    /// Puts the texts of posts into the words as they are now, and takes out those that went in between; the keys of those
-    /// that are there, with the halves of the hashes of what was read.
-    async fn put_texts(
+    async fn read_texts(
         &self,
         store: &Store,
         columns: &Columns,
-        segment: &[(i64, u64)],
-    ) -> Result<Vec<(i64, u64)>> {
-        let mut texts = Vec::with_capacity(segment.len());
-        let mut read = Vec::with_capacity(segment.len());
-        for some in segment.chunks(TEXTS) {
-            let names: Vec<String> = some.iter().map(|(key, _)| columns.fullname(*key)).collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            for text in store.texts_of(&names).await? {
-                if let Some(key) = columns.key(&text.fullname) {
-                    read.push((key, half(text.text_hash)));
+        known: &mut HashMap<i64, u64>,
+    ) -> Result<()> {
+        let mut wanted = columns.newest_texts(self.most);
+        let within: HashSet<i64> = wanted.iter().map(|(key, _)| *key).collect();
+        let gone = known.keys().copied().filter(|key| !within.contains(key));
+        self.change(&gone.collect::<Vec<_>>(), Vec::new())?;
+        known.retain(|key, _| within.contains(key));
+        wanted.retain(|(key, text)| known.get(key) != Some(text));
+        for segment in wanted.chunks(SEGMENT) {
+            let (mut texts, mut read) = (Vec::new(), HashMap::new());
+            for some in segment.chunks(TEXTS) {
+                let names: Vec<String> =
+                    some.iter().map(|(key, _)| columns.fullname(*key)).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                for text in store.texts_of(&names).await? {
+                    let key = key(&text.fullname);
+                    read.insert(key, half(text.text_hash));
                     texts.push((key, text.title, text.body));
                 }
             }
+            let keys = segment.iter().map(|(key, _)| *key);
+            // Purged, or without a text, since the columns were read.
+            let gone: Vec<i64> = keys.filter(|key| !read.contains_key(key)).collect();
+            self.change(&gone, texts)?;
+            for key in &gone {
+                known.remove(key);
+            }
+            known.extend(read);
+            self.searched.store(known.len(), Ordering::Relaxed);
         }
-        read.sort_unstable();
-        let is_read = |key: i64| read.binary_search_by_key(&key, |(key, _)| *key).is_ok();
-        let keys = segment.iter().map(|(key, _)| *key);
-        // Purged, or without a text, since the columns were read.
-        let gone: Vec<i64> = keys.filter(|key| !is_read(*key)).collect();
-        self.change(|words| {
-            words.take(&gone)?;
-            words.put(texts)
-        })?;
-        Ok(read)
+        self.searched.store(known.len(), Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Notes which texts are in the words.
-    fn remember(&self, mut known: Vec<(i64, u64)>, tried: &[(i64, u64)], put: &[(i64, u64)]) {
-        let mut changed: Vec<i64> = tried.iter().map(|(key, _)| *key).collect();
-        changed.sort_unstable();
-        known.retain(|(key, _)| changed.binary_search(key).is_err());
-        known.extend_from_slice(put);
-        known.sort_unstable();
-        known.shrink_to_fit();
-        self.searched.store(known.len(), Ordering::Relaxed);
-        *self.texts.lock().expect("no holder of this lock panics") = known;
+    /// Takes texts out of the words, and puts others there.
+    fn change(&self, gone: &[i64], texts: Vec<(i64, String, String)>) -> Result<()> {
+        // It takes the processor for long, and the lock belongs to a thread.
+        tokio::task::block_in_place(|| {
+            let mut words = self.words();
+            words.take(gone).and_then(|()| words.put(texts))
+        })
+        .map_err(|error| failed(&error))
     }
 }
 

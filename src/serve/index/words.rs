@@ -4,8 +4,13 @@
 //! database would make every import slower for whoever never searches. It is the same for both databases, needs no migration,
 //! and goes with the process.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use rusqlite::{Connection, params};
 
+/// Searches whose matches are kept: whoever turns pages searches for the same again.
+const SEARCHES: usize = 32;
 /// Bytes of a text that are searched: far more than Reddit's 40,000 characters.
 const BYTES: usize = 200_000;
 /// Emoji and other signs are words, too.
@@ -14,8 +19,11 @@ const BYTES: usize = 200_000;
 const TABLE: &str = "CREATE VIRTUAL TABLE words USING fts5(title, body, content='', contentless_delete=1, \
      tokenize = \"unicode61 remove_diacritics 2 categories 'L* N* Co So Sk'\")";
 
-/// The table.
-pub struct Words(Connection);
+/// The table, and what was searched for since it was last changed, with its matches.
+pub struct Words {
+    table: Connection,
+    searches: VecDeque<(String, Arc<Vec<i64>>)>,
+}
 
 impl Words {
     pub fn new() -> rusqlite::Result<Self> {
@@ -23,14 +31,18 @@ impl Words {
         // Nothing is ever rolled back, and no text may reach a disk.
         connection.execute_batch("PRAGMA journal_mode = OFF; PRAGMA temp_store = MEMORY;")?;
         connection.execute_batch(TABLE)?;
-        Ok(Self(connection))
+        Ok(Self {
+            table: connection,
+            searches: VecDeque::new(),
+        })
     }
 
     /// Adds texts under keys, or puts them in the place of what was there.
     pub fn put(&mut self, mut texts: Vec<(i64, String, String)>) -> rusqlite::Result<()> {
         // Keys that grow go into one segment of the index.
         texts.sort_unstable_by_key(|(key, ..)| *key);
-        let tx = self.0.transaction()?;
+        self.searches.clear();
+        let tx = self.table.transaction()?;
         {
             let mut insert =
                 tx.prepare("INSERT OR REPLACE INTO words (rowid, title, body) VALUES (?, ?, ?)")?;
@@ -43,7 +55,8 @@ impl Words {
 
     /// Takes texts out.
     pub fn take(&mut self, keys: &[i64]) -> rusqlite::Result<()> {
-        let tx = self.0.transaction()?;
+        self.searches.clear();
+        let tx = self.table.transaction()?;
         {
             let mut delete = tx.prepare("DELETE FROM words WHERE rowid = ?")?;
             for key in keys {
@@ -53,20 +66,24 @@ impl Words {
         tx.commit()
     }
 
-    /// Keys of up to `limit` posts that match, sorted: those with the highest ids, which are the newest.
-    pub fn find(&self, search: &str, limit: usize) -> rusqlite::Result<Vec<i64>> {
+    /// Keys of up to `limit` posts that match: those with the highest ids, which are the newest.
+    pub fn find(&mut self, search: &str, limit: usize) -> rusqlite::Result<Arc<Vec<i64>>> {
         let Some(query) = query(search) else {
-            return Ok(Vec::new());
+            return Ok(Arc::default());
         };
+        if let Some((_, found)) = self.searches.iter().find(|(known, _)| known == search) {
+            return Ok(Arc::clone(found));
+        }
         let mut select = self
-            .0
+            .table
             .prepare("SELECT rowid FROM words WHERE words MATCH ? ORDER BY rowid DESC LIMIT ?")?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = select.query_map(params![query, limit], |row| row.get(0))?;
-        let mut keys: Vec<i64> = rows.collect::<rusqlite::Result<_>>()?;
-        // The limit takes the highest keys, and `choose` wants them from the lowest on.
-        keys.reverse();
-        Ok(keys)
+        let keys = select.query_map(params![query, limit], |row| row.get(0))?;
+        let found: Arc<Vec<i64>> = Arc::new(keys.collect::<rusqlite::Result<_>>()?);
+        self.searches.truncate(SEARCHES - 1);
+        self.searches
+            .push_front((search.to_owned(), Arc::clone(&found)));
+        Ok(found)
     }
 }
 
@@ -145,10 +162,10 @@ mod tests {
 
     #[test]
     fn what_people_type_is_text_and_no_operator() {
-        let words = words();
-        let find = |search: &str| words.find(search, 10).unwrap();
+        let mut words = words();
+        let mut find = |search: &str| words.find(search, 10).unwrap().to_vec();
         assert_eq!(find("bread"), [5]);
-        assert_eq!(find("BREAD*"), [5, 9]);
+        assert_eq!(find("BREAD*"), [9, 5]);
         assert_eq!(find("bread* -water"), [9]);
         assert_eq!(find("cafe"), [1]);
         assert_eq!(find("🎉"), [1]);
@@ -174,7 +191,7 @@ mod tests {
         ] {
             words.find(odd, 10).unwrap();
         }
-        assert_eq!(words.find("bread*", 1).unwrap(), [9]);
+        assert_eq!(*words.find("bread*", 1).unwrap(), [9]);
     }
 
     #[test]
@@ -182,7 +199,7 @@ mod tests {
         let mut words = words();
         words.put(vec![(5, "Rye".into(), String::new())]).unwrap();
         words.take(&[9, 77]).unwrap();
-        assert_eq!(words.find("bread*", 10).unwrap(), [] as [i64; 0]);
-        assert_eq!(words.find("rye", 10).unwrap(), [5]);
+        assert_eq!(*words.find("bread*", 10).unwrap(), [] as [i64; 0]);
+        assert_eq!(*words.find("rye", 10).unwrap(), [5]);
     }
 }

@@ -16,7 +16,6 @@ use axum::response::{Html, IntoResponse, Response};
 use serde_json::json;
 
 use super::Shared;
-use super::listing::NotListed;
 use crate::look;
 use crate::store::StoreError;
 
@@ -105,55 +104,45 @@ pub fn failure(path: &str, status: StatusCode, said: &str) -> Response {
     response
 }
 
-/// The status that tells what a failure of the store means for whoever asks.
-pub fn status_of(error: &StoreError) -> StatusCode {
-    match error {
-        StoreError::Query(_)
-        | StoreError::Unanswered {
-            is_passing: false, ..
-        } => StatusCode::BAD_REQUEST,
-        StoreError::Powerful { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
-        StoreError::Newer { .. }
-        | StoreError::NotMigrated(_)
-        | StoreError::Open { .. }
-        | StoreError::Unread(_)
-        | StoreError::Away => StatusCode::SERVICE_UNAVAILABLE,
-        error if error.is_passing() => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+/// Why there is no answer. [`guard::protect`](super::guard::protect), which knows who asked, makes a page of it, or JSON.
+#[derive(Debug, Clone)]
+pub struct Failed(pub StatusCode, pub String);
+
+impl Failed {
+    /// What was asked makes no sense.
+    pub fn wrong(said: String) -> Self {
+        Self(StatusCode::BAD_REQUEST, said)
     }
 }
 
-/// Why a page is not there.
-pub struct PageError(StatusCode, String);
-
-impl PageError {
-    pub fn not_found(said: String) -> Self {
-        Self(StatusCode::NOT_FOUND, said)
-    }
-}
-
-impl IntoResponse for PageError {
+impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        failure("/", self.0, &self.1)
+        let mut response = self.0.into_response();
+        response.extensions_mut().insert(self);
+        response
     }
 }
 
-impl From<StoreError> for PageError {
+impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
-        let status = status_of(&error);
+        let status = match &error {
+            StoreError::Query(_)
+            | StoreError::Unanswered {
+                is_passing: false, ..
+            } => StatusCode::BAD_REQUEST,
+            StoreError::Powerful { .. } | StoreError::Denied(_) => StatusCode::FORBIDDEN,
+            StoreError::Newer { .. }
+            | StoreError::NotMigrated(_)
+            | StoreError::Open { .. }
+            | StoreError::Unread(_)
+            | StoreError::Away => StatusCode::SERVICE_UNAVAILABLE,
+            error if error.is_passing() => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
         if status == StatusCode::INTERNAL_SERVER_ERROR {
             tracing::warn!("read a page: {error}");
         }
         Self(status, error.to_string())
-    }
-}
-
-impl From<NotListed> for PageError {
-    fn from(error: NotListed) -> Self {
-        match error {
-            NotListed::Wrong(said) => Self(StatusCode::BAD_REQUEST, said),
-            NotListed::Store(error) => error.into(),
-        }
     }
 }
 

@@ -7,11 +7,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::{Line, percent, whole};
-use super::{At, PageError, html};
+use super::{At, Failed, html};
 use crate::domain::{Fullname, Timestamp};
 use crate::look;
-use crate::serve::Shared;
 use crate::serve::listing::{address, head};
+use crate::serve::{Serving, Shared};
 use crate::store::browsed::{Sighting, Verdict, WholePost};
 
 /// Characters of a body that are shown: twice the longest on Reddit.
@@ -78,26 +78,28 @@ struct Chart {
     high: String,
 }
 
+/// The name of a post in an address; what is no text is no name either.
+pub type Named = Result<Path<String>, PathRejection>;
+
 /// Shows it.
-pub async fn page(
-    State(serving): State<Shared>,
-    fullname: Result<Path<String>, PathRejection>,
-) -> Result<Response, PageError> {
-    // What is no text is no name either.
-    let fullname = fullname.map_or_else(|_| String::new(), |Path(fullname)| fullname);
-    let nothing = || {
-        let name = head(&fullname);
-        PageError::not_found(format!(
-            "No post `{name}` is stored. It may have been purged, because it was deleted on Reddit."
-        ))
+pub async fn page(State(serving): State<Shared>, named: Named) -> Result<Response, Failed> {
+    Ok(html(StatusCode::OK, &shown(&find(&serving, named).await?)))
+}
+
+/// Reads it.
+pub async fn find(serving: &Serving, named: Named) -> Result<WholePost, Failed> {
+    let fullname = named.map_or_else(|_| String::new(), |Path(fullname)| fullname);
+    let post = match fullname.parse::<Fullname>() {
+        Ok(name) => serving.store.whole_post(name.as_str()).await?,
+        Err(_) => None,
     };
-    let name: Fullname = fullname.parse().map_err(|_| nothing())?;
-    let post = serving
-        .store
-        .whole_post(name.as_str())
-        .await?
-        .ok_or_else(nothing)?;
-    Ok(html(StatusCode::OK, &shown(&post)))
+    post.ok_or_else(|| {
+        let name = head(&fullname);
+        let said = format!(
+            "No post `{name}` is stored. It may have been purged, because it was deleted on Reddit."
+        );
+        Failed(StatusCode::NOT_FOUND, said)
+    })
 }
 
 fn shown(post: &WholePost) -> PostPage {

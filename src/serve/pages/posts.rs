@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 use super::line::Line;
-use super::{At, PageError, html};
+use super::{At, Failed, html};
 use crate::look;
 use crate::serve::Shared;
 use crate::serve::index::{Sort, Standing, has_words};
@@ -55,7 +55,7 @@ struct Choice {
 pub async fn page(
     State(serving): State<Shared>,
     Words(asked): Words<Asked>,
-) -> Result<Response, PageError> {
+) -> Result<Response, Failed> {
     let listed = listing::list(&serving, &asked).await?;
     // `list` does not wait for it where the search has no word.
     serving.index.ready().await?;
@@ -153,7 +153,7 @@ fn sorts(asked: &Asked) -> Vec<Choice> {
     choices.collect()
 }
 
-async fn outcomes(serving: &Shared, asked: &Asked) -> Result<Vec<Choice>, PageError> {
+async fn outcomes(serving: &Shared, asked: &Asked) -> Result<Vec<Choice>, Failed> {
     let chosen = given(&asked.label).or(given(&asked.outcome));
     let choice = |value: &str, words: &str| Choice {
         value: value.to_owned(),

@@ -7,11 +7,11 @@ use axum::response::Response;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{At, html};
+use super::{At, Failed, html};
 use crate::analysis;
 use crate::look;
 use crate::serve::listing::{Words, address, given};
-use crate::serve::{Shared, api, ask};
+use crate::serve::{Shared, ask};
 
 /// Rows of a page.
 const ROWS: u64 = 200;
@@ -71,10 +71,7 @@ pub async fn page(State(serving): State<Shared>, Words(asked): Words<Asked>) -> 
     if !query.is_empty() {
         match ask::answer(&serving, &query, ROWS).await {
             Ok(answered) => answer = Some(shown(&answered)),
-            Err(not) => {
-                let (code, said) = api::said(&not);
-                (status, error) = (code, Some(said));
-            }
+            Err(Failed(code, said)) => (status, error) = (code, Some(said)),
         }
     }
     let page = SqlPage {

@@ -19,7 +19,7 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 
 use self::desk::{Answer, Desk, Next, Question, Said, Standing};
-use super::pages::{At, PageError, failure, file, html};
+use super::pages::{At, Failed, failure, file, html};
 use crate::clock::SharedClock;
 use crate::domain::{Chosen, Fullname, TextHash};
 use crate::look;
@@ -208,7 +208,7 @@ struct ReviewPage {
     standing: Option<Told>,
 }
 
-async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Response, PageError> {
+async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Response, Failed> {
     let who = name(asking.who.as_deref()).unwrap_or_else(|| review.reviewer.clone());
     let Some((target, set)) = review.desk.current().await? else {
         return Ok(html(StatusCode::OK, &review.page(who, Shown::Nothing)));
@@ -230,10 +230,7 @@ async fn page(State(review): State<Shared>, asking: Query<Address>) -> Result<Re
     Ok(html(StatusCode::OK, &page))
 }
 
-async fn answer(
-    State(review): State<Shared>,
-    Form(form): Form<Sent>,
-) -> Result<Response, PageError> {
+async fn answer(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<Response, Failed> {
     let Some((who, post)) = review.checked(&form) else {
         return Ok(refused());
     };
@@ -280,7 +277,7 @@ async fn skip(State(review): State<Shared>, Form(form): Form<Sent>) -> Response 
     onward(&who, "skipped", None)
 }
 
-async fn undo(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<Response, PageError> {
+async fn undo(State(review): State<Shared>, Form(form): Form<Sent>) -> Result<Response, Failed> {
     let Some((who, _)) = review.checked(&form) else {
         return Ok(refused());
     };
@@ -361,7 +358,7 @@ impl Review {
         target: Target,
         set: &LabelSet,
         who: &str,
-    ) -> Result<Done, PageError> {
+    ) -> Result<Done, Failed> {
         // An address picks one of these sentences and says nothing itself: anybody can write one.
         let text = match asking.did.as_deref() {
             Some("answered") => {
@@ -385,7 +382,7 @@ impl Review {
         target: Target,
         set: &LabelSet,
         who: &str,
-    ) -> Result<Done, PageError> {
+    ) -> Result<Done, Failed> {
         let said = match post {
             Some(post) => self.desk.said(&post, who, target).await?,
             None => None,
