@@ -1,7 +1,7 @@
 //! What people who look through posts are shown: plain values, without a database.
 
+use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::domain::Timestamp;
 
@@ -139,7 +139,16 @@ pub struct Sighting {
     pub reddit_score: Option<i64>,
 }
 
-/// What changes with whatever a run writes, and with a topic that is renamed; equal ones mean that nothing was written in
-/// between.
+/// Changes with whatever a run writes; equal ones mean that nothing was written in between.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct News(pub(super) Vec<Value>);
+pub struct News(pub(super) Option<Marks>);
+
+/// The latest run with its heartbeat and the latest end of any, how many ended, and the current target.
+pub(super) type Marks = (
+    Option<i64>,
+    Option<DateTime<Utc>>,
+    Option<DateTime<Utc>>,
+    i64,
+    Option<i64>,
+    Option<i64>,
+);

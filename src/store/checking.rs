@@ -247,9 +247,6 @@ impl Store {
 async fn number<DB>(pool: &sqlx::Pool<DB>, sql: String) -> Result<u64>
 where
     DB: Dialect,
-    for<'c> &'c mut DB::Connection: sqlx::Executor<'c, Database = DB>,
-    DB::Arguments: sqlx::IntoArguments<DB>,
-    for<'q> i64: sqlx::Decode<'q, DB> + sqlx::Type<DB>,
     usize: sqlx::ColumnIndex<DB::Row>,
 {
     sqlx::query::<DB>(AssertSqlSafe(sql))

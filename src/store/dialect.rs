@@ -5,27 +5,112 @@ mod migrations;
 mod postgres;
 mod sqlite;
 
-use std::sync::Arc;
-
+use serde_json::Value;
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::{Database, Pool};
+use sqlx::types::Json;
+use sqlx::types::chrono::{DateTime, Utc};
+use sqlx::{ColumnIndex, Database, Decode, Encode, Executor, IntoArguments, Pool, Type};
 
 pub use postgres::Listener;
-pub(super) use postgres::grants;
+pub(super) use postgres::{grants, lock_timeout};
 pub use sqlite::FileWatch;
 pub(super) use sqlite::{BUSY_TIMEOUT, READER_CACHE, is_settled};
 
 use super::bulk::Insert;
 use super::failure::plain;
-use super::waiting::Waits;
 use super::{Access, Result, Step, StoreError};
-use crate::domain::redact_url;
+use crate::domain::{Timestamp, redact_url};
 
 /// Of one process, at most.
 const CONNECTIONS: u32 = 8;
 
+/// A type with bounds that a supertrait carries: the compiler takes for granted what a supertrait says of an associated type,
+/// and not what it says of other types than `Self`.
+pub trait Same<T> {
+    /// `T`.
+    type Is;
+}
+
+impl<T, S> Same<T> for S {
+    type Is = T;
+}
+
+/// As a supertrait, `Implies<T, Is: Bound>` is `T: Bound` wherever the trait is.
+pub trait Implies<T>: Same<T, Is = T> {}
+
+impl<T, S> Implies<T> for S {}
+
+/// A value that statements take, alone or as an `Option`.
+pub trait Taken<DB: Database>: for<'q> Encode<'q, DB> + Type<DB> {}
+
+impl<DB: Database, T: for<'q> Encode<'q, DB> + Type<DB>> Taken<DB> for T {}
+
+/// A value that statements take and rows hold.
+pub trait Held<DB: Database>: Taken<DB> + for<'r> Decode<'r, DB> {}
+
+impl<DB: Database, T: Taken<DB> + for<'r> Decode<'r, DB>> Held<DB> for T {}
+
+impl<DB: Database> Type<DB> for Timestamp
+where
+    DateTime<Utc>: Type<DB>,
+{
+    fn type_info() -> DB::TypeInfo {
+        DateTime::<Utc>::type_info()
+    }
+
+    fn compatible(kind: &DB::TypeInfo) -> bool {
+        DateTime::<Utc>::compatible(kind)
+    }
+}
+
+impl<'q, DB: Database> Encode<'q, DB> for Timestamp
+where
+    DateTime<Utc>: Encode<'q, DB>,
+{
+    fn encode_by_ref(&self, buffer: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        self.as_datetime().encode_by_ref(buffer)
+    }
+}
+
+impl<'r, DB: Database> Decode<'r, DB> for Timestamp
+where
+    DateTime<Utc>: Decode<'r, DB>,
+{
+    fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        DateTime::<Utc>::decode(value).map(Self::from)
+    }
+}
+
 /// A database that the statements of `sql/` run on.
-pub trait Dialect: Database {
+pub trait Dialect:
+    Database<Arguments: IntoArguments<Self>>
+    + for<'c> Implies<&'c mut Self::Connection, Is: Executor<'c, Database = Self>>
+    + Implies<usize, Is: ColumnIndex<Self::Row>>
+    + Implies<bool, Is: Held<Self>>
+    + Implies<i64, Is: Held<Self>>
+    + Implies<f32, Is: Held<Self>>
+    + Implies<f64, Is: Held<Self>>
+    + Implies<String, Is: Held<Self>>
+    + Implies<Vec<u8>, Is: Held<Self>>
+    + Implies<DateTime<Utc>, Is: Held<Self>>
+    + Implies<Timestamp, Is: Held<Self>>
+    + Implies<Json<Value>, Is: Held<Self>>
+    + Implies<Json<Vec<Value>>, Is: Held<Self>>
+    + Implies<Option<i64>, Is: Taken<Self>>
+    + Implies<Option<f32>, Is: Taken<Self>>
+    + Implies<Option<f64>, Is: Taken<Self>>
+    + Implies<Option<String>, Is: Taken<Self>>
+    + Implies<Option<DateTime<Utc>>, Is: Taken<Self>>
+    + Implies<Option<Timestamp>, Is: Taken<Self>>
+    + Implies<Option<Json<Value>>, Is: Taken<Self>>
+    + for<'q> Implies<&'q str, Is: Encode<'q, Self> + Type<Self>>
+    + for<'q> Implies<Option<&'q str>, Is: Encode<'q, Self> + Type<Self>>
+    + for<'q> Implies<&'q [u8], Is: Encode<'q, Self> + Type<Self>>
+    + for<'q> Implies<Json<&'q Value>, Is: Encode<'q, Self> + Type<Self>>
+    + for<'q> Implies<Json<&'q [Value]>, Is: Encode<'q, Self> + Type<Self>>
+{
     /// Its name in messages and JSON.
     const BACKEND: &'static str;
     /// Begins a transaction that will write. A SQLite transaction that reads first and writes later fails
@@ -89,6 +174,8 @@ pub trait Dialect: Database {
     const EACH_NTH_POST: &'static str;
     /// Bytes on disk.
     const BYTES: &'static str;
+    /// After how many [steps](super::waiting::STEP) a wait for a lock is an error.
+    const MOST_STEPS: u32;
     /// What time it is for everybody who uses the database, where it has a clock of its own.
     const TIME: Option<&'static str>;
 
@@ -113,12 +200,8 @@ pub trait Dialect: Database {
     fn migrator() -> &'static Migrator;
     /// Applies them; processes that start together do it once.
     fn migrate(pool: &Pool<Self>) -> impl Future<Output = Result<(), MigrateError>> + Send;
-    /// Opens the database, making it if `access` says so. Its connections wait for locks as `waits` says.
-    fn open(
-        url: &str,
-        access: Access,
-        waits: &Arc<Waits>,
-    ) -> impl Future<Output = Result<Pool<Self>>> + Send;
+    /// Opens the database, making it if `access` says so.
+    fn open(url: &str, access: Access) -> impl Future<Output = Result<Pool<Self>>> + Send;
 }
 
 /// Which database a URL means.

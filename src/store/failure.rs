@@ -5,7 +5,6 @@ use std::error::Error;
 use std::fmt;
 
 use sqlx::error::{DatabaseError, ErrorKind};
-use sqlx::migrate::MigrateError;
 use sqlx::postgres::PgDatabaseError;
 use sqlx::sqlite::SqliteError;
 
@@ -24,14 +23,12 @@ enum Meaning {
     Denied,
     /// The disk did not take what was written.
     Refused,
-    /// Another writer holds a lock, beyond the time that is waited anyway.
+    /// A lock did not come within the time that was set for it.
     Busy,
     /// Ended for the sake of another transaction.
     Conflict,
     /// A key that another writer has stored.
     Taken,
-    /// A lock did not come within the time that was set for it.
-    LockTimeout,
     /// There is no such database.
     NoDatabase,
     /// User or password.
@@ -59,7 +56,7 @@ fn meaning(error: &dyn DatabaseError) -> Meaning {
         "42501" => Meaning::Denied,
         "40001" | "40P01" => Meaning::Conflict,
         "23505" => Meaning::Taken,
-        "55P03" => Meaning::LockTimeout,
+        "55P03" => Meaning::Busy,
         "3D000" => Meaning::NoDatabase,
         "28P01" | "28000" => Meaning::Login,
         "53300" => Meaning::TooManyConnections,
@@ -173,17 +170,6 @@ pub(super) fn plain(error: sqlx::Error) -> sqlx::Error {
     }
 }
 
-/// The same of a migration.
-pub(super) fn plain_migration(error: MigrateError) -> MigrateError {
-    match error {
-        MigrateError::Execute(source) => MigrateError::Execute(plain(source)),
-        MigrateError::ExecuteMigration(source, version) => {
-            MigrateError::ExecuteMigration(plain(source), version)
-        }
-        error => error,
-    }
-}
-
 /// The failures that a user can mend.
 pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     let error = error.as_database_error()?;
@@ -203,24 +189,14 @@ pub(super) fn known_failure(error: &sqlx::Error) -> Option<StoreError> {
     }
 }
 
-/// Whether SQLite says that another connection has the lock.
+/// Whether a lock did not come in time.
 pub(super) fn is_busy(error: &sqlx::Error) -> bool {
     meaning_of(error) == Meaning::Busy
-}
-
-/// Whether a wait for a lock was ended: at the end of its time, or because somebody asked for it.
-pub(super) fn is_given_up(error: &sqlx::Error) -> bool {
-    matches!(meaning_of(error), Meaning::Busy | Meaning::Ended)
 }
 
 /// Whether another writer stored a key first.
 pub(super) fn is_taken(error: &StoreError) -> bool {
     matches!(error, StoreError::Statement { source, .. } if meaning_of(source) == Meaning::Taken)
-}
-
-/// Whether a lock did not come within the time that was set for it.
-pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
-    meaning_of(error) == Meaning::LockTimeout
 }
 
 /// Whether the server has no database of this name.

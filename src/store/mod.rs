@@ -27,6 +27,7 @@ mod upkeep;
 mod versions;
 mod waiting;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -91,6 +92,18 @@ pub enum Store {
     Postgres(SqlStore<Postgres>),
 }
 
+/// Makes a call of a store again as long as it meets locks, see [`waiting`].
+macro_rules! patiently {
+    ($store:expr, $call:expr) => {{
+        let mut steps = 0;
+        loop {
+            if let ControlFlow::Break(ended) = $store.wait_on($call.await, &mut steps) {
+                return ended;
+            }
+        }
+    }};
+}
+
 /// Writes the face once: each method goes to the same method of the database that is open.
 macro_rules! face {
     ($($(#[$meta:meta])* fn $name:ident(&self $(, $arg:ident: $ty:ty)* $(,)?) -> $ret:ty;)*) => {
@@ -101,8 +114,8 @@ macro_rules! face {
             /// See [`StoreError`].
             pub async fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
                 match self {
-                    Self::Sqlite(store) => store.waits.judge(store.$name($($arg),*).await),
-                    Self::Postgres(store) => store.waits.judge(store.$name($($arg),*).await),
+                    Self::Sqlite(store) => patiently!(store, store.$name($($arg),*)),
+                    Self::Postgres(store) => patiently!(store, store.$name($($arg),*)),
                 }
             })*
         }
@@ -390,11 +403,6 @@ face! {
     fn report_scores(&self, question: &ReportQuestion, fullnames: &[String]) -> Vec<Drawn>;
     /// What database this is.
     fn info(&self) -> Info;
-    /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
-    fn ask(&self, inquiry: Inquiry, into: Parts) -> Answered;
-    /// Answers statements that can do nothing but read, one behind the other and all of one moment, in columns of the
-    /// types that they name.
-    fn read(&self, reading: Reading, into: Batches) -> Answered;
     /// Answers one read-only statement of the program's own.
     fn query(&self, sql: &str) -> Table;
     /// Closes every connection; SQLite folds its log back into the file.
@@ -458,6 +466,29 @@ impl Store {
                 store.usable().await
             }
             Self::Postgres(store) => store.usable().await,
+        }
+    }
+
+    /// Answers one statement of the user, which can do nothing but read, in parts as its rows come.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn ask(&self, inquiry: Inquiry, into: Parts) -> Result<Answered> {
+        match self {
+            Self::Sqlite(store) => store.ask(inquiry, into).await,
+            Self::Postgres(store) => store.ask(inquiry, into).await,
+        }
+    }
+
+    /// Answers statements that can do nothing but read, one behind the other and all of one moment, in columns of the
+    /// types that they name.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    pub async fn read(&self, reading: Reading, into: Batches) -> Result<Answered> {
+        match self {
+            Self::Sqlite(store) => store.read(reading, into).await,
+            Self::Postgres(store) => store.read(reading, into).await,
         }
     }
 

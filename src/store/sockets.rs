@@ -59,29 +59,3 @@ fn keep_asking(socket: BorrowedFd<'_>) -> io::Result<()> {
 /// Does nothing: the system does not list them.
 #[cfg(not(unix))]
 pub(super) fn set_options(_port: u16) {}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use super::*;
-
-    #[test]
-    fn sockets_to_the_port_have_the_options_and_others_stay_as_they_are() {
-        let servers = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let addresses = servers.each_ref().map(|it| it.local_addr().unwrap());
-        let [ours, other] = addresses.map(|address| TcpStream::connect(address).unwrap());
-        set_options(addresses[0].port());
-        let found = [&ours, &other].map(|socket| {
-            let asks = sockopt::socket_keepalive(socket).unwrap();
-            (socket.nodelay().unwrap(), asks)
-        });
-        assert_eq!(found, [(true, true), (false, false)]);
-        let asks = (
-            sockopt::tcp_keepidle(&ours).unwrap(),
-            sockopt::tcp_keepintvl(&ours).unwrap(),
-            sockopt::tcp_keepcnt(&ours).unwrap(),
-        );
-        assert_eq!(asks, ASKS);
-    }
-}

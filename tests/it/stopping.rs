@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqliteConnection};
+use sqlx::{Connection, Executor, PgConnection, SqliteConnection};
 use tokio_util::sync::CancellationToken;
 use topicmill::clock::SystemClock;
 use topicmill::store::{Access, Store, is_stop};
@@ -212,92 +212,4 @@ async fn a_statement_of_a_server_that_works_is_left_to_its_end_after_a_signal() 
     holder.let_go().await;
     assert_eq!(store.count_purged().await.unwrap(), 0);
     store.close().await.unwrap();
-}
-
-/// A user of a server who has the rights of a group and is taken for it (`ALTER ROLE user SET role`).
-struct Member {
-    admin: PgConnection,
-    url: String,
-    roles: String,
-}
-
-impl Member {
-    async fn of(database: &TestDatabase) -> Self {
-        let mut admin = PgConnection::connect(&database.url).await.unwrap();
-        let (_, place) = database.url.rsplit_once('@').unwrap();
-        let (_, name) = place.rsplit_once('/').unwrap();
-        let (group, user) = (format!("group_{name}"), format!("member_{name}"));
-        let make = format!(
-            "CREATE ROLE {group}; CREATE ROLE {user} LOGIN PASSWORD 'pw' IN ROLE {group}; \
-             ALTER ROLE {user} SET role = {group}; GRANT USAGE ON SCHEMA public TO {group}; \
-             GRANT ALL ON ALL TABLES IN SCHEMA public TO {group}; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {group}"
-        );
-        admin.execute(AssertSqlSafe(make)).await.unwrap();
-        Self {
-            admin,
-            url: format!("postgres://{user}:pw@{place}"),
-            roles: format!("{user}, {group}"),
-        }
-    }
-
-    async fn go(mut self) {
-        let drop = format!("DROP OWNED BY {0}; DROP ROLE {0}", self.roles);
-        self.admin.execute(AssertSqlSafe(drop)).await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_is_taken_for_a_group_connects_and_waits_no_longer_than_others() {
-    let Some(database) = postgres() else { return };
-    database.open().await.close().await.unwrap();
-    let member = Member::of(&database).await;
-    let stop = CancellationToken::new();
-    let store = Store::open_until(&member.url, Access::Existing, &stop)
-        .await
-        .unwrap();
-    let who = store.query("SELECT current_user <> session_user AS is_taken");
-    assert_eq!(who.await.unwrap().rows, [[json!(true)]]);
-    let holder = Holder::of(&database.url).await;
-    stop.cancel();
-    let waited = store.count_purged().await.unwrap_err();
-    assert!(is_stop(&waited), "{waited}");
-    let said = waited.to_string();
-    assert!(said.contains("told to stop while it waited"), "{said}");
-    holder.let_go().await;
-    store.close().await.unwrap();
-    member.go().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn where_nobody_may_see_sessions_commands_work_and_one_that_waits_says_what_ends_it() {
-    let Some(database) = postgres() else { return };
-    database.open().await.close().await.unwrap();
-    let mut member = Member::of(&database).await;
-    let hide = "REVOKE EXECUTE ON FUNCTION pg_stat_get_activity(integer) FROM PUBLIC";
-    member.admin.execute(hide).await.unwrap();
-    let program = Program::new();
-    program.ok(&["--database", &member.url, "status"]);
-
-    let holder = Holder::of(&database.url).await;
-    let words = ["collect", "--source", "sample", "--limit", "1"];
-    let mut child = program
-        .command(&[&["--database", member.url.as_str()][..], &words].concat())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    until_it_waits(&mut child, &database.url).await;
-    let pid = child.id().to_string();
-    let kill = || Command::new("kill").args(["-INT", &pid]).status().unwrap();
-    assert!(kill().success());
-    // Longer than it takes to look twice.
-    SystemClock::shared().sleep(Duration::from_secs(8)).await;
-    assert!(child.try_wait().unwrap().is_none(), "it does not wait");
-    assert!(kill().success());
-    let ran = finished(child.wait_with_output().unwrap());
-    assert_eq!(ran.code, 130, "{}", ran.stderr);
-    let told = ran.stderr.matches("cannot be seen").count();
-    assert_eq!(told, 1, "{}", ran.stderr);
-    holder.let_go().await;
-    member.go().await;
 }

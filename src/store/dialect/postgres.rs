@@ -2,18 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::pool::PoolOptions;
 use sqlx::postgres::{PgConnectOptions, PgListener};
-use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres, Row};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, PgConnection, Pool, Postgres};
 
 use super::super::bulk::Insert;
-use super::super::failure::{connect_hint, is_missing_database, plain};
+use super::super::failure::{connect_hint, is_missing_database};
 use super::super::sockets::set_options;
-use super::super::waiting::Waits;
+use super::super::waiting::STEP;
 use super::super::{Access, Result, Step};
 use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
 
@@ -26,10 +26,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 /// processor for `topic_daily`, so a hash table gets no more memory than a sort.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '60s'; SET work_mem = '64MB'; \
     SET hash_mem_multiplier = 1; SET jit = off";
-/// Which session it is; NULL to a role that may not know. The server tells a session's user, and not the role that a user may
-/// have been given in its place (`ALTER ROLE user SET role`). Both statements are sent as one, so they are one transaction.
-const WHO: &str = "SET LOCAL ROLE NONE; \
-    SELECT pid || ' ' || backend_start FROM pg_stat_get_activity(pg_backend_pid())";
 
 /// Processes that start together migrate one after the other. The bytes of "topicmig".
 const LOCK_SCHEMA: &str = "SELECT pg_advisory_xact_lock(8389209302837815655)";
@@ -132,6 +128,7 @@ impl Dialect for Postgres {
     const TOKEN: &'static str = "gen_random_uuid()::text";
     // Not CURRENT_TIMESTAMP: that is the begin of the transaction, which may have waited for a lock since.
     const TIME: Option<&'static str> = Some("SELECT clock_timestamp()");
+    const MOST_STEPS: u32 = u32::MAX;
 
     fn bucket(step: Step) -> (&'static str, &'static str) {
         match step {
@@ -199,7 +196,7 @@ impl Dialect for Postgres {
         Ok(tx.commit().await?)
     }
 
-    async fn open(url: &str, access: Access, waits: &Arc<Waits>) -> Result<Pool<Self>> {
+    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
         // The driver's own warning tells the value, and telemetry does not let it through.
         if has_unknown_parameter(url) {
             tracing::warn!(
@@ -212,21 +209,16 @@ impl Dialect for Postgres {
             .application_name("topicmill")
             .disable_statement_logging();
         let port = options.get_port();
-        let waits = Arc::clone(waits);
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
             .acquire_timeout(CONNECT_TIMEOUT)
             .after_connect(move |connection: &mut PgConnection, _| {
-                let waits = Arc::clone(&waits);
                 Box::pin(async move {
                     set_options(port);
                     connection.execute(SESSION).await?;
-                    // Without it, no wait of this session can be ended. All else works.
-                    match who(connection).await {
-                        Ok(Some(session)) => waits.add(session),
-                        Ok(None) => {}
-                        Err(error) => tracing::debug!("a session is not known: {}", plain(error)),
-                    }
+                    connection
+                        .execute(AssertSqlSafe(lock_timeout(STEP)))
+                        .await?;
                     Ok(())
                 })
             });
@@ -259,9 +251,9 @@ impl Dialect for Postgres {
     }
 }
 
-/// Which session a connection is, if the server tells.
-async fn who(connection: &mut PgConnection) -> Result<Option<String>, sqlx::Error> {
-    connection.fetch_one(WHO).await?.try_get(0)
+/// Has statements of a session end that wait longer for a lock.
+pub(in crate::store) fn lock_timeout(most: Duration) -> String {
+    format!("SET lock_timeout = {}", most.as_millis())
 }
 
 /// What a URL says, to the driver.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::migrate::{MigrateError, Migrator};
@@ -12,11 +12,12 @@ use sqlx::{ConnectOptions, Connection, Pool, Sqlite, SqliteConnection};
 
 use super::super::bulk::{Insert, Keys};
 use super::super::failure::{is_busy, known_failure};
-pub(in crate::store) use super::super::waiting::BUSY_TIMEOUT;
-use super::super::waiting::Waits;
+use super::super::waiting::STEP;
 use super::super::{Access, Result, Step};
 use super::{CONNECTIONS, Dialect, malformed, migrations, open_error, watching};
 
+/// How long others are waited for before that is an error: as long as it may take to rewrite a large file.
+pub(in crate::store) const BUSY_TIMEOUT: Duration = Duration::from_mins(5);
 /// How often a file is opened while others open it too, 20 ms apart; one of them gets on each time.
 const OPENING_TRIES: u32 = 500;
 /// How long a look at what a file holds waits for its writer.
@@ -69,6 +70,7 @@ impl Dialect for Sqlite {
     const TOKEN: &'static str = "lower(hex(randomblob(8)))";
     // All who use the file share the machine's clock.
     const TIME: Option<&'static str> = None;
+    const MOST_STEPS: u32 = (BUSY_TIMEOUT.as_secs() / STEP.as_secs()) as u32;
 
     fn bucket(step: Step) -> (&'static str, &'static str) {
         let key = match step {
@@ -119,14 +121,14 @@ impl Dialect for Sqlite {
         }
     }
 
-    async fn open(url: &str, access: Access, waits: &Arc<Waits>) -> Result<Pool<Self>> {
+    async fn open(url: &str, access: Access) -> Result<Pool<Self>> {
         let options = SqliteConnectOptions::from_str(url)
             .map_err(malformed(
                 url,
                 "the URL is not well formed: behind `?` it takes mode, cache, immutable and vfs; in a name, write `?` as \
                  `%3F`, `#` as `%23` and `%` as `%25`",
             ))?
-            .busy_timeout(BUSY_TIMEOUT)
+            .busy_timeout(STEP)
             .foreign_keys(true);
         let path = options.get_filename().to_owned();
         let hint = unopened(&path, access).to_owned();
@@ -157,13 +159,8 @@ impl Dialect for Sqlite {
                 // last transactions, never the file. Lost labels are computed again.
                 .synchronous(SqliteSynchronous::Normal),
         };
-        let waits = Arc::clone(waits);
         let pool = PoolOptions::new()
             .max_connections(CONNECTIONS)
-            .after_connect(move |connection: &mut SqliteConnection, _| {
-                let waits = Arc::clone(&waits);
-                Box::pin(async move { waits.attend(connection).await })
-            })
             // A full disk ends a transaction in SQLite itself. The rollback that follows fails, so sqlx goes on counting
             // that transaction, and no other one could begin on the connection. It was pinged just before, so what
             // was sent to it is done.
@@ -307,7 +304,7 @@ mod tests {
     async fn a_transaction_begins_after_sqlite_has_ended_one_itself() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", folder.path().join("a.db").display());
-        let pool = <Sqlite as Dialect>::open(&url, Access::Create, &Arc::default())
+        let pool = <Sqlite as Dialect>::open(&url, Access::Create)
             .await
             .unwrap();
         let mut tx = pool.begin_with(Sqlite::BEGIN_WRITE).await.unwrap();

@@ -25,7 +25,8 @@ use super::{
 
 /// How long the server may take to end a statement that nobody waits for.
 const CANCELLING: Duration = Duration::from_secs(3);
-const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), \
+/// A query waits for locks for as long as it may take; a signal ends it on the server.
+const SETTINGS: &str = "SELECT set_config('statement_timeout', $1, false), set_config('lock_timeout', '0', false), \
      set_config('idle_in_transaction_session_timeout', \
          COALESCE($2, current_setting('idle_in_transaction_session_timeout')), false), pg_backend_pid()";
 /// The server sees by itself that this process is gone; before PostgreSQL 14, and on some systems, it cannot.
@@ -158,7 +159,7 @@ async fn prepare(
         let bound = format!("SET tcp_user_timeout = {patience}");
         drop(connection.execute(AssertSqlSafe(bound)).await);
     }
-    row.try_get(2)
+    row.try_get(3)
 }
 
 /// As a setting of the server takes it, whose longest time is 24 days.

@@ -1,16 +1,11 @@
 //! Statements for people who look through posts: a page of posts, one post with all there is of it.
 
-use serde_json::Value;
-use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+use sqlx::{QueryBuilder, Row};
 
 use super::super::browsed::{LabelScore, ListedPost, News, Sighting, Verdict, WholePost};
 use super::super::dialect::Dialect;
 use super::super::{Result, StoreError, Target};
-use super::renaming::RENAMED;
 use super::{Doing, SqlStore, is_forbidden, push_list};
-use crate::domain::Timestamp;
 
 /// A key that no row has.
 const NO_ROW: i64 = -1;
@@ -31,25 +26,7 @@ fn keys(target: Option<Target>) -> (i64, i64) {
     target.map_or((NO_ROW, NO_ROW), |target| (target.model, target.label_set))
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<Json<Value>>: Decode<'q, DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn listed(
         &self,
         target: Option<Target>,
@@ -58,8 +35,10 @@ where
         let mut select = Self::select_listed(target);
         select.push(" WHERE p.fullname IN (");
         push_list(&mut select, posts.iter().map(String::as_str));
-        let rows = select.build().fetch_all(&self.pool).await;
-        rows.and_then(|rows| rows.iter().map(Self::decode_listed).collect())
+        let posts = select.build().try_map(Self::decode_listed);
+        posts
+            .fetch_all(&self.pool)
+            .await
             .doing("read a page of posts")
     }
 
@@ -79,79 +58,44 @@ where
         select
     }
 
-    fn decode_listed(row: &DB::Row) -> Result<ListedPost, sqlx::Error> {
-        Ok(ListedPost {
-            fullname: row.try_get(0)?,
-            subreddit: row.try_get(1)?,
-            topic: row.try_get(2)?,
-            title: row.try_get(3)?,
-            excerpt: row.try_get(4)?,
-            label: row.try_get(5)?,
-            outcome: row.try_get(6)?,
-            score: row.try_get(7)?,
-            margin: row.try_get(8)?,
-            reddit_score: row.try_get(9)?,
-            num_comments: row.try_get(10)?,
-            created_at: row.try_get::<DateTime<Utc>, _>(11)?.into(),
-            text_purged: row.try_get(12)?,
-        })
+    fn decode_listed(row: DB::Row) -> Result<ListedPost, sqlx::Error> {
+        row_as!(ListedPost: fullname, subreddit, topic, title, excerpt, label, outcome, score, margin, reddit_score,
+            num_comments, created_at, text_purged)(row)
     }
 
     pub(in crate::store) async fn whole_post(&self, fullname: &str) -> Result<Option<WholePost>> {
-        const WHAT: &str = "read a post";
         let current = self.current_target().await?;
         let name = [fullname.to_owned()];
         let Some(listed) = self.listed(current, &name).await?.pop() else {
             return Ok(None);
         };
-        let row = sqlx::query::<DB>(
-            "SELECT selftext, url, permalink, author, flair, upvote_ratio, over_18, source, text_hash, \
-                    crosspost_parent, collected_at, updated_at, checked_at, removed_at, title \
-               FROM posts WHERE fullname = $1",
+        let mut hash: Vec<u8> = Vec::new();
+        let decode = |row: DB::Row| {
+            hash = row.try_get(13)?;
+            // A list shortens titles; the page of one post shows all of it.
+            let title = row.try_get(14)?;
+            row_as!(WholePost: selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent,
+                collected_at, updated_at, checked_at, removed_at; listed = ListedPost { title, ..listed.clone() };
+                text_hash = topicmill_score::hex(&hash); verdicts = Vec::new(); sightings = Vec::new();
+                same_text = Vec::new())(row)
+        };
+        let post = sqlx::query::<DB>(
+            "SELECT selftext, url, permalink, author, flair, upvote_ratio, over_18, source, crosspost_parent, \
+                    collected_at, updated_at, checked_at, removed_at, text_hash, title FROM posts WHERE fullname = $1",
         )
         .bind(fullname)
+        .try_map(decode)
         .fetch_optional(&self.pool)
         .await
-        .doing(WHAT)?;
+        .doing("read a post")?;
         // A purge may come between the two statements.
-        let Some(row) = row else { return Ok(None) };
-        let hash: Vec<u8> = row.try_get(8).doing(WHAT)?;
-        let mut post = Self::decode_whole(&row, listed).doing(WHAT)?;
-        post.text_hash = topicmill_score::hex(&hash);
+        let Some(mut post) = post else {
+            return Ok(None);
+        };
         post.verdicts = self.verdicts(current, fullname, &hash).await?;
         post.sightings = self.sightings(fullname).await?;
         post.same_text = self.same_text(current, fullname, &hash).await?;
         Ok(Some(post))
-    }
-
-    fn decode_whole(row: &DB::Row, mut listed: ListedPost) -> Result<WholePost, sqlx::Error> {
-        let time = |i| row.try_get::<DateTime<Utc>, _>(i).map(Timestamp::from);
-        let maybe = |i| {
-            let time = row.try_get::<Option<DateTime<Utc>>, _>(i);
-            time.map(|time| time.map(Timestamp::from))
-        };
-        // A list shortens titles; the page of one post shows all of it.
-        listed.title = row.try_get(14)?;
-        Ok(WholePost {
-            listed,
-            selftext: row.try_get(0)?,
-            url: row.try_get(1)?,
-            permalink: row.try_get(2)?,
-            author: row.try_get(3)?,
-            flair: row.try_get(4)?,
-            upvote_ratio: row.try_get(5)?,
-            over_18: row.try_get(6)?,
-            source: row.try_get(7)?,
-            text_hash: String::new(),
-            crosspost_parent: row.try_get(9)?,
-            collected_at: time(10)?,
-            updated_at: time(11)?,
-            checked_at: maybe(12)?,
-            removed_at: maybe(13)?,
-            verdicts: Vec::new(),
-            sightings: Vec::new(),
-            same_text: Vec::new(),
-        })
     }
 
     async fn verdicts(
@@ -160,46 +104,29 @@ where
         fullname: &str,
         hash: &[u8],
     ) -> Result<Vec<Verdict>> {
-        const WHAT: &str = "read the labels of a post";
         let sql = format!(
-            "SELECT c.model_id, c.label_set_id, s.name, s.hash, m.name, m.precision, {OUTCOME}, c.label, c.score, \
-                    c.margin, c.text_hash, c.run_id, c.classified_at, s.threshold \
+            "SELECT s.name, substr(s.hash, 1, 12), m.name, m.precision, {OUTCOME}, c.label, c.score, c.margin, \
+                    c.text_hash = $2, c.run_id, c.classified_at, s.threshold, c.model_id, c.label_set_id \
                FROM classifications c JOIN models m ON m.id = c.model_id JOIN label_sets s ON s.id = c.label_set_id \
               WHERE c.fullname = $1 ORDER BY c.label_set_id DESC, c.model_id DESC"
         );
+        let decode = |row: DB::Row| {
+            let (model, label_set) = (row.try_get(12)?, row.try_get(13)?);
+            let target = Target { model, label_set };
+            let verdict = row_as!(Verdict: label_set, version, model, precision, outcome, best, score, margin,
+                is_of_this_text, run, classified_at, threshold; is_current = current == Some(target);
+                scores = Vec::new())(row)?;
+            Ok((target, verdict))
+        };
         let rows = sqlx::query::<DB>(sqlx::AssertSqlSafe(sql))
             .bind(fullname)
+            .bind(hash)
+            .try_map(decode)
             .fetch_all(&self.pool)
             .await
-            .doing(WHAT)?;
+            .doing("read the labels of a post")?;
         let mut all = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let decode = || -> Result<(Target, Verdict), sqlx::Error> {
-                let target = Target {
-                    model: row.try_get(0)?,
-                    label_set: row.try_get(1)?,
-                };
-                let version: String = row.try_get(3)?;
-                let of: Vec<u8> = row.try_get(10)?;
-                let verdict = Verdict {
-                    label_set: row.try_get(2)?,
-                    version: version.chars().take(12).collect(),
-                    model: row.try_get(4)?,
-                    precision: row.try_get(5)?,
-                    is_current: current == Some(target),
-                    outcome: row.try_get(6)?,
-                    best: row.try_get(7)?,
-                    score: row.try_get(8)?,
-                    margin: row.try_get(9)?,
-                    is_of_this_text: of == hash,
-                    run: row.try_get(11)?,
-                    classified_at: row.try_get::<DateTime<Utc>, _>(12)?.into(),
-                    threshold: row.try_get(13)?,
-                    scores: Vec::new(),
-                };
-                Ok((target, verdict))
-            };
-            let (target, mut verdict) = decode().doing(WHAT)?;
+        for (target, mut verdict) in rows {
             verdict.scores = self.scores_of(target, fullname).await?;
             all.push(verdict);
         }
@@ -209,13 +136,6 @@ where
     }
 
     async fn scores_of(&self, target: Target, fullname: &str) -> Result<Vec<LabelScore>> {
-        let decode = |row: &DB::Row| -> Result<LabelScore, sqlx::Error> {
-            Ok(LabelScore {
-                label: row.try_get(0)?,
-                words: row.try_get(1)?,
-                score: row.try_get(2)?,
-            })
-        };
         sqlx::query::<DB>(
             "SELECT l.slug, l.label, s.score FROM label_scores s \
                JOIN labels l ON l.label_set_id = s.label_set_id AND l.position = s.position \
@@ -224,23 +144,13 @@ where
         .bind(target.model)
         .bind(target.label_set)
         .bind(fullname)
+        .try_map(row_as!(LabelScore: label, words, score))
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .doing("read the scores of a post")
     }
 
     async fn sightings(&self, fullname: &str) -> Result<Vec<Sighting>> {
-        let decode = |row: &DB::Row| -> Result<Sighting, sqlx::Error> {
-            Ok(Sighting {
-                run: row.try_get(0)?,
-                at: row.try_get::<DateTime<Utc>, _>(1)?.into(),
-                topic: row.try_get(2)?,
-                listing: row.try_get(3)?,
-                rank: row.try_get(4)?,
-                reddit_score: row.try_get(5)?,
-            })
-        };
         sqlx::query::<DB>(
             "SELECT s.run_id, r.started_at, s.topic, s.listing, CAST(s.rank AS BIGINT), s.reddit_score \
                FROM sightings s JOIN runs r ON r.id = s.run_id \
@@ -248,9 +158,9 @@ where
         )
         .bind(fullname)
         .bind(SIGHTINGS)
+        .try_map(row_as!(Sighting: run, at, topic, listing, rank, reddit_score))
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .doing("read who saw a post")
     }
 
@@ -272,41 +182,24 @@ where
         select
             .push(" ORDER BY p.created_at DESC, p.fullname LIMIT ")
             .push_bind(SAME_TEXT);
-        let rows = select.build().fetch_all(&self.pool).await;
-        rows.and_then(|rows| rows.iter().map(Self::decode_listed).collect())
+        let posts = select.build().try_map(Self::decode_listed);
+        posts
+            .fetch_all(&self.pool)
+            .await
             .doing("read the posts of a text")
     }
 
     pub(in crate::store) async fn news(&self) -> Result<News> {
-        const WHAT: &str = "look whether anything was written";
-        let row = sqlx::query::<DB>(
+        // Times may be whole seconds, and a run that ends in the second of another one moves none: hence the count.
+        sqlx::query_as::<DB, _>(
             "SELECT (SELECT MAX(id) FROM runs), (SELECT MAX(heartbeat_at) FROM runs), \
-                    (SELECT MAX(finished_at) FROM runs), (SELECT model_id FROM current_target), \
-                    (SELECT label_set_id FROM current_target), \
-                    (SELECT COUNT(finished_at) FROM runs), (SELECT value FROM meta WHERE key = $1)",
+                    (SELECT MAX(finished_at) FROM runs), (SELECT COUNT(finished_at) FROM runs), \
+                    (SELECT model_id FROM current_target), (SELECT label_set_id FROM current_target)",
         )
-        .bind(RENAMED)
         .fetch_one(&self.pool)
         .await
-        .doing(WHAT)?;
-        let decode = || -> Result<Vec<Value>, sqlx::Error> {
-            let number = |i| row.try_get::<Option<i64>, _>(i).map(Value::from);
-            let time = |i| {
-                let time = row.try_get::<Option<DateTime<Utc>>, _>(i);
-                time.map(|time| Value::from(time.map(|time| time.timestamp_micros())))
-            };
-            Ok(vec![
-                number(0)?,
-                time(1)?,
-                time(2)?,
-                number(3)?,
-                number(4)?,
-                // Times may be whole seconds, and a run that ends in the second of another one moves none.
-                number(5)?,
-                row.try_get::<Option<String>, _>(6).map(Value::from)?,
-            ])
-        };
-        decode().map(News).doing(WHAT)
+        .map(|news| News(Some(news)))
+        .doing("look whether anything was written")
     }
 
     /// The database's URL without its password.

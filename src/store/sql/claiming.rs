@@ -4,10 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
-    Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Claim, Claimant, ClaimedPost, Lease, Result, StoreError, Target};
@@ -36,23 +33,7 @@ fn window_of_suspects(deaths: i64) -> u32 {
     }
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn claim(
         &self,
         target: Target,
@@ -127,7 +108,7 @@ where
                 AND deaths >= $4 AND deaths < $5 AND attempts < $3 ORDER BY deaths, attempts, fullname LIMIT 1 {}",
             DB::SKIP_LOCKED
         );
-        let least: Option<i64> = sqlx::query::<DB>(AssertSqlSafe(least))
+        let least: Option<i64> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(least))
             .bind(target.model)
             .bind(target.label_set)
             .bind(i64::from(claimant.max_attempts))
@@ -135,7 +116,6 @@ where
             .bind(deaths.end)
             .fetch_optional(&mut *tx)
             .await
-            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
             .doing(WHAT)?;
         // Committed and not rolled back: leases may have been buried above.
         let Some(deaths) = least else {
@@ -229,7 +209,7 @@ where
         claimant: &Claimant<'_>,
         now: DateTime<Utc>,
     ) -> Result<i64> {
-        sqlx::query::<DB>(
+        sqlx::query_scalar::<DB, _>(
             "INSERT INTO leases (worker, run_id, claimed_at, expires_at) VALUES ($1, $2, $3, $4) RETURNING id",
         )
         .bind(claimant.worker)
@@ -238,7 +218,6 @@ where
         .bind(now + claimant.lease)
         .fetch_one(&mut **tx)
         .await
-        .and_then(|row| row.try_get(0))
         .doing("begin a lease")
     }
 

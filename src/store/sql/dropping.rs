@@ -3,10 +3,7 @@
 //! What there may be much of goes in parts, each in a transaction of its own, so that others can write between them. The
 //! row that all of it belongs to goes last: whoever is stopped half-way runs the same command again.
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type,
-};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{Dropped, Hanging, Result};
@@ -34,16 +31,7 @@ impl Dropped {
     }
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn hanging(&self, what: Dropped, now: Timestamp) -> Result<Hanging> {
         const WHAT: &str = "count what belongs to it";
         let (column, id) = what.column();
@@ -70,7 +58,7 @@ where
             let counted: i64 = counted.and_then(|row| row.try_get(0)).doing(WHAT)?;
             numbers.push(counted.unsigned_abs());
         }
-        let held: i64 = sqlx::query::<DB>(AssertSqlSafe(format!(
+        let held: i64 = sqlx::query_scalar::<DB, _>(AssertSqlSafe(format!(
             "SELECT COUNT(*) FROM backlog b JOIN leases l ON l.id = b.lease_id \
               WHERE b.{column} = $1 AND l.expires_at > $2"
         )))
@@ -78,7 +66,6 @@ where
         .bind(now)
         .fetch_one(&mut *tx)
         .await
-        .and_then(|row| row.try_get(0))
         .doing(WHAT)?;
         let [labels, current, beside] = numbers[..] else {
             unreachable!("three were asked for")

@@ -1,9 +1,7 @@
 //! Stretches of time of which posts are missing: recorded, and taken away again as far as the posts came.
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
@@ -40,26 +38,14 @@ impl Met {
     }
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<i64>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn record_gap(&self, gap: &Gap, run: RunId) -> Result<()> {
         sqlx::query::<DB>(RECORD)
             .bind(gap.source.as_str())
             .bind(gap.topic.as_str())
             .bind(gap.subreddit.as_str())
-            .bind(at(gap.from_at))
-            .bind(at(gap.until_at))
+            .bind(gap.from_at)
+            .bind(gap.until_at)
             .bind(run.0)
             .execute(&self.pool)
             .await
@@ -144,23 +130,15 @@ where
                 AND from_at < $4 AND until_at > $3 AND (source = '{SAMPLE}') = $5 ORDER BY source, from_at {}",
             DB::FOR_UPDATE
         );
-        let decode = |row: &DB::Row| -> Result<Met, sqlx::Error> {
-            Ok(Met {
-                source: row.try_get(0)?,
-                from_at: row.try_get(1)?,
-                until_at: row.try_get(2)?,
-                run: row.try_get(3)?,
-            })
-        };
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(filled.topic.as_str())
             .bind(filled.subreddit.as_str())
-            .bind(at(filled.from_at))
-            .bind(at(filled.until_at))
+            .bind(filled.from_at)
+            .bind(filled.until_at)
             .bind(filled.source == SAMPLE)
+            .try_map(row_as!(Met: source, from_at, until_at, run))
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(decode).collect())
             .doing("read the gaps")
     }
 }

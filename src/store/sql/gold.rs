@@ -2,20 +2,14 @@
 
 use std::collections::HashMap;
 
-use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
-    Transaction, Type,
-};
-
-use serde_json::Value;
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::gold::{GoldAnswer, ReviewPost, SavedGold, StoredGold};
 use super::super::{Result, StoreError, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, push_list};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{Chosen, Fullname, TextHash, Timestamp};
 
 /// Joins labels under a target, `$1` and `$2`, for the present texts of posts.
@@ -28,26 +22,7 @@ const UNANSWERED: &str = "p.text_purged_at IS NULL AND NOT EXISTS (SELECT 1 FROM
 /// What a person said before about a post.
 type Before = HashMap<(String, String), Option<String>>;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> Option<i64>: Encode<'q, DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn save_gold(&self, answers: &[GoldAnswer]) -> Result<SavedGold> {
         let mut attempts = Attempts::default();
         loop {
@@ -162,7 +137,7 @@ where
         .bind(text_hash)
         .bind(answer.chosen.as_str())
         .bind(answer.source.as_str())
-        .bind(at(answer.answered_at))
+        .bind(answer.answered_at)
         .bind(answer.text_hash.is_some())
         .execute(&mut **tx)
         .await

@@ -3,9 +3,7 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Result, Upserted};
@@ -60,16 +58,7 @@ impl Known {
     }
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     /// Those of some posts, in the order of their names, that are stored, locked from here on. Of many, one look may say that none
     /// is, unless the server has just refused a new one, because it was stored already.
     pub(super) async fn known_among(
@@ -96,13 +85,12 @@ where
     /// to store it as a new one.
     async fn all_new(tx: &mut Transaction<'static, DB>, first: &str, last: &str) -> Result<bool> {
         // Not `BETWEEN`, of which a plan for any two names expects to meet a row early in the table, and would read all of it.
-        let next = sqlx::query::<DB>(
+        let next = sqlx::query_scalar::<DB, String>(
             "SELECT fullname FROM posts WHERE fullname >= $1 ORDER BY fullname LIMIT 1",
         )
         .bind(first)
         .fetch_optional(&mut **tx)
         .await
-        .and_then(|row| row.map(|row| row.try_get::<String, _>(0)).transpose())
         .doing("look for posts that are known")?;
         Ok(next.is_none_or(|next| next.as_str() > last))
     }

@@ -3,10 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
-    Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
@@ -30,23 +27,7 @@ pub(super) struct Labels {
 /// Posts that are held, by their names: the hash of the text, and what a label carries of its post for the views that count.
 pub(super) type Held = HashMap<String, (Vec<u8>, i64, Option<String>)>;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn complete(
         &self,
         lease_id: Lease,
@@ -172,12 +153,13 @@ where
         tx: &mut Transaction<'static, DB>,
         label_set: i64,
     ) -> Result<Vec<String>> {
-        sqlx::query::<DB>("SELECT slug FROM labels WHERE label_set_id = $1 ORDER BY position")
-            .bind(label_set)
-            .fetch_all(&mut **tx)
-            .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
-            .doing("read the labels")
+        sqlx::query_scalar::<DB, _>(
+            "SELECT slug FROM labels WHERE label_set_id = $1 ORDER BY position",
+        )
+        .bind(label_set)
+        .fetch_all(&mut **tx)
+        .await
+        .doing("read the labels")
     }
 
     pub(super) async fn take_out_of_backlog(

@@ -3,8 +3,19 @@
 //! One impl block serves SQLite and PostgreSQL: both take `$1` parameters, `ON CONFLICT … DO UPDATE` and
 //! `RETURNING`; what differs is a constant of [`Dialect`]. Here stand opening and what the statements share;
 //! they themselves are one file a concern: `runs`, `posts`, `arriving`, `refusing`, `read_so_far`, `known`, `escaped`, `gaps`, `gold`, `purging`,
-//! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`, `looking`,
+//! `retention`, `reconciling`, `quotas`, `slots`, `models`, `vectors`, `versions`, `predictions`, `unlabelled`, `thinning`, `dropping`, `renaming`, `work`, `claiming`, `labelling`,
 //! `outlook`, `browsing`, `report`.
+
+/// A function that reads a row into a struct whose fields are named in the order of the columns.
+macro_rules! row_as {
+    ($kind:ident: $($field:ident),+ $(; $other:ident = $value:expr)*) => {
+        |row: DB::Row| -> Result<$kind, sqlx::Error> {
+            let mut columns = 0..;
+            $(let $field = row.try_get(columns.next().expect("numbers do not end"))?;)+
+            Ok($kind { $($field,)+ $($other: $value,)* })
+        }
+    };
+}
 
 mod arriving;
 mod browsing;
@@ -15,7 +26,6 @@ mod gaps;
 mod gold;
 mod known;
 mod labelling;
-mod looking;
 mod models;
 mod outlook;
 mod posts;
@@ -36,20 +46,17 @@ mod vectors;
 mod versions;
 mod work;
 
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 
 use sqlx::migrate::MigrateError;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Pool, QueryBuilder, Row,
-    Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, Encode, Pool, QueryBuilder, Transaction, Type};
+use tokio_util::sync::CancellationToken;
 
 use super::dialect::Dialect;
 pub(super) use super::failure::Doing;
-use super::failure::{known_failure, plain_migration};
-use super::waiting::Waits;
-use super::{Access, Result, StoreError};
+use super::{Access, Info, Result, StoreError};
 use crate::domain::{Post, SourceKind, Timestamp, redact_url};
 
 /// Names of one statement, well under SQLite's 32,766 and PostgreSQL's 65,535 parameters.
@@ -106,8 +113,8 @@ pub struct SqlStore<DB: Dialect> {
     url: String,
     /// Whether times that calls give count, rather than the database's clock.
     pub(super) on_given_time: bool,
-    /// How its connections wait for locks.
-    pub(super) waits: Arc<Waits>,
+    /// What ends its waits for locks.
+    pub(super) stop: Arc<OnceLock<CancellationToken>>,
 }
 
 // By hand: what is derived would ask for a `DB` that can be cloned.
@@ -117,7 +124,7 @@ impl<DB: Dialect> Clone for SqlStore<DB> {
             pool: self.pool.clone(),
             url: self.url.clone(),
             on_given_time: self.on_given_time,
-            waits: Arc::clone(&self.waits),
+            stop: Arc::clone(&self.stop),
         }
     }
 }
@@ -152,18 +159,8 @@ where
     }
     query.push(")");
 }
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
-    pub(super) async fn open(url: &str, access: Access) -> Result<Self>
-    where
-        for<'q> String: Decode<'q, DB> + Type<DB>,
-    {
+impl<DB: Dialect> SqlStore<DB> {
+    pub(super) async fn open(url: &str, access: Access) -> Result<Self> {
         let opened = Self::try_open(url, access).await;
         opened.map_err(|error| match error {
             StoreError::Damaged { said, .. } => StoreError::Damaged {
@@ -174,16 +171,12 @@ where
         })
     }
 
-    async fn try_open(url: &str, access: Access) -> Result<Self>
-    where
-        for<'q> String: Decode<'q, DB> + Type<DB>,
-    {
-        let waits = Arc::default();
+    async fn try_open(url: &str, access: Access) -> Result<Self> {
         let store = Self {
-            pool: DB::open(url, access, &waits).await?,
+            pool: DB::open(url, access).await?,
             url: redact_url(url),
             on_given_time: false,
-            waits,
+            stop: Arc::default(),
         };
         if access == Access::AnySchema {
             return Ok(store);
@@ -237,10 +230,7 @@ where
     }
 
     /// An error where somebody else's tables, or what they made besides, have the names of ours.
-    async fn refuse_occupied(&self) -> Result<()>
-    where
-        for<'q> String: Decode<'q, DB> + Type<DB>,
-    {
+    async fn refuse_occupied(&self) -> Result<()> {
         let ours: Vec<String> = TABLES
             .iter()
             .chain(&OTHER_NAMES)
@@ -248,10 +238,9 @@ where
             .collect();
         let ours = ours.join(", ");
         let first = format!("{} IN ({ours}) ORDER BY 1 LIMIT 1", DB::NAMED);
-        let found = sqlx::query::<DB>(AssertSqlSafe(first))
+        let found = sqlx::query_scalar::<DB, String>(AssertSqlSafe(first))
             .fetch_optional(&self.pool)
             .await
-            .and_then(|row| row.map(|row| row.try_get::<String, _>(0)).transpose())
             .doing("look what the database holds")?;
         let Some(name) = found else {
             return Ok(());
@@ -290,15 +279,18 @@ where
     }
 
     async fn migrate(&self) -> Result<()> {
-        DB::migrate(&self.pool).await.map_err(|error| {
-            let known = match &error {
-                MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _) => {
-                    known_failure(source)
+        let mut steps = 0;
+        loop {
+            let ended = match DB::migrate(&self.pool).await {
+                Err(MigrateError::Execute(source) | MigrateError::ExecuteMigration(source, _)) => {
+                    Err(source).doing("migrate the database")
                 }
-                _ => None,
+                ended => ended.map_err(StoreError::Migrate),
             };
-            known.unwrap_or_else(|| StoreError::Migrate(plain_migration(error)))
-        })
+            if let ControlFlow::Break(ended) = self.wait_on(ended, &mut steps) {
+                return ended;
+            }
+        }
     }
 
     pub(super) async fn close(&self) -> Result<()> {
@@ -306,11 +298,33 @@ where
         Ok(())
     }
 
-    async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
-        sqlx::query::<DB>(sql)
+    pub(in crate::store) async fn info(&self) -> Result<Info> {
+        const WHAT: &str = "read what database this is";
+        let server = sqlx::query_scalar::<DB, _>(DB::SERVER)
             .fetch_one(&self.pool)
             .await
-            .and_then(|row| row.try_get(0))
+            .doing(WHAT)?;
+        let mut rows = Vec::with_capacity(TABLES.len());
+        for table in TABLES {
+            let sql = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+            let count = sqlx::query_scalar::<DB, _>(sql).fetch_one(&self.pool).await;
+            rows.push((table.to_owned(), count.doing(WHAT)?));
+        }
+        Ok(Info {
+            backend: DB::BACKEND,
+            url: self.url.clone(),
+            server,
+            schema: self.schema().await?,
+            latest: Self::latest(),
+            bytes: self.number(DB::BYTES, WHAT).await?,
+            rows,
+        })
+    }
+
+    async fn number(&self, sql: &'static str, what: &'static str) -> Result<i64> {
+        sqlx::query_scalar::<DB, _>(sql)
+            .fetch_one(&self.pool)
+            .await
             .doing(what)
     }
 
@@ -320,25 +334,18 @@ where
         &self,
         connection: &mut DB::Connection,
         now: DateTime<Utc>,
-    ) -> Result<DateTime<Utc>>
-    where
-        for<'q> DateTime<Utc>: Decode<'q, DB> + Type<DB>,
-    {
+    ) -> Result<DateTime<Utc>> {
         let Some(time) = DB::TIME.filter(|_| !self.on_given_time) else {
             return Ok(now);
         };
-        sqlx::query::<DB>(time)
+        sqlx::query_scalar::<DB, _>(time)
             .fetch_one(connection)
             .await
-            .and_then(|row| row.try_get(0))
             .doing("read the server's clock")
     }
 
     /// Writes a value under a key of `meta` that never stood there before.
-    async fn note_anew(tx: &mut Transaction<'static, DB>, key: &str) -> Result<(), sqlx::Error>
-    where
-        for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    {
+    async fn note_anew(tx: &mut Transaction<'static, DB>, key: &str) -> Result<(), sqlx::Error> {
         let note = format!(
             "INSERT INTO meta (key, value) VALUES ($1, {}) \
              ON CONFLICT (key) DO UPDATE SET value = excluded.value",

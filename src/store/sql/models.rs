@@ -2,35 +2,20 @@
 
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+
+use sqlx::QueryBuilder;
 
 use super::super::dialect::Dialect;
 use super::super::{ModelRow, Result, Target};
-use super::{Doing, ROWS_A_STATEMENT, SqlStore, at, count};
+use super::{Doing, ROWS_A_STATEMENT, SqlStore, count};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{Background, LabelSet};
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<String>: Encode<'q, DB>,
-    for<'q> Option<Json<Value>>: Encode<'q, DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn ensure_model(&self, model: &ModelRow) -> Result<i64> {
         // DO UPDATE and not DO NOTHING: only a row that was inserted or updated is returned. The name may change,
         // because a folder may be renamed; what makes scores differ is in the key.
-        sqlx::query::<DB>(
+        sqlx::query_scalar::<DB, _>(
             "INSERT INTO models (name, kind, manifest_hash, precision, tokenizer_hash, max_tokens) \
              VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (manifest_hash, precision, max_tokens) DO UPDATE SET name = excluded.name RETURNING id",
@@ -43,7 +28,6 @@ where
         .bind(model.max_tokens)
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get(0))
         .doing("record the model")
     }
 
@@ -75,7 +59,7 @@ where
             serde_json::to_value(background).expect("strings and numbers can be written as JSON")
         });
         let mut tx = self.begin().await?;
-        let id: i64 = sqlx::query::<DB>(
+        let id: i64 = sqlx::query_scalar::<DB, _>(
             "INSERT INTO label_sets \
                (name, hash, template, mode, threshold, temperature, created_at, background, background_topics) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (hash) DO UPDATE SET name = excluded.name RETURNING id",
@@ -86,12 +70,11 @@ where
         .bind(set.mode.as_str())
         .bind(set.threshold)
         .bind(set.temperature)
-        .bind(at(now))
+        .bind(now)
         .bind(background.map(Background::tag))
         .bind(topics.map(Json))
         .fetch_one(&mut *tx)
         .await
-        .and_then(|row| row.try_get(0))
         .doing(WHAT)?;
         for (chunk_index, chunk) in set.labels.chunks(ROWS_A_STATEMENT).enumerate() {
             let hypotheses: Vec<String> = chunk.iter().map(|label| set.hypothesis(label)).collect();
@@ -126,7 +109,7 @@ where
         order.sort_unstable_by_key(|&i| &texts[i]);
         for i in order {
             let text = &texts[i];
-            let id: i64 = sqlx::query::<DB>(
+            let id: i64 = sqlx::query_scalar::<DB, _>(
                 "INSERT INTO hypotheses (hash, text) VALUES ($1, $2) \
                  ON CONFLICT (hash) DO UPDATE SET text = excluded.text RETURNING id",
             )
@@ -134,7 +117,6 @@ where
             .bind(text.as_str())
             .fetch_one(&mut *tx)
             .await
-            .and_then(|row| row.try_get(0))
             .doing(WHAT)?;
             ids[i] = id;
         }
@@ -214,11 +196,10 @@ where
     }
 
     pub(in crate::store) async fn kept(&self, key: &str) -> Result<Option<String>> {
-        sqlx::query::<DB>("SELECT value FROM meta WHERE key = $1")
+        sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = $1")
             .bind(key)
             .fetch_optional(&self.pool)
             .await
-            .and_then(|row| row.map(|row| row.try_get(0)).transpose())
             .doing("read what was found earlier")
     }
 }

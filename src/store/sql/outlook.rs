@@ -2,15 +2,14 @@
 
 use serde_json::Value;
 use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{
     About, Beside, LabelledBeside, LastRun, MixPart, Newest, Result, StageRuns, Standing, Target,
 };
 use super::claiming::most_deaths;
-use super::{Doing, SqlStore, at};
+use super::{Doing, SqlStore, at, count};
 use crate::domain::{RunStatus, Stage, Timestamp};
 
 /// Posts up to which everything is counted: it takes a fifth of a second.
@@ -30,50 +29,59 @@ const MOST_WAITING: i64 = 100_000;
 const LATEST_RUNS: &str = "(SELECT id, stage, status, started_at, finished_at, counts, outcomes, error FROM runs \
                             ORDER BY id DESC LIMIT 10000) latest";
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn about(&self, max_attempts: u32, now: Timestamp) -> Result<About> {
         let posts = self.number(DB::ABOUT_POSTS, "count the posts").await?;
-        if posts <= COUNTED {
-            return Ok(About {
-                standing: self.standing(max_attempts, now).await?,
-                is_estimate: false,
-            });
-        }
+        let is_estimate = posts > COUNTED;
+        let standing = if is_estimate {
+            self.estimated(posts, max_attempts, now).await?
+        } else {
+            self.standing(max_attempts, now).await?
+        };
         Ok(About {
-            standing: self.estimated(posts, max_attempts, now).await?,
-            is_estimate: true,
+            standing,
+            is_estimate,
+        })
+    }
+
+    pub(in crate::store) async fn standing(
+        &self,
+        max_attempts: u32,
+        now: Timestamp,
+    ) -> Result<Standing> {
+        let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
+        let all = self.look(target, 0, "FROM posts WHERE $3 = 0").await?;
+        let waiting = self.waiting(target, max_attempts, now).await?;
+        Ok(Standing {
+            posts: all.posts,
+            labelled: all.labelled,
+            none_of_these: all.other + all.unsure,
+            other: all.other,
+            unsure: all.unsure,
+            unlabelled: all.unlabelled,
+            set_aside: count(waiting.set_aside),
+            claimed: count(waiting.held),
+            text_purged: all.text_purged,
+            unchecked: all.unchecked,
+            reconciled_at: self.reconciled_at().await?,
+            oldest_unlabelled: all.oldest_unlabelled,
+            model,
+            label_set,
+            label_set_hash,
         })
     }
 
     /// How far the labelling is, from a sample of all posts, the newest ones and the backlog.
     async fn estimated(&self, posts: i64, max_attempts: u32, now: Timestamp) -> Result<Standing> {
         const WHAT: &str = "estimate how far the labelling is";
-        let named = self.named_target().await?;
-        let target = named.as_ref().map_or(NOBODY, |(target, ..)| *target);
+        let (target, [model, label_set, label_set_hash]) = self.named_target().await?;
         let each = (posts / SAMPLE).max(1);
         let sample = self.look(target, each, DB::EACH_NTH_POST).await?;
         // A few new posts among a million would be in no sample, and whether they are labelled is what people
         // look for.
         let newest = "FROM posts WHERE text_purged_at IS NULL ORDER BY collected_at DESC LIMIT $3";
         let newest = self.look(target, NEWEST, newest).await?;
-        let backlog = sqlx::query::<DB>(
+        let backlog = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM (SELECT 1 FROM backlog WHERE model_id = $1 AND label_set_id = $2 LIMIT $3) waiting",
         )
         .bind(target.model)
@@ -81,9 +89,8 @@ where
         .bind(MOST_WAITING)
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get::<i64, _>(0))
         .doing(WHAT)?;
-        let (held, set_aside) = self.held_and_set_aside(target, max_attempts, now).await?;
+        let (claimed, set_aside) = self.held_and_set_aside(target, max_attempts, now).await?;
         let of_all = |part: i64| scaled(part, sample.posts, posts);
         // Each of the three can miss posts that another one sees, so the largest is taken.
         let unlabelled = of_all(sample.unlabelled)
@@ -96,10 +103,6 @@ where
             scaled(sample.unsure, sample.labelled, labelled),
         );
         let oldest = [sample.oldest_unlabelled, newest.oldest_unlabelled];
-        let (model, label_set, label_set_hash) = match named {
-            Some((_, model, label_set, hash)) => (Some(model), Some(label_set), Some(hash)),
-            None => (None, None, None),
-        };
         Ok(Standing {
             posts,
             labelled,
@@ -108,7 +111,7 @@ where
             unsure,
             unlabelled,
             set_aside,
-            claimed: held,
+            claimed,
             text_purged,
             unchecked: of_all(sample.unchecked),
             reconciled_at: self.reconciled_at().await?,
@@ -120,27 +123,24 @@ where
     }
 
     /// What the views show, with the names of model and label set, and the version.
-    async fn named_target(&self) -> Result<Option<(Target, String, String, String)>> {
-        let decode = |row: DB::Row| -> Result<_, sqlx::Error> {
-            let target = Target {
-                model: row.try_get(0)?,
-                label_set: row.try_get(1)?,
-            };
-            Ok((target, row.try_get(2)?, row.try_get(3)?, row.try_get(4)?))
-        };
-        sqlx::query::<DB>(
+    async fn named_target(&self) -> Result<(Target, [Option<String>; 3])> {
+        let named: Option<(i64, i64, String, String, String)> = sqlx::query_as::<DB, _>(
             "SELECT t.model_id, t.label_set_id, m.name, s.name, s.hash FROM current_target t \
                JOIN models m ON m.id = t.model_id JOIN label_sets s ON s.id = t.label_set_id",
         )
         .fetch_optional(&self.pool)
         .await
-        .and_then(|row| row.map(decode).transpose())
-        .doing("read whose labels the views show")
+        .doing("read whose labels the views show")?;
+        Ok(match named {
+            None => (NOBODY, [None, None, None]),
+            Some((model, label_set, name, set, hash)) => {
+                (Target { model, label_set }, [name, set, hash].map(Some))
+            }
+        })
     }
 
     /// What became of some posts, which `from` names with a `number`.
     async fn look(&self, target: Target, number: i64, from: &str) -> Result<Looked> {
-        const WHAT: &str = "look at a sample of the posts";
         let select = format!(
             "SELECT COUNT(*), COUNT(c.fullname), COUNT(CASE WHEN c.other THEN 1 END), \
                     COUNT(CASE WHEN c.abstained AND NOT c.other THEN 1 END), \
@@ -152,28 +152,17 @@ where
                LEFT JOIN classifications c ON c.model_id = $1 AND c.label_set_id = $2 \
                     AND c.fullname = p.fullname AND c.text_hash = p.text_hash"
         );
-        let decode = |row: DB::Row| -> Result<Looked, sqlx::Error> {
-            Ok(Looked {
-                posts: row.try_get(0)?,
-                labelled: row.try_get(1)?,
-                other: row.try_get(2)?,
-                unsure: row.try_get(3)?,
-                unlabelled: row.try_get(4)?,
-                text_purged: row.try_get(5)?,
-                unchecked: row.try_get(6)?,
-                oldest_unlabelled: row
-                    .try_get::<Option<DateTime<Utc>>, _>(7)?
-                    .map(Timestamp::from),
-            })
-        };
         sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(target.model)
             .bind(target.label_set)
             .bind(number)
+            .try_map(
+                row_as!(Looked: posts, labelled, other, unsure, unlabelled, text_purged, unchecked,
+                oldest_unlabelled),
+            )
             .fetch_one(&self.pool)
             .await
-            .and_then(decode)
-            .doing(WHAT)
+            .doing("look what became of posts")
     }
 
     /// Posts of a backlog that a worker holds, and those that nobody tries any more; by indexes, however long it is.
@@ -187,7 +176,7 @@ where
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
         // Two counts, without deaths and with them, because that is how the index of claimable posts is sorted.
-        sqlx::query::<DB>(
+        sqlx::query_as::<DB, _>(
             "SELECT (SELECT COUNT(*) FROM leases l JOIN backlog b ON b.lease_id = l.id \
                       WHERE l.expires_at > $3 AND b.model_id = $1 AND b.label_set_id = $2), \
                     (SELECT COUNT(*) FROM backlog b WHERE b.model_id = $1 AND b.label_set_id = $2 \
@@ -202,33 +191,22 @@ where
         .bind(most_deaths(max_attempts))
         .fetch_one(&mut *connection)
         .await
-        .and_then(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
         .doing(WHAT)
     }
 
     pub(in crate::store) async fn newest(&self, latest: Timestamp) -> Result<Newest> {
-        const WHAT: &str = "read when the newest post came";
         // Only posts with texts have an index. All posts are read where no text is left, because nothing came since.
-        let row = sqlx::query::<DB>(
+        sqlx::query::<DB>(
             "SELECT COALESCE( \
                       (SELECT MAX(collected_at) FROM posts WHERE text_purged_at IS NULL AND collected_at <= $1), \
                       (SELECT MAX(collected_at) FROM posts WHERE collected_at <= $1)), \
                     (SELECT MAX(created_at) FROM posts WHERE created_at <= $1)",
         )
-        .bind(at(latest))
+        .bind(latest)
+        .try_map(row_as!(Newest: collected_at, created_at))
         .fetch_one(&self.pool)
         .await
-        .doing(WHAT)?;
-        let time = |column: usize| -> Result<Option<Timestamp>> {
-            let time = row
-                .try_get::<Option<DateTime<Utc>>, _>(column)
-                .doing(WHAT)?;
-            Ok(time.map(Timestamp::from))
-        };
-        Ok(Newest {
-            collected_at: time(0)?,
-            created_at: time(1)?,
-        })
+        .doing("read when the newest post came")
     }
 
     pub(in crate::store) async fn recent_mix(
@@ -262,14 +240,6 @@ where
     }
 
     pub(in crate::store) async fn beside(&self) -> Result<Vec<Beside>> {
-        let decode = |row: &DB::Row| -> Result<Beside, sqlx::Error> {
-            Ok(Beside {
-                model: row.try_get(0)?,
-                label_set: row.try_get(1)?,
-                label_set_hash: row.try_get(2)?,
-                posts: row.try_get(3)?,
-            })
-        };
         sqlx::query::<DB>(
             "SELECT m.name, s.name, s.hash, (SELECT COUNT(*) FROM ( \
                       SELECT 1 FROM backlog b WHERE b.model_id = m.id AND b.label_set_id = s.id LIMIT $1) waiting) \
@@ -279,21 +249,13 @@ where
               ORDER BY s.id DESC, m.id DESC",
         )
         .bind(MOST_WAITING)
+        .try_map(row_as!(Beside: model, label_set, label_set_hash, posts))
         .fetch_all(&self.pool)
         .await
-        .and_then(|rows| rows.iter().map(decode).collect())
         .doing("read what waits beside the current label set")
     }
 
     pub(in crate::store) async fn labelled_beside(&self) -> Result<Option<LabelledBeside>> {
-        let decode = |row: DB::Row| -> Result<LabelledBeside, sqlx::Error> {
-            Ok(LabelledBeside {
-                model: row.try_get(0)?,
-                model_hash: row.try_get(1)?,
-                label_set: row.try_get(2)?,
-                label_set_hash: row.try_get(3)?,
-            })
-        };
         sqlx::query::<DB>(
             "WITH stored_last AS ( \
                SELECT fullname, text_hash, collected_at FROM posts WHERE text_purged_at IS NULL \
@@ -313,9 +275,9 @@ where
         )
         .bind(STORED_LAST)
         .bind(LOOKED_AT)
+        .try_map(row_as!(LabelledBeside: model, model_hash, label_set, label_set_hash))
         .fetch_optional(&self.pool)
         .await
-        .and_then(|row| row.map(decode).transpose())
         .doing("read which labels waiting posts have beside the current ones")
     }
 
@@ -326,24 +288,14 @@ where
                     CAST(COALESCE(SUM(CAST(counts ->> 'new' AS BIGINT)), 0) AS BIGINT) \
                FROM {LATEST_RUNS} WHERE started_at >= $1 GROUP BY stage ORDER BY stage"
         );
-        let decode = |row: &DB::Row| -> Result<StageRuns, sqlx::Error> {
-            Ok(StageRuns {
-                stage: row.try_get(0)?,
-                runs: row.try_get(1)?,
-                failed: row.try_get(2)?,
-                partial: row.try_get(3)?,
-                posts: row.try_get(4)?,
-                new: row.try_get(5)?,
-            })
-        };
         sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(at(since))
+            .bind(since)
             .bind(RunStatus::Failed.as_str())
             .bind(RunStatus::Died.as_str())
             .bind(RunStatus::Partial.as_str())
+            .try_map(row_as!(StageRuns: stage, runs, failed, partial, posts, new))
             .fetch_all(&self.pool)
             .await
-            .and_then(|rows| rows.iter().map(decode).collect())
             .doing("sum up the latest runs")
     }
 
@@ -361,7 +313,7 @@ where
                 GROUP BY stage, good) judged \
                JOIN runs r ON r.id = judged.id ORDER BY r.id DESC"
         );
-        let rows = sqlx::query::<DB>(AssertSqlSafe(select))
+        let rows: Vec<Ended> = sqlx::query_as::<DB, _>(AssertSqlSafe(select))
             .bind(RunStatus::Running.as_str())
             .bind(RunStatus::Done.as_str())
             .bind(RunStatus::Partial.as_str())
@@ -369,9 +321,16 @@ where
             .await
             .doing(WHAT)?;
         let mut stages: Vec<LastRun> = Vec::new();
-        for row in &rows {
-            let (run, is_good) = Self::last_run(row).doing(WHAT)?;
-            let good_at = is_good.then_some(run.finished_at);
+        for (id, stage, status, started, finished, error, is_good) in rows {
+            let run = LastRun {
+                id,
+                stage,
+                status,
+                finished_at: finished.unwrap_or(started),
+                error,
+                good_at: None,
+            };
+            let good_at = (is_good == 1).then_some(run.finished_at);
             match stages.iter_mut().find(|known| known.stage == run.stage) {
                 // The newest run of a stage comes first. A later row of the same stage only says when one last
                 // went well.
@@ -382,35 +341,21 @@ where
         Ok(stages)
     }
 
-    fn last_run(row: &DB::Row) -> Result<(LastRun, bool), sqlx::Error> {
-        let started: DateTime<Utc> = row.try_get(3)?;
-        let finished: Option<DateTime<Utc>> = row.try_get(4)?;
-        let run = LastRun {
-            id: row.try_get(0)?,
-            stage: row.try_get(1)?,
-            status: row.try_get(2)?,
-            finished_at: finished.unwrap_or(started).into(),
-            error: row.try_get(5)?,
-            good_at: None,
-        };
-        Ok((run, row.try_get::<i64, _>(6)? == 1))
-    }
-
     pub(in crate::store) async fn outcomes(&self, runs: u32) -> Result<Vec<(Timestamp, Value)>> {
         let select = format!(
             "SELECT started_at, outcomes FROM {LATEST_RUNS} WHERE stage = $1 AND status <> $2 ORDER BY id DESC LIMIT $3"
         );
-        let decode = |row: &DB::Row| -> Result<(Timestamp, Value), sqlx::Error> {
-            let started: DateTime<Utc> = row.try_get(0)?;
-            Ok((started.into(), row.try_get::<Json<Value>, _>(1)?.0))
-        };
-        sqlx::query::<DB>(AssertSqlSafe(select))
+        sqlx::query_as::<DB, (Timestamp, Json<Value>)>(AssertSqlSafe(select))
             .bind(Stage::Collect.as_str())
             .bind(RunStatus::Running.as_str())
             .bind(i64::from(runs))
             .fetch_all(&self.pool)
             .await
-            .and_then(|rows| rows.iter().map(decode).collect())
+            .map(|rows| {
+                rows.into_iter()
+                    .map(|(at, Json(came))| (at, came))
+                    .collect()
+            })
             .doing("read what came of the topics")
     }
 
@@ -420,17 +365,27 @@ where
               WHERE stage = $1 AND status <> $2 AND CAST(counts ->> 'posts' AS BIGINT) >= $3 \
                 AND counts ->> 'posts_per_sec' IS NOT NULL ORDER BY id DESC LIMIT 1"
         );
-        let pace = sqlx::query::<DB>(AssertSqlSafe(select))
+        let pace = sqlx::query_scalar::<DB, f64>(AssertSqlSafe(select))
             .bind(Stage::Classify.as_str())
             .bind(RunStatus::Running.as_str())
             .bind(i64::from(posts))
             .fetch_optional(&self.pool)
             .await
-            .and_then(|row| row.map(|row| row.try_get::<f64, _>(0)).transpose())
             .doing("read how fast labelling is")?;
         Ok(pace.filter(|pace| *pace > 0.0))
     }
 }
+
+/// How runs of a stage ended: key, stage, status, begin, end, error, and 1 where that was good.
+type Ended = (
+    i64,
+    String,
+    String,
+    Timestamp,
+    Option<Timestamp>,
+    Option<String>,
+    i64,
+);
 
 /// A target that no post has a label under.
 const NOBODY: Target = Target {

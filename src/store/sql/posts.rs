@@ -2,11 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row as _, Transaction,
-    Type,
-};
+use sqlx::{AssertSqlSafe, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::failure::{Attempts, is_taken};
@@ -16,25 +12,7 @@ use super::claiming::OTHER_TEXT;
 use super::{Doing, SqlStore, is_older};
 use crate::domain::Fullname;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<i64>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f64>: Encode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<DateTime<Utc>>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> String: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn save_page(&self, page: &Page<'_>) -> Result<Upserted> {
         self.save_block(std::slice::from_ref(page), None).await
     }
@@ -264,10 +242,9 @@ where
     }
 
     pub(in crate::store) async fn author_key(&self) -> Result<String> {
-        sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'author_key'")
+        sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'author_key'")
             .fetch_one(&self.pool)
             .await
-            .and_then(|row| row.try_get(0))
             .doing("read the key for author names")
     }
 }

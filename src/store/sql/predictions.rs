@@ -1,10 +1,6 @@
 //! What stored labels say of posts that somebody names: to hold them against what is right.
 
-use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
-
-use serde_json::Value;
+use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::versions::{LabelState, LookedUp, Prediction};
@@ -15,24 +11,7 @@ use crate::domain::Fullname;
 /// A key that no row has.
 const NO_ROW: i64 = -1;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn look_up(
         &self,
         target: Option<Target>,

@@ -2,34 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
-    Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
 use super::super::upkeep::REWRITE_DUE;
 use super::super::{Checked, Purged, Result, RunId};
 use super::arriving::names;
-use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, at, push_list};
+use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{Fullname, PurgeReason, Timestamp};
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn purge(
         &self,
         run: RunId,
@@ -81,7 +64,7 @@ where
         for chunk in checked.alive.chunks(POSTS_A_STATEMENT) {
             let mut update =
                 QueryBuilder::<DB>::new("UPDATE posts SET removed_at = NULL, checked_at = ");
-            update.push_bind(at(now)).push(" WHERE fullname IN (");
+            update.push_bind(now).push(" WHERE fullname IN (");
             push_list(&mut update, chunk.iter().map(Fullname::as_str));
             update
                 .build()
@@ -125,11 +108,10 @@ where
             DB::AMONG
         );
         let parents = shows.iter().flat_map(|(_, parents)| parents);
-        let purged: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(purged))
+        let purged: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(purged))
             .bind(names(parents.map(Fullname::as_str)).as_str())
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
             .doing("look up purged posts")?;
         let purged: BTreeSet<&str> = purged.iter().map(String::as_str).collect();
         let is_purged =
@@ -225,11 +207,10 @@ where
         let mut found = BTreeSet::new();
         let mut shown = names(shown);
         loop {
-            let next: Vec<String> = sqlx::query::<DB>(AssertSqlSafe(find.clone()))
+            let next: Vec<String> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(find.clone()))
                 .bind(shown.as_str())
                 .fetch_all(&mut **tx)
                 .await
-                .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
                 .doing("find crossposts")?;
             let next: Vec<String> = next
                 .into_iter()
@@ -362,7 +343,7 @@ where
         insert.push_values(gone, |mut row, (fullname, reason)| {
             row.push_bind(*fullname)
                 .push_bind(reason.as_str())
-                .push_bind(at(now))
+                .push_bind(now)
                 .push_bind(run.0);
         });
         // What may be lifted gives way to what may not, never the other way round.

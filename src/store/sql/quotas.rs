@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
+use sqlx::Row;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
@@ -39,16 +39,7 @@ INSERT INTO quotas (id, next_at, held_until) VALUES ($1, $2, $3) \
     ON CONFLICT (id) DO UPDATE SET held_until = $3 \
  WHERE quotas.held_until < $3 OR quotas.held_until > $4";
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn reserve_slot(
         &self,
         id: &str,

@@ -1,32 +1,14 @@
 //! How far sources and files were read.
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, Row as _, Transaction, Type};
+use sqlx::{Row as _, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{ImportState, Page, Result, RunId};
 use super::{Doing, SqlStore, at, count};
 use crate::domain::{Listing, SourceKind, Timestamp};
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<i64>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f64>: Encode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<DateTime<Utc>>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> String: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(super) async fn upsert_import_state(
         tx: &mut Transaction<'static, DB>,
         state: &ImportState,
@@ -48,7 +30,7 @@ where
         .bind(count(state.posts))
         .bind(count(state.rejected))
         .bind(state.run.0)
-        .bind(at(state.updated_at))
+        .bind(state.updated_at)
         .bind(state.finished_at.map(at))
         .execute(&mut **tx)
         .await
@@ -85,10 +67,8 @@ where
                 posts: number(row, 4)?,
                 rejected: number(row, 5)?,
                 run: RunId(row.try_get(6)?),
-                updated_at: row.try_get::<DateTime<Utc>, _>(7)?.into(),
-                finished_at: row
-                    .try_get::<Option<DateTime<Utc>>, _>(8)?
-                    .map(Timestamp::from),
+                updated_at: row.try_get(7)?,
+                finished_at: row.try_get(8)?,
             })
         };
         row.as_ref().map(decode).transpose().doing(WHAT)
@@ -119,7 +99,7 @@ where
         .bind(page.after)
         .bind(page.newest.map(at))
         .bind(page.run.0)
-        .bind(at(page.now))
+        .bind(page.now)
         .execute(&mut **tx)
         .await
         .doing("store the watermark")?;
@@ -164,7 +144,7 @@ where
         )
         .bind(source.as_str())
         .bind(subreddit)
-        .bind(at(latest))
+        .bind(latest)
         .fetch_one(&self.pool)
         .await
         .and_then(|row| row.try_get::<Option<DateTime<Utc>>, _>(0))

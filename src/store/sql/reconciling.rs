@@ -1,7 +1,7 @@
 //! Which posts to ask Reddit about again, and when all had been asked about.
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+use sqlx::types::chrono::DateTime;
+use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{Due, Result, StoreError};
@@ -11,30 +11,16 @@ use crate::domain::{Fullname, SourceKind, Timestamp};
 /// Posts of the sample Reddit are asked about there, all others at Reddit.
 const SAMPLE: SourceKind = SourceKind::Sample;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn count_due(&self, due: Due) -> Result<u64> {
-        sqlx::query::<DB>(AssertSqlSafe(format!(
+        sqlx::query_scalar::<DB, i64>(AssertSqlSafe(format!(
             "SELECT COUNT(*) FROM posts WHERE (source = '{SAMPLE}') = $1 \
                 AND (checked_at IS NULL OR checked_at < $2)"
         )))
         .bind(due.sample)
-        .bind(at(due.before))
+        .bind(due.before)
         .fetch_one(&self.pool)
         .await
-        .and_then(|row| row.try_get::<i64, _>(0))
         .map(i64::unsigned_abs)
         .doing("count the posts to ask Reddit about")
     }
@@ -51,7 +37,7 @@ where
               ORDER BY checked_at NULLS FIRST, fullname LIMIT $3"
         )))
         .bind(due.sample)
-        .bind(at(due.before))
+        .bind(due.before)
         .bind(i64::from(limit))
         .fetch_all(&self.pool)
         .await;
@@ -103,7 +89,7 @@ where
                THEN meta.value ELSE excluded.value END"
         )))
         .bind(text.as_str())
-        .bind(at(due.before))
+        .bind(due.before)
         .bind(due.sample)
         .execute(&self.pool)
         .await
@@ -113,10 +99,9 @@ where
 
     pub(in crate::store) async fn reconciled_at(&self) -> Result<Option<Timestamp>> {
         let value: Option<String> =
-            sqlx::query::<DB>("SELECT value FROM meta WHERE key = 'reconciled_at'")
+            sqlx::query_scalar::<DB, _>("SELECT value FROM meta WHERE key = 'reconciled_at'")
                 .fetch_optional(&self.pool)
                 .await
-                .and_then(|row| row.map(|row| row.try_get(0)).transpose())
                 .doing("read when the database was reconciled")?;
         let parse = |text: String| {
             DateTime::parse_from_rfc3339(&text)

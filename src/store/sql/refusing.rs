@@ -2,11 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row as _, Transaction,
-    Type,
-};
+use sqlx::{AssertSqlSafe, Row as _, Transaction};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
@@ -14,25 +10,7 @@ use super::arriving::{Row, names};
 use super::{Doing, SqlStore, is_older};
 use crate::domain::PurgeReason;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<i64>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f64>: Encode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<DateTime<Utc>>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> String: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     /// Which of the posts, and of those that crossposts among them show, were purged and stay so. A tombstone that
     /// Reddit itself belies is taken away.
     pub(super) async fn tombstoned(
@@ -172,11 +150,11 @@ where
             "SELECT fullname FROM posts WHERE text_purged_at IS NOT NULL AND fullname IN {}",
             DB::AMONG
         );
-        sqlx::query::<DB>(AssertSqlSafe(taken))
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(taken))
             .bind(names(shown.into_iter()))
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+            .map(HashSet::from_iter)
             .doing("look up posts that crossposts show")
     }
 

@@ -1,8 +1,6 @@
 //! Another slug for a topic, everywhere at once.
 
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Renamed, Result, StoreError};
@@ -16,15 +14,7 @@ pub(super) const RENAMED: &str = "topic_renamed";
 /// Tables whose rows are of a topic.
 const TOPICS: [&str; 4] = ["posts", "sightings", "watermarks", "gaps"];
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     /// `versions` are the keys of the label sets that have the slug, each with its version under the new one.
     pub(in crate::store) async fn rename_topic(
         &self,
@@ -97,11 +87,10 @@ where
     }
 
     async fn has(tx: &mut Transaction<'static, DB>, sql: &str, value: &str) -> Result<bool> {
-        sqlx::query::<DB>(AssertSqlSafe(sql.to_owned()))
+        sqlx::query_scalar::<DB, i64>(AssertSqlSafe(sql.to_owned()))
             .bind(value)
             .fetch_one(&mut **tx)
             .await
-            .and_then(|row| row.try_get::<i64, _>(0))
             .map(|rows| rows > 0)
             .doing(WHAT)
     }

@@ -6,16 +6,14 @@
 use std::collections::BTreeMap;
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::report::{
     Bin, Drawn, Fate, HeatCell, ReportQuestion, Sample, Skipped, Step, Sums,
 };
 use super::super::{Result, StoreError};
-use super::{Doing, SqlStore, at};
+use super::{Doing, SqlStore};
 
 /// Columns of a histogram of scores: 0.02 each.
 const BINS: i64 = 50;
@@ -27,19 +25,7 @@ const COLLECTIONS: i64 = 50;
 /// Posts that a report may quote: what is marked as not safe for work is not for a page that is passed around.
 const QUOTABLE: &str = "p.text_purged_at IS NULL AND NOT p.over_18";
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn report_sums(&self, question: &ReportQuestion) -> Result<Sums> {
         const WHAT: &str = "read what the report is made of";
         let mut tx = self.pool.begin_with(DB::BEGIN_READ).await.doing(WHAT)?;
@@ -76,8 +62,8 @@ where
                 "SELECT {of}(created_at) FROM posts WHERE created_at >= $1 AND created_at < $2"
             );
             *end = sqlx::query::<DB>(AssertSqlSafe(select))
-                .bind(at(question.since))
-                .bind(at(question.until))
+                .bind(question.since)
+                .bind(question.until)
                 .fetch_one(&mut **tx)
                 .await?
                 .try_get::<Option<DateTime<Utc>>, _>(0)?;
@@ -107,9 +93,9 @@ where
         );
         let (model, set) = question.keys();
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(at(question.before()))
-            .bind(at(question.until))
-            .bind(at(sums.split.unwrap_or(question.since)))
+            .bind(question.before())
+            .bind(question.until)
+            .bind(sums.split.unwrap_or(question.since))
             .bind(model)
             .bind(set)
             .fetch_all(&mut **tx)
@@ -148,8 +134,8 @@ where
         );
         let (model, set) = question.keys();
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(at(question.since))
-            .bind(at(question.until))
+            .bind(question.since)
+            .bind(question.until)
             .bind(model)
             .bind(set)
             .fetch_all(&mut **tx)
@@ -229,8 +215,8 @@ where
         );
         let (model, set) = question.keys();
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(at(question.since))
-            .bind(at(question.until))
+            .bind(question.since)
+            .bind(question.until)
             .bind(model)
             .bind(set)
             .bind(least)

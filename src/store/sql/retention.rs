@@ -2,31 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
-};
+use sqlx::{QueryBuilder, Transaction};
 
 use super::super::Result;
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
-use super::{Doing, POSTS_A_STATEMENT, SqlStore, at, push_list};
+use super::{Doing, POSTS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::Timestamp;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn purge_texts(
         &self,
         before: Timestamp,
@@ -46,15 +30,15 @@ where
         const WHAT: &str = "purge old texts";
         let mut tx = self.begin().await?;
         Self::lock_tombstones(&mut tx).await?;
-        let mut old: BTreeSet<String> = sqlx::query::<DB>(
+        let mut old: BTreeSet<String> = sqlx::query_scalar::<DB, _>(
             "SELECT fullname FROM posts WHERE text_purged_at IS NULL AND collected_at < $1 \
               ORDER BY collected_at LIMIT $2",
         )
-        .bind(at(before))
+        .bind(before)
         .bind(i64::from(limit))
         .fetch_all(&mut *tx)
         .await
-        .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
+        .map(BTreeSet::from_iter)
         .doing(WHAT)?;
         let crossposts = Self::crossposts_of(&mut tx, old.iter().map(String::as_str)).await?;
         old.extend(crossposts);
@@ -82,7 +66,7 @@ where
                  flair = NULL, text_purged_at = ",
             );
             update
-                .push_bind(at(now))
+                .push_bind(now)
                 .push(" WHERE text_purged_at IS NULL AND fullname IN (");
             push_list(&mut update, chunk.iter().copied());
             purged += update

@@ -3,27 +3,14 @@
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{Result, RunId, RunRow, Running};
-use super::{Doing, SqlStore, at};
+use super::{Doing, SqlStore};
 use crate::domain::{RunStatus, Stage, Timestamp};
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Json<&'q Value>: Encode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn begin_run(
         &self,
         stage: Stage,
@@ -37,14 +24,13 @@ where
              VALUES ($1, $2, $3, $4, {}) RETURNING id",
             DB::NOW
         );
-        sqlx::query::<DB>(AssertSqlSafe(insert))
+        sqlx::query_scalar::<DB, _>(AssertSqlSafe(insert))
             .bind(stage.as_str())
             .bind(RunStatus::Running.as_str())
             .bind(worker)
-            .bind(at(now))
+            .bind(now)
             .fetch_one(&self.pool)
             .await
-            .and_then(|row| row.try_get(0))
             .map(RunId)
             .doing("record the run")
     }
@@ -126,7 +112,7 @@ where
         .bind(Json(counts))
         .bind(Json(outcomes))
         .bind(error)
-        .bind(at(now))
+        .bind(now)
         .execute(&self.pool)
         .await
         .doing("record the end of the run")?;
@@ -138,45 +124,31 @@ where
         stage: Option<Stage>,
         limit: u32,
     ) -> Result<Vec<RunRow>> {
-        const WHAT: &str = "read the latest runs";
-        let rows = sqlx::query::<DB>(
-            "SELECT id, stage, status, started_at, finished_at, counts, error FROM runs \
+        sqlx::query::<DB>(
+            "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs \
              WHERE stage = COALESCE($1, stage) ORDER BY id DESC LIMIT $2",
         )
         .bind(stage.map(Stage::as_str))
         .bind(i64::from(limit))
+        .try_map(Self::run_row)
         .fetch_all(&self.pool)
         .await
-        .doing(WHAT)?;
-        rows.iter()
-            .map(Self::run_row)
-            .collect::<Result<_, _>>()
-            .doing(WHAT)
+        .doing("read the latest runs")
     }
 
     pub(in crate::store) async fn run(&self, run: RunId) -> Result<Option<RunRow>> {
-        const WHAT: &str = "read a run";
-        let row = sqlx::query::<DB>(
-            "SELECT id, stage, status, started_at, finished_at, counts, error FROM runs WHERE id = $1",
+        sqlx::query::<DB>(
+            "SELECT id, stage, status, started_at, finished_at, error, counts FROM runs WHERE id = $1",
         )
         .bind(run.0)
+        .try_map(Self::run_row)
         .fetch_optional(&self.pool)
         .await
-        .doing(WHAT)?;
-        row.as_ref().map(Self::run_row).transpose().doing(WHAT)
+        .doing("read a run")
     }
 
-    fn run_row(row: &DB::Row) -> Result<RunRow, sqlx::Error> {
-        Ok(RunRow {
-            id: row.try_get(0)?,
-            stage: row.try_get(1)?,
-            status: row.try_get(2)?,
-            started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
-            finished_at: row
-                .try_get::<Option<DateTime<Utc>>, _>(4)?
-                .map(Timestamp::from),
-            counts: row.try_get::<Json<Value>, _>(5)?.0,
-            error: row.try_get(6)?,
-        })
+    fn run_row(row: DB::Row) -> Result<RunRow, sqlx::Error> {
+        let Json(counts) = row.try_get(6)?;
+        row_as!(RunRow: id, stage, status, started_at, finished_at, error; counts = counts)(row)
     }
 }

@@ -7,7 +7,7 @@
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Type};
+use sqlx::{AssertSqlSafe, Row};
 
 use super::super::dialect::Dialect;
 use super::super::slots::{
@@ -63,22 +63,7 @@ WHERE status = 'failed' AND finished_at >= $1 AND due_at <= $2 \
   AND NOT EXISTS (SELECT 1 FROM slots l WHERE l.schedule = slots.schedule AND l.due_at > slots.due_at \
                      AND l.due_at <= $2 AND l.status IN ('running', 'done', 'partial', 'failed')) ORDER BY schedule";
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<DateTime<Utc>>: Encode<'q, DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> Option<&'q str>: Encode<'q, DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Vec<Value>>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<&'q [Value]>: Encode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn schedule_state(
         &self,
         name: &str,
@@ -97,7 +82,7 @@ where
         let planned = planned
             .map(|row| {
                 Ok(Planned {
-                    until: row.try_get::<DateTime<Utc>, _>(0)?.into(),
+                    until: row.try_get(0)?,
                     cron: row.try_get(1)?,
                     timezone: row.try_get(2)?,
                 })
@@ -119,22 +104,22 @@ where
                         slot: row.try_get(0)?,
                         take: row.try_get(1)?,
                     },
-                    due_at: row.try_get::<DateTime<Utc>, _>(2)?.into(),
-                    started_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
+                    due_at: row.try_get(2)?,
+                    started_at: row.try_get(3)?,
                     worker: row.try_get(4)?,
                     is_expired: row.try_get::<DateTime<Utc>, _>(5)? <= now,
                 })
             })
             .transpose()
             .doing(WHAT)?;
-        let waiting =
-            sqlx::query::<DB>("SELECT COUNT(*) FROM slots WHERE schedule = $1 AND status = $2")
-                .bind(name)
-                .bind(WAITING)
-                .fetch_one(&mut *connection)
-                .await
-                .and_then(|row| row.try_get::<i64, _>(0))
-                .doing(WHAT)?;
+        let waiting = sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM slots WHERE schedule = $1 AND status = $2",
+        )
+        .bind(name)
+        .bind(WAITING)
+        .fetch_one(&mut *connection)
+        .await
+        .doing(WHAT)?;
         Ok(ScheduleState {
             now: now.into(),
             planned,
@@ -150,8 +135,8 @@ where
             Some(from) => {
                 sqlx::query::<DB>(PLAN_FURTHER)
                     .bind(plan.name)
-                    .bind(at(from))
-                    .bind(at(plan.until))
+                    .bind(from)
+                    .bind(plan.until)
                     .bind(plan.cron)
                     .bind(plan.timezone)
                     .execute(&mut *tx)
@@ -160,7 +145,7 @@ where
             None => {
                 sqlx::query::<DB>(PLAN_FIRST)
                     .bind(plan.name)
-                    .bind(at(plan.until))
+                    .bind(plan.until)
                     .bind(plan.cron)
                     .bind(plan.timezone)
                     .execute(&mut *tx)
@@ -173,11 +158,11 @@ where
         for slot in plan.slots {
             sqlx::query::<DB>(INSERT)
                 .bind(plan.name)
-                .bind(at(slot.due_at))
-                .bind(at(slot.start_at))
+                .bind(slot.due_at)
+                .bind(slot.start_at)
                 .bind(slot.status.as_str())
                 .bind(count(slot.missed.map_or(0, |(missed, _)| missed)))
-                .bind(slot.missed.map(|(_, since)| at(since)))
+                .bind(slot.missed.map(|(_, since)| since))
                 .bind(slot.error.as_deref())
                 .execute(&mut *tx)
                 .await
@@ -196,8 +181,8 @@ where
         const WHAT: &str = "take a slot";
         let mut tx = self.begin().await?;
         let now = self.shared_time(&mut tx, at(now)).await?;
-        let now = at(now.into());
-        let until = now + claimant.lease;
+        let until = Timestamp::from(now + claimant.lease);
+        let now = Timestamp::from(now);
         for statement in [TAKE_OVER, TAKE] {
             let taken = sqlx::query::<DB>(AssertSqlSafe(format!("{statement}{TAKEN}")))
                 .bind(name)
@@ -221,14 +206,15 @@ where
         const WHAT: &str = "look whether a slot runs";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
-        sqlx::query::<DB>("SELECT COUNT(*) FROM slots WHERE status = $1 AND lease_until > $2")
-            .bind(RUNNING)
-            .bind(at(now.into()))
-            .fetch_one(&mut *connection)
-            .await
-            .and_then(|row| row.try_get::<i64, _>(0))
-            .map(|slots| slots > 0)
-            .doing(WHAT)
+        sqlx::query_scalar::<DB, i64>(
+            "SELECT COUNT(*) FROM slots WHERE status = $1 AND lease_until > $2",
+        )
+        .bind(RUNNING)
+        .bind(Timestamp::from(now))
+        .fetch_one(&mut *connection)
+        .await
+        .map(|slots| slots > 0)
+        .doing(WHAT)
     }
 
     pub(in crate::store) async fn give_slot_up(
@@ -242,7 +228,7 @@ where
         let now = self.shared_time(&mut tx, at(now)).await?;
         let given_up = sqlx::query::<DB>(GIVE_UP)
             .bind(name)
-            .bind(at(now.into()))
+            .bind(Timestamp::from(now))
             .bind(i64::from(most_deaths))
             .bind(DEADLY)
             .fetch_optional(&mut *tx)
@@ -250,7 +236,7 @@ where
             .doing(WHAT)?;
         tx.commit().await.doing(WHAT)?;
         given_up
-            .map(|row| Ok((row.try_get(0)?, row.try_get::<DateTime<Utc>, _>(1)?.into())))
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
             .transpose()
             .doing(WHAT)
     }
@@ -261,9 +247,9 @@ where
                 slot: row.try_get(0)?,
                 take: row.try_get(1)?,
             },
-            due_at: row.try_get::<DateTime<Utc>, _>(2)?.into(),
-            start_at: row.try_get::<DateTime<Utc>, _>(3)?.into(),
-            started_at: row.try_get::<DateTime<Utc>, _>(4)?.into(),
+            due_at: row.try_get(2)?,
+            start_at: row.try_get(3)?,
+            started_at: row.try_get(4)?,
             deaths: u32::try_from(row.try_get::<i64, _>(5)?).unwrap_or(u32::MAX),
             missed: row.try_get::<i64, _>(6)?.unsigned_abs(),
             outcomes: row.try_get::<Json<Vec<Value>>, _>(7)?.0,
@@ -287,8 +273,8 @@ where
         sqlx::query::<DB>(AssertSqlSafe(update))
             .bind(lease.slot)
             .bind(lease.take)
-            .bind(at((now + for_how_long).into()))
-            .bind(at((now + for_how_long * 2).into()))
+            .bind(Timestamp::from(now + for_how_long))
+            .bind(Timestamp::from(now + for_how_long * 2))
             .execute(&mut *connection)
             .await
             .map(|done| DB::rows_affected(&done) > 0)
@@ -333,7 +319,7 @@ where
         const WHAT: &str = "record the end of a slot";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         let now = self.shared_time(&mut connection, at(now)).await?;
-        let finished = (end.status != SlotStatus::Waiting).then(|| at(now.into()));
+        let finished = (end.status != SlotStatus::Waiting).then(|| Timestamp::from(now));
         let update = format!(
             "UPDATE slots SET status = $3, outcomes = $4, error = $5, finished_at = $6, lease_until = NULL{UNDER_LEASE}"
         );
@@ -371,7 +357,7 @@ where
             format!("{ROW}WHERE schedule = $1 AND due_at <= $2 ORDER BY due_at DESC LIMIT $3");
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
             .bind(name)
-            .bind(at(until))
+            .bind(until)
             .bind(i64::from(limit))
             .fetch_all(&self.pool)
             .await
@@ -386,8 +372,8 @@ where
     ) -> Result<Vec<SlotRow>> {
         let select = format!("{ROW}{LATEST_FAILED}");
         let rows = sqlx::query::<DB>(AssertSqlSafe(select))
-            .bind(at(since))
-            .bind(at(until))
+            .bind(since)
+            .bind(until)
             .fetch_all(&self.pool)
             .await
             .doing("read the slots that failed")?;
@@ -438,8 +424,8 @@ where
               WHERE schedule = $1 AND due_at >= $2 AND due_at <= $3 GROUP BY status ORDER BY status",
         )
         .bind(name)
-        .bind(at(since))
-        .bind(at(until))
+        .bind(since)
+        .bind(until)
         .fetch_all(&self.pool)
         .await
         .doing(WHAT)?;

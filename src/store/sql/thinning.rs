@@ -6,9 +6,7 @@ use chrono::{NaiveTime, TimeDelta};
 use serde_json::{Map, Value};
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
-};
+use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
@@ -49,19 +47,7 @@ impl Sums {
     }
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<i64>: Decode<'q, DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn thin_a_day(&self, before: Timestamp) -> Result<Option<Thinned>> {
         let mut attempts = Attempts::default();
         loop {

@@ -1,9 +1,6 @@
 //! Posts that got no label, with their vectors and words: to see what they are about.
 
-use serde_json::Value;
-use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Type};
+use sqlx::{QueryBuilder, Row};
 
 use super::super::dialect::Dialect;
 use super::super::{NoLabel, Result, StoredText, Target, UnlabelledText};
@@ -20,24 +17,7 @@ fn other(outcome: NoLabel) -> (bool, bool) {
     }
 }
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn without_label(
         &self,
         target: Target,
@@ -87,7 +67,7 @@ where
         outcome: NoLabel,
     ) -> Result<u64> {
         let (one, or) = other(outcome);
-        let count = sqlx::query::<DB>(
+        let count = sqlx::query_scalar::<DB, i64>(
             "SELECT COUNT(*) FROM classifications c JOIN posts p ON p.fullname = c.fullname \
               WHERE c.model_id = $1 AND c.label_set_id = $2 AND c.abstained AND (c.other = $3 OR c.other = $4) \
                 AND p.text_hash = c.text_hash AND p.text_purged_at IS NULL",
@@ -97,8 +77,7 @@ where
         .bind(one)
         .bind(or)
         .fetch_one(&self.pool)
-        .await
-        .and_then(|row| row.try_get::<i64, _>(0));
+        .await;
         count
             .map(i64::unsigned_abs)
             .doing("count the posts without a label")

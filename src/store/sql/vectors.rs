@@ -5,13 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::Value;
-use sqlx::types::Json;
-use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row,
-    Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, QueryBuilder, Row, Transaction};
 
 use super::super::bulk::{Insert, Values};
 use super::super::dialect::Dialect;
@@ -22,24 +16,7 @@ use super::{Doing, POSTS_A_STATEMENT, ROWS_A_STATEMENT, SqlStore, push_list};
 use crate::domain::{TextHash, Timestamp};
 use topicmill_score::{LabelVector, Mode, PairLogits, TextVector};
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn label_vectors(
         &self,
         model: i64,

@@ -5,9 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 use sqlx::types::Json;
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    ColumnIndex, Decode, Encode, Executor, IntoArguments, QueryBuilder, Row, Transaction, Type,
-};
+use sqlx::{QueryBuilder, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::failure::Attempts;
@@ -23,25 +21,7 @@ const FAILURES: i64 = 10;
 /// A key that no row has.
 const NO_ROW: i64 = -1;
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    for<'q> Json<Value>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<Json<Value>>: Decode<'q, DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn label_sets(&self) -> Result<Vec<LabelSetRow>> {
         let decode = |row: &DB::Row| -> Result<LabelSetRow, sqlx::Error> {
             Ok(LabelSetRow {

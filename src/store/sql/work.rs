@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use sqlx::types::chrono::{DateTime, Utc};
-use sqlx::{
-    AssertSqlSafe, ColumnIndex, Decode, Encode, Executor, IntoArguments, Row, Transaction, Type,
-};
+use sqlx::{AssertSqlSafe, Row, Transaction};
 
 use super::super::dialect::Dialect;
 use super::super::{Lease, Result, Target, Waiting};
@@ -18,23 +16,7 @@ const MANY: u64 = 1_000;
 /// What the backlog tells of a post that was taken back.
 const DIED: &str = "the worker that held it died, or stood still for longer than its lease";
 
-impl<DB> SqlStore<DB>
-where
-    DB: Dialect,
-    for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
-    DB::Arguments: IntoArguments<DB>,
-    for<'q> i64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f64: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> f32: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> Option<f32>: Encode<'q, DB> + Decode<'q, DB>,
-    for<'q> bool: Encode<'q, DB> + Type<DB>,
-    for<'q> DateTime<Utc>: Encode<'q, DB> + Decode<'q, DB> + Type<DB>,
-    for<'q> &'q str: Encode<'q, DB> + Type<DB>,
-    for<'q> String: Decode<'q, DB> + Type<DB>,
-    for<'q> &'q [u8]: Encode<'q, DB> + Type<DB>,
-    for<'q> Vec<u8>: Decode<'q, DB> + Type<DB>,
-    usize: ColumnIndex<DB::Row>,
-{
+impl<DB: Dialect> SqlStore<DB> {
     pub(in crate::store) async fn enqueue_missing(&self, target: Target) -> Result<u64> {
         // The hash is compared, too, so an edited post comes back by itself. The posts are held in the order of
         // their names, so that retention cannot take a text between this SELECT and the row of the backlog. Two
@@ -170,11 +152,10 @@ where
             "SELECT id FROM leases WHERE expires_at <= $1 ORDER BY id {}",
             DB::SKIP_LOCKED
         );
-        let expired: Vec<i64> = sqlx::query::<DB>(AssertSqlSafe(expired))
+        let expired: Vec<i64> = sqlx::query_scalar::<DB, _>(AssertSqlSafe(expired))
             .bind(now)
             .fetch_all(&mut **tx)
             .await
-            .and_then(|rows| rows.iter().map(|row| row.try_get(0)).collect())
             .doing("find expired claims")?;
         for id in expired {
             Self::bury_lease(tx, id).await?;

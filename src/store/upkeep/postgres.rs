@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use sqlx::{Executor, PgConnection, Postgres};
 
-use super::super::failure::{Doing, is_lock_timeout};
+use super::super::dialect::lock_timeout;
+use super::super::failure::{Doing, is_busy};
 use super::super::sql::{SqlStore, TABLES};
+use super::super::waiting::STEP;
 use super::super::{Result, StoreError};
 use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
 
@@ -47,12 +49,14 @@ impl SqlStore<Postgres> {
         const WHAT: &str = "rewrite the tables";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         // Whoever comes behind us waits for as long as we do.
-        let patience = format!("SET lock_timeout = {REWRITE_PATIENCE_MS}");
+        let patience = lock_timeout(Duration::from_millis(REWRITE_PATIENCE_MS.into()));
         let set = connection.execute(sqlx::AssertSqlSafe(patience)).await;
         set.doing(WHAT)?;
         let rewritten = Self::rewrite_by(&mut connection, progress).await;
         // Before any error is returned: the connection goes back to the pool.
-        let reset = connection.execute("RESET lock_timeout").await;
+        let reset = connection
+            .execute(sqlx::AssertSqlSafe(lock_timeout(STEP)))
+            .await;
         let rewritten = rewritten?;
         reset.doing(WHAT)?;
         Ok(rewritten)
@@ -154,7 +158,7 @@ impl SqlStore<Postgres> {
         const WHAT: &str = "rewrite the tables";
         let vacuum = sqlx::AssertSqlSafe(format!("VACUUM ({how}) {table}"));
         match sqlx::raw_sql(vacuum).execute(&mut *connection).await {
-            Err(error) if is_lock_timeout(&error) => {
+            Err(error) if is_busy(&error) => {
                 return Ok(Some(Rewritten::TableIsUsed { table }));
             }
             ended => {

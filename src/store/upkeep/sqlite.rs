@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::Result;
 use super::super::failure::Doing;
 use super::super::sql::SqlStore;
+use super::super::waiting::STEP;
 use super::{LOOK_EVERY, OnBytes, REWRITE_DUE, REWRITE_PATIENCE_MS, Rewritten};
 
 /// The value of the note where only the log is still to be emptied.
@@ -100,11 +101,9 @@ impl SqlStore<Sqlite> {
         const WHAT: &str = "fold the log into the database's file";
         let mut connection = self.pool.acquire().await.doing(WHAT)?;
         // With the usual patience of minutes, a reader that stays would keep every run from ending.
-        let patience = format!("PRAGMA busy_timeout = {patience_ms}");
-        sqlx::raw_sql(AssertSqlSafe(patience))
-            .execute(&mut *connection)
-            .await
-            .doing(WHAT)?;
+        let patience = |ms| AssertSqlSafe(format!("PRAGMA busy_timeout = {ms}"));
+        let set = connection.execute(patience(patience_ms.into())).await;
+        set.doing(WHAT)?;
         // It folds what it can in any case; `busy` is 1 where a reader keeps it from emptying the log.
         let folded = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
             .fetch_one(&mut *connection)
@@ -112,7 +111,7 @@ impl SqlStore<Sqlite> {
             .and_then(|row| row.try_get::<i64, _>(0))
             .map(|busy| busy == 0);
         // Set back before any error is returned: the connection goes back to the pool.
-        let reset = self.waits.attend(&mut connection).await;
+        let reset = connection.execute(patience(STEP.as_millis())).await;
         let folded = folded.doing(WHAT)?;
         reset.doing(WHAT)?;
         if folded {
