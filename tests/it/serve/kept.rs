@@ -69,24 +69,6 @@ fn a_run_that_ends_in_the_second_of_another_one_is_seen() {
 }
 
 #[test]
-fn a_topic_that_is_renamed_is_seen() {
-    for database in databases() {
-        let program = labelled(&database, &posts(12));
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        runtime
-            .block_on(database.run("UPDATE posts SET topic = 'gaming' WHERE subreddit = 'gaming'"));
-        let served = Served::start(&program, &database);
-        served.searched(12);
-        // And back: the second time is told from the first.
-        for (old, new) in [("gaming", "games"), ("games", "gaming")] {
-            super::run(&program, &database, &["topic", "rename", old, new]);
-            let renamed = format!("/api/posts?topic={new}");
-            served.until(&renamed, |page| page["total"] == 6);
-        }
-    }
-}
-
-#[test]
 fn a_role_that_lacks_a_right_is_told_so_at_once() {
     let Some(mut database) = postgres() else {
         return;
