@@ -7,6 +7,7 @@
 
 mod build;
 mod charts;
+#[expect(missing_docs, reason = "a name that says all needs no sentence")]
 mod data;
 mod drift;
 mod finding;
@@ -31,8 +32,6 @@ pub use self::page::{render_body, render_page};
 pub use self::place::{place_charts, place_page};
 pub use self::table::Table;
 
-/// Runs that are shown.
-const RUNS: u32 = 20;
 /// Quoted posts of each kind.
 const QUOTED: usize = 5;
 
@@ -121,7 +120,6 @@ pub async fn gather(store: &Store, options: &ReportOptions) -> Result<Report, St
     let scores = store.report_scores(&question, &quoted).await?;
     let around = build::Around {
         gaps: store.gaps().await?,
-        runs: store.recent_runs(None, RUNS).await?,
         reconciled_at: store.reconciled_at().await?,
         model: match question.target {
             Some(target) => {

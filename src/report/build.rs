@@ -10,7 +10,7 @@ use super::drift::{Drift, is_real, real};
 use super::time::Axis;
 use crate::domain::{SourceKind, Timestamp};
 use crate::look;
-use crate::store::{Drawn, Fate, Gap, HeatCell, ModelRow, RunRow, Sample, Sums};
+use crate::store::{Drawn, Fate, Gap, HeatCell, ModelRow, Sample, Sums};
 
 /// Characters of a title that is quoted: three lines on a telephone, most titles whole.
 const TITLE: usize = 160;
@@ -20,7 +20,6 @@ const TOPICS: usize = 400;
 /// What the report shows beside the sums.
 pub struct Around {
     pub gaps: Vec<Gap>,
-    pub runs: Vec<RunRow>,
     pub reconciled_at: Option<Timestamp>,
     pub model: Option<ModelRow>,
 }
@@ -115,7 +114,6 @@ pub fn build(options: &ReportOptions, sums: Sums, scores: &[Drawn], around: Arou
         surest: calls(&sums.surest, scores, set, &names),
         gaps: around.gaps.into_iter().filter(is_shown).collect(),
         skipped: sums.skipped,
-        runs: around.runs,
         reconciled_at: around.reconciled_at,
     }
 }

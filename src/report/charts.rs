@@ -5,12 +5,12 @@ mod heat;
 mod mix;
 mod over_time;
 mod scores;
-mod throughput;
 
 use super::Report;
 use super::drift::real;
-use super::svg::{Anchor, Svg};
+use super::svg::{Anchor, Svg, width as measure};
 use super::table::Table;
+use crate::look::whole;
 
 /// Pixels of a chart on a desk: the column of the page that shows it.
 const WIDE: f64 = 780.0;
@@ -56,7 +56,6 @@ pub fn charts(report: &Report) -> Vec<Chart> {
         scores::by_label(report),
         mix::chart(report),
         coverage::chart(report),
-        throughput::chart(report),
     ]
     .into_iter()
     .flatten()
@@ -92,10 +91,52 @@ fn grid(
     for tick in ticks {
         let y = height(tick);
         svg.line((left, y), (svg.width, y), "axis");
-        let number = crate::look::whole(tick);
+        let number = whole(tick);
         svg.text((left - 7.0, y + 4.0), Anchor::End, "", &number, left - 7.0);
     }
     height
+}
+
+/// Posts of several kinds as columns, one kind on the other, and what the kinds are above them; where the first column
+/// begins, and how wide each is.
+fn stack<const KINDS: usize>(
+    svg: &mut Svg,
+    kinds: [(&str, &str); KINDS],
+    columns: &[[u64; KINDS]],
+    (top, bottom): (f64, f64),
+    name: impl Fn(usize) -> String,
+) -> (f64, f64) {
+    let mut x = 0.0;
+    for (kind, (class, name)) in kinds.iter().enumerate() {
+        if columns.iter().any(|column| column[kind] > 0) {
+            svg.rect((x, 3.0), (10.0, 10.0), class, "");
+            svg.text((x + 15.0, 12.0), Anchor::Start, "", name, 130.0);
+            x += 15.0 + measure(name).min(130.0) + 12.0;
+        }
+    }
+    let largest = columns.iter().map(|column| column.iter().sum()).max();
+    let largest = largest.unwrap_or(0);
+    let left = measure(&whole(ticks(largest).pop().unwrap_or(0))) + 9.0;
+    let height = grid(svg, left, top, bottom, largest);
+    let wide = (svg.width - left) / real(columns.len().max(1) as u64);
+    let shown = (wide - if wide > 4.0 { 1.5 } else { 0.3 }).max(0.5);
+    for (place, column) in columns.iter().enumerate() {
+        let x = left + wide * real(place as u64);
+        let mut below = 0;
+        for ((class, kind), posts) in kinds.iter().zip(column).filter(|(_, posts)| **posts > 0) {
+            let (foot, head) = (height(below), height(below + posts));
+            let told = format!("{}: {} {kind}", name(place), whole(*posts));
+            svg.rect((x, head), (shown, foot - head), class, &told);
+            below += posts;
+        }
+    }
+    (left, wide)
+}
+
+/// Room for names left of a chart, at most so much.
+fn room_for<'n>(names: impl Iterator<Item = &'n String>, most: f64) -> f64 {
+    let widest = names.map(|name| measure(name)).fold(0.0, f64::max);
+    (widest + 14.0).min(most)
 }
 
 /// Names of columns of time below a chart.
@@ -111,7 +152,7 @@ fn time_ticks(svg: &mut Svg, report: &Report, left: f64, y: f64, column: f64) {
         let x = left + column * real(tick as u64);
         let name = report.axis.name(tick);
         // A name that would not be whole is none.
-        if tick > 0 && x + super::svg::width(&name) > svg.width {
+        if tick > 0 && x + measure(&name) > svg.width {
             continue;
         }
         svg.line((x, y - 20.0), (x, y - 15.0), "axis");

@@ -3,7 +3,7 @@
 use super::drift::Drift;
 use super::time::Axis;
 use crate::domain::Timestamp;
-use crate::store::{Fate, Gap, RunRow, Skipped};
+use crate::store::{Fate, Gap, Skipped};
 
 /// Columns of a histogram of scores.
 pub const BINS: usize = 50;
@@ -56,9 +56,7 @@ pub struct Line {
     pub slug: String,
     /// Its words.
     pub name: String,
-    /// Which of the three it is.
     pub fate: Fate,
-    /// Posts of the period.
     pub posts: u64,
     /// Their share of all posts that are labelled in the period.
     pub share: f64,
@@ -75,7 +73,6 @@ pub struct Line {
 /// A topic that posts were collected for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicLine {
-    /// Its slug.
     pub slug: String,
     /// The words of the label of this slug, else the slug.
     pub name: String,
@@ -92,17 +89,13 @@ pub struct TopicLine {
 /// A post that is quoted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Its title as a line.
     pub title: String,
-    /// Where it was posted.
     pub subreddit: String,
-    /// Where it can be read, if it is on Reddit.
     pub link: Option<String>,
     /// The words of what it was collected for.
     pub topic: Option<String>,
     /// The best labels with their scores, at most two.
     pub best: Vec<(String, f64)>,
-    /// Whether it has a label.
     pub is_labelled: bool,
 }
 
@@ -133,7 +126,6 @@ pub struct Report {
     pub is_bounded: bool,
     /// Posts of the period.
     pub posts: u64,
-    /// Those that wait for a label.
     pub waiting: u64,
     /// Those whose text retention took before they had one.
     pub text_purged: u64,
@@ -155,8 +147,6 @@ pub struct Report {
     pub gaps: Vec<Gap>,
     /// Subreddits that were passed over, the latest run first.
     pub skipped: Vec<Skipped>,
-    /// The latest runs, the latest first.
-    pub runs: Vec<RunRow>,
     /// Reddit was asked about every post at this time or later.
     pub reconciled_at: Option<Timestamp>,
 }

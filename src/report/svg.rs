@@ -193,6 +193,17 @@ impl Svg {
         ));
     }
 
+    /// The name of a row at this height, which ends left of the chart.
+    pub fn name(&mut self, left: f64, y: f64, text: &str) {
+        self.text(
+            (left - 10.0, y + 4.0),
+            Anchor::End,
+            "name",
+            text,
+            left - 12.0,
+        );
+    }
+
     /// A text that climbs to the right, from its place on.
     pub fn slanted(&mut self, at: (f64, f64), class: &str, text: &str, room: f64) {
         let shown = fit(text, room);

@@ -87,7 +87,6 @@ fn of(labels: &[(&str, u64, u64)], none: (u64, u64)) -> Report {
             from_at: time(3),
             until_at: time(4),
         }],
-        runs: vec![],
         reconciled_at: None,
         model: None,
     };

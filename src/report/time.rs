@@ -162,17 +162,6 @@ pub fn period(first: Timestamp, last: Timestamp) -> String {
     format!("{} to {}", start.format(format), day(last))
 }
 
-/// How long something took: `8.6 s`, `12 min`, `3.2 h`.
-pub fn took(seconds: f64) -> String {
-    match seconds {
-        s if s < 9.95 => format!("{s:.1} s"),
-        s if s < 119.5 => format!("{s:.0} s"),
-        s if s < 7170.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.0} days", s / 86_400.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::super::data::TopicLine;
 use super::super::drift::real;
-use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::svg::Svg;
 use super::super::table::Table;
 use super::super::{Report, time};
-use super::{Chart, MOST, NARROW, WIDE, time_ticks};
+use super::{Chart, MOST, NARROW, WIDE, room_for, time_ticks};
 use crate::look::{line, whole};
 
 /// Posts by topic and time, with the gaps that collecting recorded.
@@ -77,26 +77,17 @@ fn missing(report: &Report, topic: &TopicLine) -> BTreeSet<usize> {
 fn draw(report: &Report, width: f64, most: f64) -> Svg {
     const ROW: f64 = 20.0;
     let topics = &report.topics[..report.topics.len().min(MOST)];
-    let names = topics
-        .iter()
-        .map(|topic| measure(&topic.name))
-        .fold(0.0, f64::max);
-    let left = (names + 14.0).min(most);
+    let left = room_for(topics.iter().map(|topic| &topic.name), most);
     let bottom = ROW * real(topics.len() as u64);
     let mut svg = Svg::new(width, bottom + 26.0);
     let column = (width - left) / real(report.axis.len() as u64);
     let gap = if column > 5.0 { 1.5 } else { 0.0 };
     for (place, topic) in topics.iter().enumerate() {
         let y = ROW * real(place as u64);
-        svg.text(
-            (left - 10.0, y + 14.0),
-            Anchor::End,
-            "name",
-            &topic.name,
-            left - 12.0,
-        );
+        svg.name(left, y + 10.0, &topic.name);
         let largest = topic.series.iter().max().copied().unwrap_or(0).max(1);
         let missing = missing(report, topic);
+        let size = |tall| ((column - gap).max(0.5), tall);
         for (n, posts) in topic.series.iter().enumerate() {
             let x = left + column * real(n as u64);
             let step = match posts {
@@ -110,19 +101,10 @@ fn draw(report: &Report, width: f64, most: f64) -> Svg {
                 report.axis.name(n),
                 whole(*posts)
             );
-            svg.rect(
-                (x, y + 2.0),
-                ((column - gap).max(0.5), ROW - 5.0),
-                &format!("h{step}"),
-                &told,
-            );
+            svg.rect((x, y + 2.0), size(ROW - 5.0), &format!("h{step}"), &told);
             if missing.contains(&n) {
-                svg.rect(
-                    (x, y + ROW - 5.0),
-                    ((column - gap).max(0.5), 3.0),
-                    "mark-warm",
-                    "posts are missing",
-                );
+                let at = (x, y + ROW - 5.0);
+                svg.rect(at, size(3.0), "mark-warm", "posts are missing");
             }
         }
     }

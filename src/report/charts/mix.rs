@@ -5,7 +5,7 @@ use super::super::data::{Change, Line, Period};
 use super::super::drift::{Drift, LARGE, MODERATE, Verdict, real};
 use super::super::svg::{Anchor, Svg, width as measure};
 use super::super::table::Table;
-use super::{Chart, MOST, NARROW, WIDE};
+use super::{Chart, MOST, NARROW, WIDE, room_for};
 use crate::look::{line, percent, points, whole};
 
 /// Shares before and after.
@@ -90,16 +90,14 @@ const TOP: f64 = 22.0;
 
 fn draw(lines: &[(&Line, Change)], period: Period, width: f64, most: f64) -> Svg {
     let lines = &lines[..lines.len().min(MOST)];
-    let names = lines.iter().map(|(line, _)| measure(&line.name));
-    let left = (names.fold(0.0, f64::max) + 14.0).min(most);
+    let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
     let bottom = TOP + ROW * real(lines.len() as u64);
     let mut svg = Svg::new(width, bottom + 22.0);
     let x = scale(&mut svg, lines, left, bottom);
     let (before, after) = key(&mut svg, period);
     for (place, (line, change)) in lines.iter().enumerate() {
         let y = TOP + ROW * (real(place as u64) + 0.5);
-        let name = (left - 12.0, y + 4.0);
-        svg.text(name, Anchor::End, "name", &line.name, left - 12.0);
+        svg.name(left, y, &line.name);
         let (from, to) = (x(change.from), x(change.to));
         let class = match (change.is_real, change.difference() > 0.0) {
             (false, _) => "mark-grey",

@@ -5,7 +5,7 @@ use super::super::data::Line;
 use super::super::drift::real;
 use super::super::svg::{Anchor, Svg};
 use super::super::table::Table;
-use super::{Chart, MOST, NARROW, WIDE, grid, time_ticks};
+use super::{Chart, MOST, NARROW, WIDE, stack, time_ticks};
 use crate::look::{percent, whole};
 
 /// What is drawn of a post, from the ground up: with the class of its mark and its name.
@@ -42,43 +42,9 @@ pub fn posts(report: &Report) -> Option<Chart> {
 
 fn draw(report: &Report, width: f64, height: f64) -> Svg {
     let mut svg = Svg::new(width, height);
-    let (top, bottom) = (30.0, height - 26.0);
-    let used: Vec<usize> = (0..KINDS.len())
-        .filter(|kind| report.totals.iter().any(|totals| totals[*kind] > 0))
-        .collect();
-    let mut x = 0.0;
-    for kind in &used {
-        let (class, name) = KINDS[*kind];
-        svg.rect((x, 3.0), (10.0, 10.0), class, "");
-        svg.text((x + 15.0, 12.0), Anchor::Start, "", name, 130.0);
-        x += 15.0 + super::super::svg::width(name).min(130.0) + 12.0;
-    }
-    let largest = report.totals.iter().map(|totals| totals.iter().sum()).max();
-    let largest: u64 = largest.unwrap_or(0);
-    let left = super::super::svg::width(&whole(super::ticks(largest).pop().unwrap_or(0))) + 9.0;
-    let height = grid(&mut svg, left, top, bottom, largest);
-    let column = (width - left) / real(report.axis.len().max(1) as u64);
-    let gap = if column > 4.0 { 1.5 } else { 0.3 };
-    for (place, totals) in report.totals.iter().enumerate() {
-        let x = left + column * real(place as u64);
-        let mut below = 0;
-        for kind in &used {
-            let posts = totals[*kind];
-            if posts == 0 {
-                continue;
-            }
-            let (class, name) = KINDS[*kind];
-            let (foot, head) = (height(below), height(below + posts));
-            let told = format!("{}: {} {name}", report.axis.name(place), whole(posts));
-            svg.rect(
-                (x, head),
-                ((column - gap).max(0.5), foot - head),
-                class,
-                &told,
-            );
-            below += posts;
-        }
-    }
+    let bottom = height - 26.0;
+    let name = |column| report.axis.name(column);
+    let (left, column) = stack(&mut svg, KINDS, &report.totals, (30.0, bottom), name);
     time_ticks(&mut svg, report, left, bottom + 20.0, column);
     svg
 }

@@ -3,9 +3,9 @@
 use super::super::Report;
 use super::super::data::{BINS, Line};
 use super::super::drift::real;
-use super::super::svg::{Anchor, Svg, width as measure};
+use super::super::svg::{Anchor, Svg};
 use super::super::table::Table;
-use super::{Chart, MOST, NARROW, WIDE, grid};
+use super::{Chart, MOST, NARROW, WIDE, room_for, stack};
 use crate::look::{line, percent, score, whole};
 use crate::store::Fate;
 
@@ -13,22 +13,23 @@ use crate::store::Fate;
 const COLUMNS: usize = BINS / 2;
 
 /// What is drawn, from the ground up.
-const KINDS: [(Fate, &str, &str); 3] = [
-    (Fate::Labelled, "mark", "with a label"),
-    (Fate::Unsure, "mark-warm", "unsure"),
-    (Fate::Other, "mark-grey", "other"),
+const KINDS: [Fate; 3] = [Fate::Labelled, Fate::Unsure, Fate::Other];
+const NAMES: [(&str, &str); 3] = [
+    ("mark", "with a label"),
+    ("mark-warm", "unsure"),
+    ("mark-grey", "other"),
 ];
 
-fn counts(report: &Report) -> [[u64; COLUMNS]; 3] {
-    KINDS.map(|(fate, ..)| {
-        let mut columns = [0; COLUMNS];
+fn counts(report: &Report) -> Vec<[u64; 3]> {
+    let mut columns = vec![[0; 3]; COLUMNS];
+    for (kind, fate) in KINDS.into_iter().enumerate() {
         for line in report.lines.iter().filter(|line| line.fate == fate) {
             for (bin, posts) in line.bins.iter().enumerate() {
-                columns[(bin / 2).min(COLUMNS - 1)] += posts;
+                columns[(bin / 2).min(COLUMNS - 1)][kind] += posts;
             }
         }
-        columns
-    })
+    }
+    columns
 }
 
 /// The best scores of all posts.
@@ -40,7 +41,7 @@ pub fn all(report: &Report) -> Option<Chart> {
     let counts = counts(report);
     let rows = (0..COLUMNS).map(|column| {
         let from = real(column as u64) / real(COLUMNS as u64);
-        let numbers = counts.iter().map(|columns| whole(columns[column]));
+        let numbers = counts[column].iter().map(|posts| whole(*posts));
         std::iter::once(score(from)).chain(numbers).collect()
     });
     Some(Chart {
@@ -73,43 +74,14 @@ fn none(report: &Report, scored: u64) -> String {
     }
 }
 
-fn draw(report: &Report, counts: &[[u64; COLUMNS]; 3], width: f64, height: f64) -> Svg {
+fn draw(report: &Report, counts: &[[u64; 3]], width: f64, height: f64) -> Svg {
     let mut svg = Svg::new(width, height);
     let (top, bottom) = (44.0, height - 26.0);
-    let mut x = 0.0;
-    for (kind, (_, class, name)) in KINDS.iter().enumerate() {
-        if counts[kind].iter().all(|n| *n == 0) {
-            continue;
-        }
-        svg.rect((x, 3.0), (10.0, 10.0), class, "");
-        svg.text((x + 15.0, 12.0), Anchor::Start, "", name, 90.0);
-        x += 15.0 + measure(name) + 12.0;
-    }
-    let largest = (0..COLUMNS).map(|column| counts.iter().map(|kind| kind[column]).sum::<u64>());
-    let largest = largest.max().unwrap_or(0);
-    let left = measure(&whole(super::ticks(largest).pop().unwrap_or(0))) + 9.0;
-    let tall = grid(&mut svg, left, top, bottom, largest);
-    let column = (width - left) / real(COLUMNS as u64);
-    let mut below = [0; COLUMNS];
-    for ((_, class, name), columns) in KINDS.iter().zip(counts) {
-        for (place, posts) in columns.iter().copied().enumerate() {
-            if posts == 0 {
-                continue;
-            }
-            let x = left + column * real(place as u64);
-            let foot = tall(below[place]);
-            below[place] += posts;
-            let head = tall(below[place]);
-            let from = real(place as u64) / real(COLUMNS as u64);
-            let told = format!(
-                "{} to {}: {} {name}",
-                score(from),
-                score(from + 0.04),
-                whole(posts)
-            );
-            svg.rect((x, head), (column - 1.5, foot - head), class, &told);
-        }
-    }
+    let name = |column| {
+        let from = real(column as u64) / real(COLUMNS as u64);
+        format!("{} to {}", score(from), score(from + 0.04))
+    };
+    let (left, _) = stack(&mut svg, NAMES, counts, (top, bottom), name);
     for tenth in [0_u32, 2, 4, 6, 8, 10] {
         let share = f64::from(tenth) / 10.0;
         let x = left + (width - left) * share;
@@ -203,11 +175,7 @@ pub fn by_label(report: &Report) -> Option<Chart> {
 fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
     const ROW: f64 = 24.0;
     let lines = &lines[..lines.len().min(MOST)];
-    let names = lines
-        .iter()
-        .map(|(line, _)| measure(&line.name))
-        .fold(0.0, f64::max);
-    let left = (names + 14.0).min(most);
+    let left = room_for(lines.iter().map(|(line, _)| &line.name), most);
     let bottom = ROW * real(lines.len() as u64) + 2.0;
     let mut svg = Svg::new(width, bottom + 22.0);
     let right = width - 40.0;
@@ -224,13 +192,7 @@ fn ranges(lines: &[(&Line, [f64; 3])], width: f64, most: f64) -> Svg {
     }
     for (place, (line, [low, middle, high])) in lines.iter().enumerate() {
         let y = ROW * (real(place as u64) + 0.5);
-        svg.text(
-            (left - 12.0, y + 4.0),
-            Anchor::End,
-            "name",
-            &line.name,
-            left - 12.0,
-        );
+        svg.name(left, y, &line.name);
         let is_label = line.fate == Fate::Labelled;
         let (bar, dot) = if is_label {
             ("mark-soft", "mark")
