@@ -5,12 +5,11 @@ use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Shared;
 use super::ask;
-use super::listing::{self, Asked, Words, given, head};
+use super::listing::{self, Asked, head};
 use super::pages::Failed;
 use super::pages::post::{Named, find};
 use crate::domain::spreadsheet_safe;
@@ -78,7 +77,7 @@ async fn labels(State(serving): State<Shared>) -> Result<Json<Value>, Failed> {
 
 async fn posts(
     State(serving): State<Shared>,
-    Words(asked): Words<Asked>,
+    asked: Asked,
 ) -> Result<Json<listing::Listed>, Failed> {
     Ok(Json(listing::list(&serving, &asked).await?))
 }
@@ -87,21 +86,11 @@ async fn post(State(serving): State<Shared>, named: Named) -> Result<Response, F
     Ok(Json(find(&serving, named).await?).into_response())
 }
 
-/// A statement, and in what form its answer is wanted.
-#[derive(Debug, Deserialize)]
-pub struct AskedSql {
-    pub query: Option<String>,
-    pub format: Option<String>,
-}
-
-async fn sql(
-    State(serving): State<Shared>,
-    Words(asked): Words<AskedSql>,
-) -> Result<Response, Failed> {
-    let sql = given(&asked.query).ok_or_else(|| {
+async fn sql(State(serving): State<Shared>, asked: Asked) -> Result<Response, Failed> {
+    let sql = asked.get("query").ok_or_else(|| {
         Failed::wrong("`query` is missing: give it one statement that reads".into())
     })?;
-    let format = given(&asked.format).unwrap_or("json");
+    let format = asked.get("format").unwrap_or("json");
     if !["json", "csv"].contains(&format) {
         return Err(Failed::wrong(format!(
             "`format={}` is none of json, csv",

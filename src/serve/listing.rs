@@ -6,9 +6,7 @@ use std::convert::Infallible;
 use axum::extract::{FromRequestParts, Query};
 use axum::http::request::Parts;
 use chrono::{DateTime, NaiveDate};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
 
 use super::Serving;
 use super::index::{Filter, Place, Sort, has_words, key};
@@ -23,55 +21,57 @@ const LONGEST_PAGE: usize = 200;
 /// Characters of a search.
 const LONGEST_SEARCH: usize = 1_000;
 
-/// The words of an address; an empty one is as good as none.
-#[derive(Debug, Clone, Default, Deserialize)]
-pub struct Asked {
-    pub q: Option<String>,
-    pub outcome: Option<String>,
-    pub label: Option<String>,
-    pub topic: Option<String>,
-    pub subreddit: Option<String>,
-    pub since: Option<String>,
-    pub until: Option<String>,
-    pub min_score: Option<String>,
-    pub sort: Option<String>,
-    pub after: Option<String>,
-    pub limit: Option<String>,
-}
+/// The words that say what a list has, but for where its page begins.
+const NAMES: [&str; 10] = [
+    "q",
+    "outcome",
+    "label",
+    "topic",
+    "subreddit",
+    "since",
+    "until",
+    "min_score",
+    "sort",
+    "limit",
+];
+
+/// The words behind the `?` of an address. An empty one is as good as none, and of one that is there twice the last counts.
+#[derive(Debug, Clone, Default)]
+pub struct Asked(HashMap<String, String>);
 
 impl Asked {
-    /// Those that say something, by their names, but for where the page begins.
-    pub fn pairs(&self) -> Vec<(&'static str, &str)> {
-        let all = [
-            ("q", &self.q),
-            ("outcome", &self.outcome),
-            ("label", &self.label),
-            ("topic", &self.topic),
-            ("subreddit", &self.subreddit),
-            ("since", &self.since),
-            ("until", &self.until),
-            ("min_score", &self.min_score),
-            ("sort", &self.sort),
-            ("limit", &self.limit),
-        ];
-        all.into_iter()
-            .filter_map(|(name, value)| Some((name, given(value)?)))
-            .collect()
+    /// What a word says, if it says anything.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let word = self.0.get(name)?.trim();
+        Some(word).filter(|word| !word.is_empty())
+    }
+
+    /// Those of a list that say something.
+    pub fn pairs(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let pair = |name: &'static str| Some((name, self.get(name)?));
+        NAMES.into_iter().filter_map(pair)
     }
 
     /// The address of the page behind this one.
     pub fn address(&self, path: &str, after: Option<&str>) -> String {
-        address(
-            path,
-            self.pairs()
-                .into_iter()
-                .chain(after.map(|after| ("after", after))),
-        )
+        let after = after.map(|after| ("after", after));
+        address(path, self.pairs().chain(after))
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let words = Query::try_from_uri(&parts.uri);
+        Ok(Self(
+            words.map_or_else(|_| HashMap::new(), |Query(words)| words),
+        ))
     }
 }
 
 /// A path with words behind it, as an address has them.
-pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'static str, &'a str)>) -> String {
     let mut url = reqwest::Url::parse("http://localhost").expect("the address is well formed");
     url.set_path(path);
     let pairs: Vec<_> = pairs.collect();
@@ -80,24 +80,6 @@ pub fn address<'a>(path: &str, pairs: impl Iterator<Item = (&'a str, &'a str)>) 
     }
     let query = url.query().map(|query| format!("?{query}"));
     format!("{}{}", url.path(), query.unwrap_or_default())
-}
-
-/// What stands behind the `?` of an address. Of a word that stands there twice the last one counts.
-pub struct Words<T>(pub T);
-
-impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Words<T> {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        // Into a map first: a struct would refuse a word that stands there twice.
-        let words = Query::<HashMap<String, String>>::try_from_uri(&parts.uri);
-        let words = words.map_or_else(|_| HashMap::new(), |Query(words)| words);
-        let words = words
-            .into_iter()
-            .map(|(name, word)| (name, Value::from(word)));
-        let asked = serde_json::from_value(Value::Object(words.collect()));
-        Ok(Self(asked.expect("every word is an optional text")))
-    }
 }
 
 /// A page of posts.
@@ -117,7 +99,7 @@ pub struct Listed {
 pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
     let filter = filter(asked).map_err(Failed::wrong)?;
     let limit = limit(asked).map_err(Failed::wrong)?;
-    let search = given(&asked.q).map(str::to_owned);
+    let search = asked.get("q").map(str::to_owned);
     if let Some(search) = &search {
         if search.chars().count() > LONGEST_SEARCH {
             let said =
@@ -134,7 +116,7 @@ pub async fn list(serving: &Serving, asked: &Asked) -> Result<Listed, Failed> {
         }
     }
     serving.index.ready().await?;
-    let after = match given(&asked.after) {
+    let after = match asked.get("after") {
         None => None,
         Some(text) => Some(place(text).map_err(Failed::wrong)?),
     };
@@ -164,42 +146,32 @@ async fn read(serving: &Serving, names: &[String]) -> Result<Vec<ListedPost>, St
     Ok(names.iter().filter_map(|name| posts.remove(name)).collect())
 }
 
-/// What a word says, if it says anything.
-#[expect(
-    clippy::ref_option,
-    reason = "a field of what was asked, as it stands there"
-)]
-pub fn given(word: &Option<String>) -> Option<&str> {
-    word.as_deref()
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-}
-
 fn filter(asked: &Asked) -> Result<Filter, String> {
-    let owned = |word: &Option<String>| given(word).map(str::to_owned);
-    let outcome = match (given(&asked.outcome), given(&asked.label)) {
+    let outcome = match (asked.get("outcome"), asked.get("label")) {
         // No post has two outcomes, and none an empty one.
         (Some(outcome), Some(label)) if outcome != label && outcome != "labelled" => Some(""),
         (outcome, label) => label.or(outcome),
     };
     let outcome = outcome.map(str::to_owned);
-    let subreddit = given(&asked.subreddit).map(|name| {
+    let subreddit = asked.get("subreddit").map(|name| {
         let name = name.trim_start_matches('/');
         name.strip_prefix("r/").unwrap_or(name).to_owned()
     });
-    let since = given(&asked.since)
+    let since = asked
+        .get("since")
         .map(|text| moment("since", text, 0))
         .transpose()?;
-    let until = given(&asked.until)
+    let until = asked
+        .get("until")
         .map(|text| moment("until", text, 1))
         .transpose()?;
-    let min_score = match given(&asked.min_score) {
+    let min_score = match asked.get("min_score") {
         None => None,
         Some(text) => Some(score(text)?),
     };
     Ok(Filter {
         outcome,
-        topic: owned(&asked.topic),
+        topic: asked.get("topic").map(str::to_owned),
         subreddit,
         since,
         until,
@@ -210,7 +182,7 @@ fn filter(asked: &Asked) -> Result<Filter, String> {
 
 /// The order that is asked for.
 pub fn sort(asked: &Asked) -> Result<Sort, String> {
-    let Some(word) = given(&asked.sort) else {
+    let Some(word) = asked.get("sort") else {
         return Ok(Sort::default());
     };
     let found = Sort::ALL.iter().find(|(_, known, _)| *known == word);
@@ -221,7 +193,7 @@ pub fn sort(asked: &Asked) -> Result<Sort, String> {
 }
 
 fn limit(asked: &Asked) -> Result<usize, String> {
-    let Some(text) = given(&asked.limit) else {
+    let Some(text) = asked.get("limit") else {
         return Ok(PAGE);
     };
     let limit: Option<usize> = text.parse().ok();

@@ -10,7 +10,7 @@ use super::{At, Failed, html};
 use crate::look;
 use crate::serve::Shared;
 use crate::serve::index::{Sort, Standing, has_words};
-use crate::serve::listing::{self, Asked, Words, given};
+use crate::serve::listing::{self, Asked};
 
 /// Topics and subreddits that a form offers.
 const OFFERED: usize = 300;
@@ -52,30 +52,26 @@ struct Choice {
 }
 
 /// Shows a page of the list.
-pub async fn page(
-    State(serving): State<Shared>,
-    Words(asked): Words<Asked>,
-) -> Result<Response, Failed> {
+pub async fn page(State(serving): State<Shared>, asked: Asked) -> Result<Response, Failed> {
     let listed = listing::list(&serving, &asked).await?;
     // `list` does not wait for it where the search has no word.
     serving.index.ready().await?;
     let standing = serving.index.standing();
-    let text = |word: &Option<String>| given(word).unwrap_or_default().to_owned();
+    let text = |name: &str| asked.get(name).unwrap_or_default().to_owned();
     let form = Form {
-        q: text(&asked.q),
-        subreddit: text(&asked.subreddit),
-        since: text(&asked.since),
-        until: text(&asked.until),
-        min_score: text(&asked.min_score),
+        q: text("q"),
+        subreddit: text("subreddit"),
+        since: text("since"),
+        until: text("until"),
+        min_score: text("min_score"),
         // A form sends the order along, whether or not somebody chose it.
-        is_open: asked.pairs().iter().any(|(name, word)| {
-            !["q", "limit"].contains(name) && (*name, *word) != ("sort", Sort::ALL[0].1)
+        is_open: asked.pairs().any(|(name, word)| {
+            !["q", "limit"].contains(&name) && (name, word) != ("sort", Sort::ALL[0].1)
         }),
     };
     let is_filtered = asked
         .pairs()
-        .iter()
-        .any(|(name, _)| !["sort", "limit"].contains(name));
+        .any(|(name, _)| !["sort", "limit"].contains(&name));
     let hint = hint(&form.q, standing, listed.total_is_cut);
     let columns = serving.index.columns();
     let mut subreddits: Vec<String> = columns.subreddits.texts().to_vec();
@@ -84,7 +80,7 @@ pub async fn page(
     let page = Posts {
         at: At::Posts,
         outcomes: outcomes(&serving, &asked).await?,
-        topics: choices(columns.topics.texts(), given(&asked.topic)),
+        topics: choices(columns.topics.texts(), asked.get("topic")),
         subreddits,
         sorts: sorts(&asked),
         total: look::whole(listed.total),
@@ -92,7 +88,7 @@ pub async fn page(
         hint,
         lines: listed.posts.iter().map(Line::new).collect(),
         next: listed.next.map(|next| asked.address("/posts", Some(&next))),
-        is_first: given(&asked.after).is_none(),
+        is_first: asked.get("after").is_none(),
         is_filtered,
         first: asked.address("/posts", None),
         asked: form,
@@ -154,7 +150,7 @@ fn sorts(asked: &Asked) -> Vec<Choice> {
 }
 
 async fn outcomes(serving: &Shared, asked: &Asked) -> Result<Vec<Choice>, Failed> {
-    let chosen = given(&asked.label).or(given(&asked.outcome));
+    let chosen = asked.get("label").or(asked.get("outcome"));
     let choice = |value: &str, words: &str| Choice {
         value: value.to_owned(),
         words: look::line(words, 60),

@@ -4,26 +4,18 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{At, Failed, html};
 use crate::analysis;
 use crate::look;
-use crate::serve::listing::{Words, address, given};
+use crate::serve::listing::{Asked, address};
 use crate::serve::{Shared, ask};
 
 /// Rows of a page.
 const ROWS: u64 = 200;
 /// Characters of a cell.
 const CELL: usize = 300;
-
-/// A statement, or the name of one that is built in.
-#[derive(Debug, Deserialize)]
-pub struct Asked {
-    query: Option<String>,
-    named: Option<String>,
-}
 
 #[derive(Template)]
 #[template(path = "serve/sql.html")]
@@ -57,11 +49,11 @@ struct Cell {
 }
 
 /// Shows the box, and the answer to what was typed into it.
-pub async fn page(State(serving): State<Shared>, Words(asked): Words<Asked>) -> Response {
+pub async fn page(State(serving): State<Shared>, asked: Asked) -> Response {
     let mut status = StatusCode::OK;
     let mut error = None;
-    let mut query = given(&asked.query).unwrap_or_default().to_owned();
-    if let (true, Some(name)) = (query.is_empty(), given(&asked.named)) {
+    let mut query = asked.get("query").unwrap_or_default().to_owned();
+    if let (true, Some(name)) = (query.is_empty(), asked.get("named")) {
         match analysis::named(name) {
             Ok(sql) => query = sql,
             Err(unknown) => (status, error) = (StatusCode::BAD_REQUEST, Some(unknown.to_string())),
