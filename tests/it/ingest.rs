@@ -5,7 +5,6 @@ use topicmill::domain::{Authors, Post, PurgeReason, SourceKind, Stage, Timestamp
 use topicmill::source::post::post_from_value;
 use topicmill::store::{Checked, Page};
 
-use crate::migrations::{database_of, execute};
 use crate::support::postgres::databases;
 use crate::support::program::{Program, Ran};
 
@@ -177,120 +176,6 @@ fn every_format_is_decoded_once_and_reading_it_again_changes_nothing() {
         }
         let texts = "SELECT title || '|' || selftext || '|' || url || '|' || flair FROM posts WHERE NOT is_escaped";
         assert_eq!(sql(&program, url, texts), [DECODED; 4], "{url}");
-    }
-}
-
-/// Posts of schema 11 as they came, and labels for two of them. The text of `t3_purged` was taken.
-const STORED: &str = "
-INSERT INTO posts (fullname, subreddit, title, selftext, url, flair, over_18, is_self, source, text_hash, created_at,
-  collected_at, updated_at, text_purged_at, num_comments) VALUES
-  ('t3_file', 's', 'Salt &amp; pepper', 'once &amp;amp;', 'https://a.example/?x=1&amp;y=2&amp;amp;', 'Q&amp;A', FALSE, FALSE,
-   'import', BYTES(aaaaaaaaaaaaaaaa), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
-  ('t3_shift', 's', 'A &lt;b&gt;', '', NULL, NULL, FALSE, TRUE,
-   'arctic-shift', BYTES(bbbbbbbbbbbbbbbb), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
-  ('t3_plain', 's', 'No reference & none; here', '', NULL, NULL, FALSE, TRUE,
-   'import', BYTES(cccccccccccccccc), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
-  ('t3_live', 's', 'Typed &amp; so', '', 'https://a.example/?x=1&amp;y=2', NULL, FALSE, FALSE,
-   'reddit', BYTES(dddddddddddddddd), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00', NULL, 0),
-  ('t3_purged', 's', '', '', NULL, NULL, FALSE, FALSE,
-   'import', BYTES(eeeeeeeeeeeeeeee), '2026-01-01T09:00:00+00:00', '2026-01-01T10:00:00+00:00', '2026-01-01T10:00:00+00:00',
-   '2026-01-02T10:00:00+00:00', 0);
-INSERT INTO pair_logits (model_id, text_hash, hypothesis_id, entailment) VALUES
-  (1, BYTES(aaaaaaaaaaaaaaaa), 1, 9.0), (1, BYTES(cccccccccccccccc), 1, 1.0);
-INSERT INTO classifications (fullname, model_id, label_set_id, text_hash, label, score, margin, abstained, mode,
-  run_id, classified_at) VALUES
-  ('t3_file', 1, 1, BYTES(aaaaaaaaaaaaaaaa), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-04T11:00:00+00:00'),
-  ('t3_plain', 1, 1, BYTES(cccccccccccccccc), 'gaming', 0.75, 0.5, FALSE, 'single', 1, '2026-01-05T11:00:00+00:00')";
-
-const SAID: &str = "INSERT INTO gold (fullname, reviewer, label, text_hash, chosen, source, answered_at) VALUES
-  ('t3_file', 'ada', 'gaming', BYTES(aaaaaaaaaaaaaaaa), 'random', 'review', '2026-01-06T11:00:00+00:00'),
-  ('t3_file', 'ben', 'gaming', BYTES(ffffffffffffffff), 'random', 'review', '2026-01-06T11:00:00+00:00')";
-
-#[tokio::test]
-async fn what_earlier_versions_stored_is_decoded_once_when_asked_for_and_the_cost_is_told_first() {
-    for database in databases() {
-        let (program, url) = (Program::new(), database.url.as_str());
-        database_of(url, 11).await;
-        execute(url, STORED).await;
-        let db = |args: &[&str]| program.ok(&[&["--database", url, "db"], args].concat());
-        let ran = db(&["migrate"]);
-        says(&ran, &["posts=3", "db decode"]);
-        let links =
-            "SELECT url FROM posts WHERE fullname IN ('t3_file', 't3_live') ORDER BY fullname";
-        let decoded = [
-            "https://a.example/?x=1&y=2&amp;",
-            "https://a.example/?x=1&amp;y=2",
-        ];
-        assert_eq!(sql(&program, url, links), decoded, "{url}");
-
-        let titles = "SELECT title FROM posts WHERE fullname IN ('t3_file', 't3_live', 't3_plain', 't3_purged', 't3_shift') \
-                       ORDER BY fullname";
-        let before = sql(&program, url, titles);
-        for _ in 0..2 {
-            let ran = db(&["decode", "--dry-run", "--format", "csv"]);
-            assert_eq!(
-                ran.stdout, "what,count\nposts to decode,2\nlabels to make anew,1\n",
-                "{url}"
-            );
-            assert_eq!(sql(&program, url, titles), before);
-        }
-        // Ada answered about the text that is decoded, ben about one before it.
-        execute(url, SAID).await;
-        // One that is stored again meanwhile is not decoded twice.
-        let again = json!({"id": "shift", "title": "A &amp;lt;b&amp;gt;", "subreddit": "s", "created_utc": 1});
-        let file = program.write("again.ndjson", format!("{again}\n"));
-        says(
-            &imported(&program, url, &[&file]),
-            &["changed=1", "edited=1"],
-        );
-        let ran = db(&["decode", "--format", "json"]);
-        let told: Value = serde_json::from_str(&ran.stdout).unwrap();
-        assert_eq!(
-            (&told[0]["count"], &told[1]["count"]),
-            (&json!(1), &json!(1)),
-            "{told}"
-        );
-        let after = [
-            "Salt & pepper",
-            "Typed &amp; so",
-            "No reference & none; here",
-            "\"\"",
-            "A &lt;b&gt;",
-        ];
-        let shown = sql(&program, url, titles);
-        assert_eq!(
-            [&shown[..3], &shown[4..]].concat(),
-            [&after[..3], &after[4..]].concat(),
-            "{url}"
-        );
-        let body = "SELECT selftext FROM posts WHERE fullname = 't3_file'";
-        assert_eq!(sql(&program, url, body), ["once &amp;"]);
-        let stands = "SELECT g.reviewer FROM gold g JOIN posts p ON p.fullname = g.fullname AND p.text_hash = g.text_hash";
-        assert_eq!(sql(&program, url, stands), ["ada"], "{url}");
-        // What a model said of the text as it was is gone, and of nothing else; and nothing is left to do.
-        assert_eq!(
-            sql(
-                &program,
-                url,
-                "SELECT COUNT(*) FROM pair_logits WHERE entailment = 9.0"
-            ),
-            ["0"]
-        );
-        assert_eq!(
-            sql(
-                &program,
-                url,
-                "SELECT COUNT(*) FROM pair_logits WHERE entailment = 1.0"
-            ),
-            ["1"]
-        );
-        let ran = db(&["decode", "--format", "csv"]);
-        assert_eq!(
-            ran.stdout,
-            "what,count\nposts decoded,0\nlabels to make anew,0\n"
-        );
-        assert_eq!(sql(&program, url, body), ["once &amp;"]);
-        assert!(!db(&["migrate"]).stderr.contains("db decode"));
     }
 }
 

@@ -3,28 +3,16 @@
 use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
-use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use topicmill::clock::SystemClock;
-use topicmill::store::Store;
 
 use crate::labels::{FOOD, GAMING, MUSIC, Scene, pipeline};
-use crate::migrations::database_of;
 use crate::support::engine::repository;
-use crate::support::postgres::{databases, postgres};
+use crate::support::postgres::databases;
 use crate::support::program::Program;
 use crate::support::terminal::on_a_terminal;
 
 const BESIDE: &str = "these labels are stored beside the current ones";
 const STILL: &str = "the views still show";
-
-/// Rows as text, a line each.
-async fn lines(store: &Store, sql: &str) -> Vec<String> {
-    let cell = |cell: &Value| cell.as_str().map_or(cell.to_string(), str::to_owned);
-    let rows = store.query(sql).await.unwrap().rows;
-    rows.iter()
-        .map(|row| row.iter().map(cell).collect::<Vec<_>>().join(" "))
-        .collect()
-}
 
 /// How many posts each version has a label of, as `labels list` tells it: name, posts, and whether it is current.
 fn listed(scene: &Scene<'_>) -> Vec<(String, u64, bool)> {
@@ -308,95 +296,6 @@ fn a_purged_post_is_in_no_view() {
             assert_eq!(scene.json(&["sql", &rows]), json!([]), "{view}");
         }
     }
-}
-
-/// What users built on the columns that were renamed.
-const OF_USERS: &str = "\
-CREATE VIEW mine AS SELECT fullname, score FROM posts WHERE score > 5; \
-CREATE VIEW best AS SELECT title, post_score FROM labeled_posts WHERE post_score > 5; \
-CREATE VIEW seen AS SELECT COUNT(score) AS n FROM sightings; \
-CREATE INDEX by_score ON posts (score); \
-CREATE TABLE noted (fullname TEXT, score BIGINT);";
-const TRIGGER_SQLITE: &str = "\
-CREATE TRIGGER note AFTER UPDATE OF score ON posts \
-BEGIN INSERT INTO noted VALUES (new.fullname, new.score); END; \
-CREATE VIEW broken AS SELECT x FROM nowhere;";
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_users_built_on_the_old_names_works_after_an_upgrade() {
-    for version in [1, 9, 10, 11] {
-        for database in databases() {
-            let url = database.url.as_str();
-            database_of(url, version).await;
-            let lite = url.starts_with("sqlite:");
-            database.run(OF_USERS).await;
-            if lite {
-                database.run(TRIGGER_SQLITE).await;
-            }
-            let store = database.open().await;
-            assert_eq!(lines(&store, "SELECT * FROM mine").await, ["t3_a1 12"]);
-            assert_eq!(lines(&store, "SELECT * FROM best").await, ["Alive 12"]);
-            assert_eq!(lines(&store, "SELECT * FROM seen").await, ["1"]);
-            for view in ["labeled_posts", "uncertain_posts"] {
-                let same = format!(
-                    "SELECT COUNT(*) FROM {view} WHERE reddit_score <> post_score OR \
-                     (reddit_score IS NULL) <> (post_score IS NULL)"
-                );
-                assert_eq!(lines(&store, &same).await, ["0"], "{view}");
-            }
-            let all = "SELECT fullname, label_set, version, model, label_topic, score, reddit_score \
-                       FROM labeled_posts_all WHERE is_current";
-            assert_eq!(lines(&store, all).await, ["t3_a1 two h m gaming 0.75 12"]);
-            let scores = "SELECT label_topic, label, score FROM post_scores_all ORDER BY 1 DESC";
-            assert_eq!(
-                lines(&store, scores).await[0],
-                "gaming games 0.30000000000000004"
-            );
-            store.close().await.unwrap();
-            if lite {
-                database
-                    .run("UPDATE posts SET reddit_score = 7 WHERE fullname = 't3_a2'")
-                    .await;
-                let store = database.open().await;
-                assert_eq!(lines(&store, "SELECT * FROM noted").await, ["t3_a2 7"]);
-                store.close().await.unwrap();
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_right_to_a_column_that_was_renamed_stays_with_it() {
-    let Some(database) = postgres() else { return };
-    let url = database.url.as_str();
-    database_of(url, 11).await;
-    let role = format!("reader_{}", url.rsplit_once('/').unwrap().1);
-    let mut admin = PgConnection::connect(url).await.unwrap();
-    let grant = format!(
-        "CREATE ROLE {role}; GRANT SELECT (fullname, score) ON posts TO {role}; \
-         GRANT SELECT (title, post_score) ON labeled_posts TO {role}; GRANT SELECT ON sightings TO {role}"
-    );
-    admin.execute(AssertSqlSafe(grant)).await.unwrap();
-    database.open().await.close().await.unwrap();
-    for (relation, column, expected) in [
-        ("posts", "reddit_score", true),
-        ("posts", "title", false),
-        ("labeled_posts", "reddit_score", true),
-        ("labeled_posts", "post_score", true),
-        ("labeled_posts", "score", false),
-        ("sightings", "reddit_score", true),
-    ] {
-        let may: bool = sqlx::query_scalar("SELECT has_column_privilege($1, $2, $3, 'SELECT')")
-            .bind(&role)
-            .bind(relation)
-            .bind(column)
-            .fetch_one(&mut admin)
-            .await
-            .unwrap();
-        assert_eq!(may, expected, "{relation}.{column}");
-    }
-    let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
-    admin.execute(AssertSqlSafe(drop)).await.unwrap();
 }
 
 #[test]

@@ -727,65 +727,6 @@ async fn a_block_that_meets_another_writer_is_stored_again_and_not_for_ever() {
     }
 }
 
-/// Another writer holds `b` and then wants `a`, while a block has stored `a` and waits for `b`. The block is
-/// the one that PostgreSQL ends, because it looks for circles and the other does not.
-#[tokio::test]
-async fn a_block_that_ends_a_deadlock_is_stored_again() {
-    use sqlx::Connection;
-    let Some(database) = crate::support::postgres::postgres() else {
-        return;
-    };
-    database.open().await.close().await.unwrap();
-    let connect = || sqlx::PgConnection::connect(&database.url);
-    let mut other = connect().await.unwrap();
-    let patient = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = 2000', current_database()); \
-                   END $$; SET deadlock_timeout = '10min'";
-    sqlx::raw_sql(patient).execute(&mut other).await.unwrap();
-    let store = database.open().await;
-    let run = store.begin_run(Stage::Import, "w", at(0)).await.unwrap();
-    let known = [post("a", "A", ""), post("b", "B", "")];
-    store
-        .save_block(&[of_file(run, "food", &known, 1)], None)
-        .await
-        .unwrap();
-
-    let mut held = other.begin().await.unwrap();
-    let update = "UPDATE posts SET reddit_score = 1 WHERE fullname = 't3_b'";
-    sqlx::query(update).execute(&mut *held).await.unwrap();
-    let block = {
-        let store = store.clone();
-        tokio::spawn(async move {
-            let edited = [post("a", "A edited", ""), post("b", "B edited", "")];
-            store
-                .save_block(&[of_file(run, "food", &edited, 2)], None)
-                .await
-        })
-    };
-    let mut watcher = connect().await.unwrap();
-    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
-                     AND wait_event_type = 'Lock'";
-    while sqlx::query_scalar::<_, i64>(waiting)
-        .fetch_one(&mut watcher)
-        .await
-        .unwrap()
-        == 0
-    {
-        assert!(!block.is_finished(), "it does not wait for `b`");
-    }
-    let want = "UPDATE posts SET reddit_score = 1 WHERE fullname = 't3_a'";
-    sqlx::query(want).execute(&mut *held).await.unwrap();
-    held.commit().await.unwrap();
-    let stored = block.await.unwrap().unwrap();
-    assert_eq!((stored.new, stored.changed), (0, 2));
-    let titles = store
-        .query("SELECT title FROM posts ORDER BY fullname")
-        .await
-        .unwrap();
-    assert_eq!(titles.rows, [[json!("A edited")], [json!("B edited")]]);
-    store.close().await.unwrap();
-    assert!(deadlocks(&database.url).await > 0);
-}
-
 /// As counted once every other connection is closed.
 async fn deadlocks(url: &str) -> i64 {
     use sqlx::Connection;
